@@ -48,6 +48,8 @@ def table(results: Iterable[Result]) -> str:
         for name, rate in result["against"].items():
             ratio = f"{result['ratio'][name]:g} ×"
             lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
+        for name, reason in result.get("left_out", {}).items():
+            lines.append(f"{'':<17}{name:<24}left out: {reason}")
         for part, later in result.get("later", {}).items():
             lines.append(f"{'':<17}{part + ', ours':<24}{_rate(later['rate']):>12}")
             for name, rate in later["against"].items():
@@ -63,6 +65,8 @@ def document(results: Sequence[Result]) -> str:
         module = catalogue.get(result["bench"])
         about = textwrap.fill(module.ABOUT, 100) if module else ""
         parts += [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result)]
+        for name, reason in result.get("left_out", {}).items():
+            parts += ["", f"`{name}` was left out of these runs. {reason}"]
         for part, later in result.get("later", {}).items():
             parts += ["", f"Runs of the {part}:", ""]
             for side, rates in later["rates"].items():
