@@ -12,7 +12,7 @@ from msgplatform.core.connections import work_redis
 _PAGE = 1_000
 _BEGIN = int(fan_out.BEGIN.replace(tzinfo=UTC).timestamp())
 _ADD = 4  # the library's number of the verb Add
-_FEEDS, _ACTIVITIES = "feed_*", "activity:*"
+_FEEDS, _ACTIVITIES = "feed_*", "global:*"
 
 
 def check_written(posts: int, users: int, friends: int) -> int:

@@ -145,7 +145,9 @@ class BullMq(Sending):
         super().prepare()
         keys = [messages.key(self.stretch, number) for number in range(self.amount)]
         bodies = self.ground.file("bodies")
-        bodies.write_text("\n".join(f"{n} {messages.delivered_body(k)}" for n, k in enumerate(keys)))
+        bodies.write_text(
+            "\n".join(f"{n} {messages.delivered_body(k)}" for n, k in enumerate(keys))
+        )
         bullmq.put_all(self.ground, self.ground.redis.socket, bodies)
         self._keys = keys
 
