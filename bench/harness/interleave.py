@@ -17,7 +17,7 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
     if module is None:
         raise LookupError(name)
     load_before = os.getloadavg()[0]
-    sides, left_out = _installed(module.sides(), ground)
+    sides, left_out = installed(module.sides(), ground)
     unit = getattr(module, "UNIT", outcome.UNIT)
     stretches: dict[str, list[measure.Stretch]] = {side.name: [] for side in sides}
     for number in range(runs):
@@ -40,7 +40,7 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
     return outcome.result(name, stretches, facts)
 
 
-def _installed(
+def installed(
     sides: Sequence[type[measure.Side]], ground: Ground
 ) -> tuple[Sequence[type[measure.Side]], dict[str, str]]:
     """The sides that can be measured here, and a sentence for each one that cannot."""

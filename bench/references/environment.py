@@ -72,6 +72,25 @@ def node_modules(name: str, source: Path) -> Path:
     return _made(name, contents, make) / "node_modules"
 
 
+def debian_packages(name: str, *packages: str) -> Path:
+    """A folder with what Debian's packages hold; nothing is installed into the system."""
+    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
+        raise SideMissing(f"{name} is not installed, and this is no Debian to take it from.")
+
+    def make(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        _install(name, ["apt-get", "download", *packages], folder=folder)
+        for file in sorted(folder.glob("*.deb")):
+            _install(name, ["dpkg-deb", "--extract", file, folder])
+
+    return _made(name, " ".join(packages), make)
+
+
+def libraries(folder: Path) -> list[Path]:
+    """The folders of shared libraries below a folder."""
+    return sorted({file.parent for file in folder.glob("**/lib/**/*.so.*")})
+
+
 def _made(name: str, contents: str, make: Callable[[Path], None]) -> Path:
     folder, stamp = _FOLDER / name, _FOLDER / name / "made-of"
     digest = hashlib.sha256(contents.encode()).hexdigest()
@@ -88,12 +107,15 @@ def _made(name: str, contents: str, make: Callable[[Path], None]) -> Path:
 
 
 def _install(
-    name: str, argv: list[str | Path], environment: Mapping[str, str] | None = None
+    name: str,
+    argv: list[str | Path],
+    environment: Mapping[str, str] | None = None,
+    folder: Path = ROOT,
 ) -> None:
     try:
         made = subprocess.run(
-            argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=_SECONDS, check=False,
+            argv, env=environment, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
+            text=True, timeout=_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise SideMissing(f"{name} was not installed within {_SECONDS} seconds.") from None
