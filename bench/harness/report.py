@@ -31,6 +31,9 @@ drift; quote the ratios.
   and sink.
 - **Checked**: after every stretch each row is counted and its content compared with what was sent,
   on both sides; a bench that lost something fails instead of giving a figure.
+- **Peers** (BullMQ, dlt, Kannel, stream-framework) are installed at a bench's first use into
+  `var/bench`, apart from the platform's packages. One that cannot be installed is left out, and the
+  result says so.
 - Everything (load generator, sink, database, Redis) runs on the same cores as what is measured.
 """
 
