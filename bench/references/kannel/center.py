@@ -14,6 +14,7 @@ import signal
 from itertools import count
 from pathlib import Path
 from struct import Struct
+from typing import cast
 
 HEADER = Struct(">4I")  # length, command, status, sequence
 BIND_TRANSCEIVER, SUBMIT_SM, DELIVER_SM, UNBIND, ENQUIRE_LINK = 0x09, 0x04, 0x05, 0x06, 0x15
@@ -58,7 +59,7 @@ class Center(asyncio.Protocol):
     submits: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)
         self.rest, self.sequences = b"", count(1)
 
     def data_received(self, data: bytes) -> None:
