@@ -1,0 +1,157 @@
+"""A soak for people: a table on the terminal, a section of docs/benchmarks.md, a chart."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.soak import chart
+from bench.soak.judgement import TOLERANCES, UNITS
+
+START, END = "<!-- soak -->", "<!-- /soak -->"
+_PLACES = {
+    "fast": "Notify, a quick subscriber", "slow": "Notify, a slow one (⅓ s an answer)",
+    "sms": "SMS, until the Report is with the sender", "crm": "lead, until the CRM has it",
+    "feed": "post, until a friend reads it", "reads:answer": "a timeline's page",
+}  # fmt: skip
+_COLUMNS = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms")
+Result = Mapping[str, Any]
+
+
+def table(result: Result) -> str:
+    """The ledger, the judgement and latencies for a terminal."""
+    lines = [f"{'way':<16}" + "".join(f"{name:>12}" for name in _LEDGER)]
+    for line in result["lines"]:
+        lines.append(f"{line['way']:<16}" + "".join(f"{line[name]:>12,}" for name in _LEDGER))
+    lines += ["", f"{'ms since due':<46}" + "".join(f"{n.removesuffix('_ms'):>10}" for n in _COLUMNS)]
+    for place, title in _PLACES.items():
+        if times := result["latency"].get(place):
+            lines.append(f"{title:<46}" + "".join(f"{times[name]:>10,.0f}" for name in _COLUMNS))
+    lines += ["", *judgement(result)]
+    lines += [f"an error was logged: {error}" for error in result["errors"]]
+    return "\n".join([*lines, *result["problems"], _verdict(result)])
+
+
+_LEDGER = ("published", "delivered", "failed", "waiting", "arrived")
+
+
+def judgement(result: Result) -> list[str]:
+    """Sentences: what is not flat, or that everything is."""
+    findings = result["findings"]
+    if not findings:
+        return ["The run is too short to compare its quarters."]
+    grown = [each for each in findings if not each["is_flat"]]
+    sentences = [f"{len(findings) - len(grown)} of {len(findings)} figures are flat."]
+    for each in grown:
+        unit = UNITS.get(each["column"], each["column"])
+        sentences.append(f"NOT FLAT: {each['subject']}: {each['before']:g} → {each['after']:g} {unit}")
+    if result["old_rows"]:
+        sentences.append(f"NOT DELETED: {result['old_rows']} rows are older than retention allows.")
+    return sentences
+
+
+def _verdict(result: Result) -> str:
+    if result["is_void"]:
+        return "The run is VOID: the ledger does not balance."
+    return "The ledger balances."
+
+
+def section(result: Result, image: str) -> str:
+    """The section of docs/benchmarks.md, between its marks."""
+    rates = ", ".join(f"{flow} {rate:g}" for flow, rate in result["rates"].items())
+    signals = [each["signal"] for each in result["restarts"]]
+    parts = [
+        START, "## Soak", "",
+        f"{result['seconds'] / 60:.0f} minutes of open load ({rates} a second), written by `manage.py "
+        "bench soak`. Moments are drawn beforehand and a latency counts from the moment that was "
+        "drawn. Archive, retention, statistics and partitions are at work, with times so short that "
+        f"they act within the run. Each program was restarted once in the first quarter: "
+        f"{signals.count('SIGTERM')} by SIGTERM, {signals.count('SIGKILL')} by SIGKILL (grey lines).",
+        "", f"![Latency and memory]({image})", "",
+        "The ledger, by the books of callers and consumers and by the database (hot tables and "
+        "archive), when everything was stopped:", "",
+        f"| way | {' | '.join(_LEDGER)} |", "|---|" + "---:|" * len(_LEDGER),
+        *(f"| {line['way']} | {' | '.join(f'{line[n]:,}' for n in _LEDGER)} |"
+          for line in result["lines"]),
+        "", f"| ms since due | {' | '.join(n.removesuffix('_ms') for n in _COLUMNS)} | "
+        "p95 first quarter | last |", "|---|" + "---:|" * 7,
+        *_latency_rows(result),
+        "", "The last quarter beside the second one (median of samples, processes with children):", "",
+        "| | | second | last | flat |", "|---|---|---:|---:|---|",
+        *(f"| {f['subject']} | {f['column'].removesuffix('_mb')} | {f['before']:g} | {f['after']:g} | "
+          f"{'yes' if f['is_flat'] else '**no**'} |" for f in result["findings"]
+          if f["column"] in ("pss_mb", "memory_mb", "fds", "connections", "mb")),
+        "", "Flat: at most " + "; ".join(
+            f"{name} {share:.0%} and {more:g} more" for name, (share, more) in TOLERANCES.items()
+        ) + ".", "",
+        *(f"- {line}" for line in judgement(result)),
+        f"- {sum(result['retried'].values()):,} requests were repeated by callers, "
+        f"{sum(result['repeated'].values()):,} messages came twice (at least once is the promise).",
+        END,
+    ]  # fmt: skip
+    return "\n".join(parts)
+
+
+def _latency_rows(result: Result) -> list[str]:
+    rows = []
+    for place, title in _PLACES.items():
+        if times := result["latency"].get(place):
+            cells = [f"{times[name]:,.0f}" for name in _COLUMNS]
+            quarters = (result["quarters"][0], result["quarters"][-1])
+            cells += [f"{each.get(place, {}).get('p95_ms', 0):,.0f}" for each in quarters]
+            rows.append(f"| {title} | {' | '.join(cells)} |")
+    return rows
+
+
+def section_of(file: Path) -> str:
+    """The section that a document has; '' without one."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    start, end = text.find(START), text.find(END)
+    return text[start : end + len(END)] if 0 <= start < end else ""
+
+
+def put(file: Path, new: str) -> None:
+    """Put the section into a document, in place of the one that is there."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    old = section_of(file)
+    text = text.replace(old, new) if old else f"{text.rstrip()}\n\n{new}\n"
+    file.write_text(text, encoding="utf-8")
+
+
+def relative(image: Path, file: Path) -> str:
+    return os.path.relpath(image, file.parent)
+
+
+def draw(result: Result, samples: Sequence[Mapping[str, Any]], file: Path) -> None:
+    """The chart of a run."""
+    latency = {
+        place: [
+            (s["elapsed"], s["latency"][place]["p95_ms"]) for s in samples if place in s["latency"]
+        ]
+        for place in _PLACES
+    }
+    daemons = {
+        label: [(s["elapsed"], s["programs"].get(label, {}).get("pss_mb", 0.0)) for s in samples]
+        for label in _largest(samples)
+    }
+    stores = {
+        f"{name} Redis": [(s["elapsed"], s["redis"][name]["memory_mb"]) for s in samples]
+        for name in ("work", "sms")
+    }
+    panels = [
+        chart.Panel("p95 since the moment drawn, ms", latency, is_logarithmic=True),
+        chart.Panel("memory of the largest programs, MB (PSS)", daemons),
+        chart.Panel("memory of Redis, MB", stores),
+    ]
+    chart.write(file, panels, result["seconds"], [each["at"] for each in result["restarts"]])
+
+
+def _largest(samples: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The programs of the platform with most memory at the end, without servers and load."""
+    if not samples:
+        return []
+    programs = samples[-1]["programs"]
+    ours = [label for label in programs if label == "web" or label.startswith("run_")]
+    return sorted(ours, key=lambda label: -programs[label]["pss_mb"])[:8]
