@@ -140,6 +140,38 @@ def words(name: str, default: list[str]) -> list[str]:
     return [w.strip() for w in text(name).split(",") if w.strip()] or default
 
 
+def words_of(name: str, options: tuple[str, ...]) -> list[str]:
+    """A comma-separated list of some of these words; none by default."""
+    choices = ", ".join(options)
+
+    def parse(raw: str) -> list[str]:
+        values = [word.strip() for word in raw.split(",") if word.strip()]
+        if unknown := [word for word in values if word not in options]:
+            raise ValueError(f"there is no {', '.join(unknown)}; there are {choices}")
+        return values
+
+    return _parse(name, [], parse, f"Set {name} to some of: {choices}, separated by commas.")
+
+
+def mapping(name: str) -> dict[str, list[str]]:
+    """Names and what belongs to each: `a=x,y;b=z`. A name may have commas and equals signs, as
+    those of a directory: the last equals sign separates."""
+
+    def parse(raw: str) -> dict[str, list[str]]:
+        values: dict[str, list[str]] = {}
+        for entry in raw.split(";"):
+            if not entry.strip():
+                continue
+            key, _equals, rest = (part.strip() for part in entry.rpartition("="))
+            names = [word.strip() for word in rest.split(",") if word.strip()]
+            if not key or not names:
+                raise ValueError(f"{entry.strip()!r} is not of the form group=name")
+            values.setdefault(key, []).extend(names)
+        return values
+
+    return _parse(name, {}, parse, f"Set {name} to groups such as ops=operator;staff=viewer.")
+
+
 def choice(name: str, default: str, options: tuple[str, ...]) -> str:
     """One of these words in capitals, which may be written in small letters."""
     choices = f"{', '.join(options[:-1])} or {options[-1]}"
@@ -333,6 +365,20 @@ def public_url() -> str:
     Where nobody said so and `up` serves its own machine only, it sets http for its processes.
     """
     return url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
+
+
+def trace_url(name: str) -> str:
+    """The address of a trace, with `{trace_id}` in it, or ''."""
+
+    def parse(raw: str) -> str:
+        if not _is_url(raw, ("http", "https")):
+            raise ValueError("it is no http:// or https:// address")
+        if "{trace_id}" not in raw:
+            raise ValueError("it has no {trace_id}")
+        return raw
+
+    hint = f"Set {name} to something like https://traces.example.com/trace/{{trace_id}}"
+    return _parse(name, "", parse, hint)
 
 
 def cell(name: str) -> Cell:

@@ -168,7 +168,7 @@ REDIS_URL = env.redis_url("REDIS_URL", "work.sock")
 REDIS_EMBEDDED = not env.secret("REDIS_URL")
 CACHES = {
     "default": {
-        "BACKEND": "django_redis.cache.RedisCache",
+        "BACKEND": "msgplatform.web.cache_connections.ForgivingCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "cache",
         "OPTIONS": {
@@ -414,6 +414,30 @@ AUDIT_SIGNING_KEYS = tuple(
 )
 # Entries that were not taken for so long make an alert.
 AUDIT_EXPORT_ALERT_MINUTES = env.number("AUDIT_EXPORT_ALERT_MINUTES", 5, 0.01, 10_080)
+
+# -- traces --------------------------------------------------------------------------------------
+# The OTLP collector that gets traces, such as `http://otel-collector:4318`: spans go to its path
+# `/v1/traces` as protobuf. It is the operator's own, so that its address may be private.
+# By default: there are no traces
+OTEL_EXPORTER_OTLP_ENDPOINT = env.url("OTEL_EXPORTER_OTLP_ENDPOINT", "", ("http", "https")).rstrip(
+    "/"
+)
+# Headers for the collector, such as a key: `name=value`, separated by commas.
+# By default: none
+OTEL_EXPORTER_OTLP_HEADERS = env.secret("OTEL_EXPORTER_OTLP_HEADERS")
+# Milliseconds that the collector may take for one request. No message waits for it.
+OTEL_EXPORTER_OTLP_TIMEOUT = env.integer("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000, 100, 60_000)
+# The share of messages that are traced among those whose caller sends no `traceparent`; with one
+# its own flag decides.
+OTEL_TRACES_SAMPLER_ARG = env.number("OTEL_TRACES_SAMPLER_ARG", 0.01, 0, 1)
+# The name of the platform in traces.
+OTEL_SERVICE_NAME = env.text("OTEL_SERVICE_NAME", "msgplatform")
+# The address of a trace in the tool that shows traces, with `{trace_id}` in it; a message's page
+# links to it.
+# By default: no link
+TRACE_URL = env.trace_url("TRACE_URL")
+# For so long after its acceptance a message remembers which trace it belongs to.
+TRACE_DAYS = env.integer("TRACE_DAYS", 30, 1, 400)
 
 # -- statistics ----------------------------------------------------------------------------------
 # How long statistics by the minute and by the hour are kept.

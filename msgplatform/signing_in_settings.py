@@ -6,12 +6,53 @@ The comment above each is its meaning in `docs/configuration.md`, which `make do
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgplatform import env
 
 # -- signing in ----------------------------------------------------------------------------------
 # For so long after a login, or after the last proof of who somebody is, secrets are shown and
 # people and their roles are changed without another proof.
 CONFIRM_MINUTES = env.integer("CONFIRM_MINUTES", 15, 1, 720)
+
+# Roles whose people must have a second factor, separated by commas: `administrator,operator`.
+# Superusers count as administrators. Anybody may have one.
+# By default: none
+MFA_ROLES = env.words_of("MFA_ROLES", ("viewer", "operator", "administrator"))
+
+# `no`: people get in by the company's provider alone, and by the link that `manage.py login_link`
+# prints.
+LOCAL_PASSWORDS = env.flag("LOCAL_PASSWORDS", True)
+# The issuer of the company's provider (OpenID Connect), as its document names it:
+# `https://login.example.com/realms/staff`. Its address must be public, or in OUTBOUND_ALLOW.
+# By default: none, so that only local users get in
+OIDC_ISSUER = env.url("OIDC_ISSUER", "", ("https", "http")).rstrip("/")
+# What the provider knows this platform as; its address for the way back is
+# `PUBLIC_URL/console/sign-in/company/callback`.
+OIDC_CLIENT_ID = env.text("OIDC_CLIENT_ID")
+# The secret that goes with OIDC_CLIENT_ID.
+OIDC_CLIENT_SECRET = env.secret("OIDC_CLIENT_SECRET")
+# The provider's name on the login page.
+OIDC_NAME = env.text("OIDC_NAME", "Single sign-on")
+# The claim with a person's groups; dots lead into objects, as in `realm_access.roles`.
+OIDC_GROUPS_CLAIM = env.text("OIDC_GROUPS_CLAIM", "groups")
+# Groups and the roles that their people have, set at each login:
+# `ops=operator;admins=administrator`. Several roles of a group are separated by commas; another
+# group of the console is named as it is. Nobody without a role gets in.
+# By default: none
+OIDC_ROLES = env.mapping("OIDC_ROLES")
+# Groups and the business systems to which their people are limited, set at each login:
+# `shop-team=shop,shop-test;ops=*`; `*` is no limit. People without such a group see no system.
+# By default: limits stay as people set them
+OIDC_SYSTEMS = env.mapping("OIDC_SYSTEMS")
+# What is asked of the provider: add the scope of its groups, if there is one.
+# By default: `openid,profile,email`
+OIDC_SCOPES = env.words("OIDC_SCOPES", ["openid", "profile", "email"])
+# `yes`: the provider asks for a second factor itself; people who come from there are not asked for
+# one here at the login, and MFA_ROLES does not hold for them.
+OIDC_SECOND_FACTOR = env.flag("OIDC_SECOND_FACTOR", False)
+# How long all calls of one sign-in to the provider may take together.
+OIDC_TIMEOUT_SECONDS = env.number("OIDC_TIMEOUT_SECONDS", 10, 1, 60)
 
 # -- django-allauth ------------------------------------------------------------------------------
 ACCOUNT_ADAPTER = "msgplatform.console.signing_in.accounts.AccountAdapter"
@@ -21,3 +62,25 @@ ACCOUNT_FORMS = {"reauthenticate": "msgplatform.console.signing_in.login.Confirm
 ACCOUNT_EMAIL_VERIFICATION = "none"
 ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
 ACCOUNT_UNIQUE_EMAIL = False
+MFA_ADAPTER = "msgplatform.console.signing_in.second_factor.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "msgplatform"
+# Steps of 30 seconds that a clock may be off.
+MFA_TOTP_TOLERANCE = 1
+MFA_ALLOW_UNVERIFIED_EMAIL = True
+SOCIALACCOUNT_ADAPTER = "msgplatform.console.signing_in.provider.adapter.CompanyAccountAdapter"
+SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
+SOCIALACCOUNT_EMAIL_AUTHENTICATION = False
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
+if OIDC_ISSUER:
+    SOCIALACCOUNT_PROVIDERS["company"] = {
+        "APPS": [
+            {
+                "provider_id": "company",
+                "name": OIDC_NAME,
+                "client_id": OIDC_CLIENT_ID,
+                "secret": OIDC_CLIENT_SECRET,
+                "settings": {"server_url": OIDC_ISSUER},
+            }
+        ]
+    }

@@ -17,6 +17,7 @@ from msgplatform.api import health
 from msgplatform.api.problems import error_pages
 from msgplatform.api.schema_document import SchemaView
 from msgplatform.console.signing_in.login_page import log_in
+from msgplatform.console.signing_in.logout import log_out
 from msgplatform.console.signing_in.passwords import change_password
 from msgplatform.console.views.api_docs import api_docs
 from msgplatform.core import flows
@@ -40,6 +41,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("console/sign-in/", include("msgplatform.console.signing_in.urls")),
     path("console/", include("msgplatform.console.urls")),
     path("admin/login/", log_in),
+    path("admin/logout/", log_out),
     # It stands before Django's own page at this address, which does not slow down guesses.
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),

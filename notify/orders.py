@@ -31,6 +31,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     idempotency key with which the message was handed over ('': none).
 
     `due` is since when it waits for this attempt, unix seconds of the database; 0: not known.
+    `trace` is the `traceparent` of the message, '' if it is not traced.
     """
 
     id: int
@@ -40,6 +41,7 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
     event_type: str = ""
     key: str = ""
     due: float = 0.0
+    trace: str = ""
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -78,6 +80,7 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     response_headers: str = ""
     response_body: str = ""
     event_type: str = ""  # of the message, for its counters
+    trace: str = ""  # `traceparent` of the attempt, if the message is traced
 
 
 def queue_name(biz_id: int, receive_id: int) -> str:

@@ -44,6 +44,7 @@ ONE_TIME_PASSWORDS = (
 # App → statements that take back what its later migrations added.
 LATER = {
     "msgplatform": (
+        "DROP TABLE message_trace",
         "DROP TABLE cell",
         "DROP TABLE kept_object",
         "DROP TABLE alert_news",

@@ -110,7 +110,10 @@ class Correspondent:
             seconds = min(seconds, max(0.0, self._unanswered[0][0] - time.perf_counter()))
         for fd, _ in self._poller.poll(seconds):
             if publisher := self._publishers.get(fd):
-                if publisher.receive():
+                is_answered = publisher.receive()
+                if publisher.is_closed:
+                    load.renew(publisher, self._publishers, self._poller)
+                if is_answered:
                     self._note(publisher.key_of_it.encode(), self._answered, time.perf_counter())
                     self._idle.append(publisher)
             elif fd == self._listener.fileno():
@@ -122,8 +125,8 @@ class Correspondent:
                 self._receive(fd)
         while self._unanswered and self._unanswered[0][0] <= time.perf_counter():
             _, fd = self._unanswered.popleft()
-            if client := self._subscribed.get(fd):
-                client.sendall(ANSWER)
+            if fd in self._subscribed:  # else it hung up
+                self._subscribed[fd].sendall(ANSWER)
 
     def _receive(self, fd: int) -> None:
         now = time.perf_counter()

@@ -15,17 +15,17 @@ from collections.abc import Callable
 
 from django.db import connections, transaction
 
-from crmsync import models
+from crmsync import lead_spans, models
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.outcomes import Auth, Ok
 from crmsync.directory import Crm, fingerprint
 from crmsync.handler import marks
-from crmsync.handler.answers import DeliveryResult
+from crmsync.handler.answers import DeliveryResult, Unsent
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.claimed_order import ClaimedOrder
 from crmsync.handler.delivery import Delivery
 from crmsync.models.operations import MAX_MESSAGE
-from crmsync.orders import MainQueue, RetryQueue
+from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.presence import LiveCrm
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -35,6 +35,7 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates import breaker
 from msgplatform.core.rates.backoff import Backoff
+from msgplatform.core.tracing import spans
 
 log = logging.get(__name__)
 
@@ -184,7 +185,10 @@ class CrmWorker:
                     self._adapter = self._crm.open()
                 entries = order.check()
                 delivery = Delivery(self._adapter, self._limits, order, self._stopping)
+                began_at = spans.now()
                 self._unmarked = delivery.run(*entries)
+                if began_at:
+                    self._record_spans(order.order, self._unmarked, began_at)
                 # Killed here: the lease runs out, and the records are looked up before they are
                 # sent again.
                 failpoint("after_send_before_mark")
@@ -206,6 +210,17 @@ class CrmWorker:
         marks.apply(self._crm, order.order, result)
         failures = sum(not isinstance(answer.outcome, Ok) for answer in result.answers)
         self._count(len(result.answers), failures)
+
+    def _record_spans(self, order: Order, result: DeliveryResult, began_at: int) -> None:
+        sent = [answer for answer in result.answers if not isinstance(answer.outcome, Unsent)]
+        keys = [answer.entry.request.key for answer in sent]
+        errors = {
+            answer.entry.request.key: type(answer.outcome).__name__
+            for answer in sent
+            if not isinstance(answer.outcome, Ok)
+        }
+        leads = lead_spans.contexts(order.policy, keys)
+        lead_spans.record("send", began_at, leads, len(keys), errors, crm=self._crm.name)
 
     def _drop(self, order: ClaimedOrder) -> None:
         """End the claim; the worker has no order afterwards."""

@@ -26,6 +26,7 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.tracing import context
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class NewLead:
 
     def item(self) -> Item[NewLead]:
         """The lead as `idempotency` stores it: once for each key of its business system."""
-        return idempotency.item(self, self.biz, self.key, self.content())
+        return idempotency.item(self, self.biz, self.key, self.content(), trace=context.begin())
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def _committer() -> GroupCommit[Item[NewLead], Verdict]:
 
 
 def _store(items: Sequence[Item[NewLead]]) -> list[Verdict]:
-    return idempotency.store(items, LeadIdempotency, _insert)
+    return idempotency.store(items, LeadIdempotency, _insert, flow="lead")
 
 
 def _insert(items: Sequence[Item[NewLead]], now: object) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from crmsync import models, orders, presence
+from crmsync import lead_spans, models, orders, presence
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
 from crmsync.operations import keep_copy
@@ -18,6 +18,7 @@ from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import claims, sql
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.tracing import spans
 
 log = logging.get(__name__)
 
@@ -60,10 +61,15 @@ class DistributionCenter:
         # A poller that dies here leaves records that are queued in the database only: they are due
         # when their lease is over.
         failpoint("after_store_before_queue")
+        began_at = spans.now()
         with self._report_refusal(crm, result.entries, round.claim):
             if result.operation:
                 keep_copy(result.operation)
             self._put(MainQueue(crm.name), crm, result.entries, round.claim, result.lease_until)
+        if began_at:
+            keys = [entry.request.key for entry in result.entries]
+            leads = lead_spans.contexts(self._policy.id, keys)
+            lead_spans.record("poll", began_at, leads, len(keys), crm=crm.name)
 
     def retry(self, crm: Crm, due: Due) -> None:
         """Queue records that are due again. Raises RedisError."""

@@ -15,6 +15,7 @@ from gateway.intake.request import MAX_EXPIRE_DAYS, MAX_REFERENCE, MAX_TEXT, Req
 from msgplatform.api.bodies import IdempotencyKey, field, items, text
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.tracing import context
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
@@ -78,6 +79,7 @@ def request(biz: int, body: Send) -> Request:
         expire_at=_seconds(body.expire_at),
         reference=body.reference or "",
         idempotency_key=key or "",
+        trace=context.begin(),
     )
 
 

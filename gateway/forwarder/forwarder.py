@@ -21,6 +21,7 @@ from django.utils.translation import gettext_noop as _
 
 from gateway import notifications, signals
 from gateway.directory import Directory
+from gateway.forwarder import message_spans
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import RANK, Mo
 from msgplatform.core import alerts, logging
@@ -30,6 +31,7 @@ from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.core.tracing import spans
 from notify.intake import intake
 
 log = logging.get(__name__)
@@ -73,7 +75,7 @@ class Forwarder(Worker):
     def _forward_reports(self, lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
         """Publish endings, each with the earlier endings that were announced. Nothing is done when
         another forwarder has taken over one of the messages: the lease of all is over."""
-        messages = store.read(ids)
+        messages, began_at = store.read(ids), spans.now()
         failpoint("forwarder_after_read")
         if not store.is_leased(lease, ids):
             log.warning("lease_over", messages=len(ids))
@@ -94,8 +96,9 @@ class Forwarder(Worker):
             event = reports[message.id]
             # Empty: the message has another ending by now, which is published in its turn.
             if payload := payloads.get(message.id, event.payload):
-                events.append(replace(event, payload=payload))
+                events.append(message_spans.traced(replace(event, payload=payload), message))
         publish(events)
+        message_spans.record_batch(messages, began_at)
         # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
         store.published({message.id: message.final for message in messages})

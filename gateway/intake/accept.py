@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import msgspec
 from django.conf import settings
@@ -39,6 +40,10 @@ from msgplatform.core.errors import (
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import payload_hash
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.tracing import spans
+
+if TYPE_CHECKING:
+    from msgplatform.core.tracing.spans import Span
 
 # Recipients of all items of one call: one script stores them, during which Redis does nothing else.
 MAX_RECIPIENTS = 10_000
@@ -187,8 +192,20 @@ class Intake:
                 if first is None or first.ids == own_ids
                 else Verdict.duplicate_or_conflict(first.hash == call.payload_hash, ids=first.ids)
             )
+        for position, call in calls.items():
+            if call.span:
+                _end_span(call.span, verdicts[position])
         signals.SENDER.send()
         return [verdict for verdict in verdicts if verdict is not None]
+
+
+def _end_span(span: Span, verdict: Verdict | None) -> None:
+    if verdict:
+        first_id = verdict.ids[0] if verdict.ids else ""
+        spans.end(
+            span, error=verdict.code, outcome=verdict.outcome, messages=len(verdict.ids),
+            message_id=first_id,
+        )  # fmt: skip
 
 
 def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
@@ -227,8 +244,14 @@ def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
     for item in items:
         request = item.request
         own_ids = [str(message_id) for message_id in islice(message_ids, len(item.numbers))]
+        span, trace = None, ""
+        if start := request.trace:
+            span = spans.start(
+                "sms accept", start.parent, kind="server", at=start.at, system=request.biz
+            )
+            trace = spans.context_of(span).text
         messages = [
-            _message(item, message_id, number, route)
+            _message(item, message_id, number, route, trace)
             for message_id, number, route in zip(own_ids, item.numbers, item.routes, strict=True)
         ]
         calls.append(
@@ -239,12 +262,15 @@ def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
                 _hash(request),
                 item.allowance,
                 messages[0].sp_number if item.parts > 1 else "",
+                span,
             )
         )
     return calls
 
 
-def _message(item: CheckedRequest, message_id: str, number: str, route: list[int]) -> Mt:
+def _message(
+    item: CheckedRequest, message_id: str, number: str, route: list[int], trace: str
+) -> Mt:
     request, row = item.request, item.account.row
     return Mt(
         id=message_id,
@@ -269,6 +295,7 @@ def _message(item: CheckedRequest, message_id: str, number: str, route: list[int
         expire_at=request.expire_at,
         key=request.idempotency_key,
         reference=request.reference,
+        trace=trace,
     )
 
 

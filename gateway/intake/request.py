@@ -25,6 +25,7 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.core.tracing.context import Start
 
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
@@ -44,7 +45,8 @@ _LINK_LOOK_SECONDS = 1.0  # processes report at once what changes with their lin
 class Request:
     """One text for one or more recipients. Times are unix seconds, 0: none.
 
-    `gateway` is the id of the only gateway that may be used; 0: any that fits.
+    `gateway` is the id of the only gateway that may be used; 0: any that fits. `trace` is None
+    unless the request is traced.
     """
 
     biz: int
@@ -58,6 +60,7 @@ class Request:
     reference: str = ""
     idempotency_key: str = ""
     gateway: int = 0
+    trace: Start | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,8 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A message to one recipient, as intake took it in; never changed afterwards.
 
     Names are those of SGIP where it has them. Times are unix seconds, 0: none. `key` is the
-    caller's idempotency key, `call` the id that all messages of one call share.
+    caller's idempotency key, `call` the id that all messages of one call share. `trace` is the
+    `traceparent` of a message that is traced.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     expire_at: float = 0.0
     key: str = ""
     reference: str = ""
+    trace: str = ""
 
     @property
     def pack(self) -> tuple[Any, ...]:

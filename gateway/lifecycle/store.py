@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django.conf import settings
@@ -36,6 +36,9 @@ from gateway.lifecycle.messages import (
     decode_mt,
 )
 
+if TYPE_CHECKING:
+    from msgplatform.core.tracing.spans import Span
+
 
 @dataclass(frozen=True)
 class Allowance:
@@ -51,7 +54,7 @@ class Call:
 
     A call that duplicates an earlier call of the same `accept` needs no messages. `long_from` is
     the SP number of a text with several parts: all its messages get the number's next reference, so
-    that they share Submits.
+    that they share Submits. `span` is that of a call that is traced.
     """
 
     messages: Sequence[Mt]
@@ -60,6 +63,7 @@ class Call:
     payload_hash: str = ""
     allowance: Allowance | None = None
     long_from: str = ""
+    span: Span | None = None
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.messages.index import MESSAGES as EVENTS
@@ -104,6 +105,7 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         recipients_title=_("Recipient"),
         notices=[missing] if problem else [],
         call=_call(row, account),
+        trace_id=trace_id_of(message.mt.trace) if message else "",
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -26,6 +27,8 @@ from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.core.tracing import message_rows, spans
+from msgplatform.core.tracing.context import Start
 from notify.intake import intake
 
 log = logging.get(__name__)
@@ -63,7 +66,10 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         mt = transactions.retrying(partial(_write, report, part, ids.reserve(1)))
         if mt is not None:
             failpoint("pump_unmatched_before_publish")
-            intake.publish_many([notifications.late_report(mt)])
+            event = notifications.late_report(mt)
+            if context := message_rows.read([mt.pk]).get(mt.pk):
+                event = replace(event, trace=Start(context, spans.now()))
+            intake.publish_many([event])
         settled_entries.append(entry)
     return settled_entries
 

@@ -23,6 +23,8 @@ from gateway.lifecycle.messages import RANK, Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from gateway.monitor import counters, failures
 from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.tracing import message_rows
+from msgplatform.core.tracing.context import parse
 
 _AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
 _PART_COLUMNS = (
@@ -83,6 +85,13 @@ def _write_messages(
             for model, field in ((SgipMt, "id"), (SgipMtPart, "mt_id"), (SgipReport, "mt_id")):
                 model._default_manager.filter(**{f"{field}__in": replaced_ids}).delete()
             _insert(SgipMt, [row for row in rows if row["id"] in replaced_ids])
+        message_rows.insert(
+            {
+                int(message.id): context
+                for message in messages
+                if message.mt.trace and (context := parse(message.mt.trace))
+            }
+        )
         parts, reports = _rows_of_parts(messages, blocks, now)
         _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)

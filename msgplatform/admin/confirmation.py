@@ -36,7 +36,7 @@ R = TypeVar("R", bound=HttpResponseBase)
 
 
 @receiver(user_logged_in, dispatch_uid="msgplatform.confirmation")
-def record_login(sender: Any, request: HttpRequest, **_: Any) -> None:
+def record_login(sender: Any, request: HttpRequest, **other: Any) -> None:
     record(request)
 
 

@@ -114,6 +114,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
     form = LimitedUserForm
     add_form = UserCreationForm
     change_password_form = AdminPasswordChangeForm
+    change_form_outer_before_template = "admin/person_bar.html"
     readonly_fields = ["last_login", "date_joined"]
     list_display = [
         "username", "email", "first_name", "last_name", "is_staff", "limited_to",

@@ -19,6 +19,7 @@ from msgplatform.api.problems.problem import KINDS, Problem
 from msgplatform.core import logging, metrics
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import server
+from msgplatform.core.tracing.context import is_on
 
 log = logging.get(__name__)
 
@@ -26,6 +27,7 @@ log = logging.get(__name__)
 READY_SECONDS = 2.0
 # The wait for a server that decides nothing.
 INFORM_SECONDS = 0.5
+_OPEN_METRICS = "application/openmetrics-text"
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 # Headers that a proxy adds: a request that has one does not come from this machine itself.
 _FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED", "HTTP_VIA")
@@ -127,10 +129,12 @@ def may_read_metrics(request: HttpRequest) -> bool:
 @never_cache
 @require_safe
 def prometheus(request: HttpRequest) -> HttpResponse:
-    """/metrics in the Prometheus text format."""
+    """/metrics in the Prometheus text format; in OpenMetrics, for who accepts that, while traces
+    are on: it has exemplars."""
     if not may_read_metrics(request):
         detail = "Set METRICS_TOKEN and send it: Authorization: Bearer <token>"
         return Problem(KINDS["forbidden"], detail).response()
-    return HttpResponse(
-        metrics.exposition(), content_type="text/plain; version=0.0.4; charset=utf-8"
-    )
+    if is_on() and _OPEN_METRICS in request.META.get("HTTP_ACCEPT", ""):
+        content, content_type = metrics.open_metrics()
+        return HttpResponse(content, content_type=content_type)
+    return HttpResponse(metrics.exposition(), content_type=metrics.CONTENT_TYPE)

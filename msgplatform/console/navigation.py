@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.apps import apps
+from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
 from django.templatetags.static import static
@@ -217,8 +218,12 @@ def account(request: HttpRequest) -> list[dict[str, Any]]:
     user: Any = request.user
     if not user.is_authenticated:  # the theme asks for the login page too
         return []
-    links = [{"title": _("Preferences"), "link": reverse("console:preferences")}]
-    if user.has_usable_password():
+    links = [
+        {"title": _("Preferences"), "link": reverse("console:preferences")},
+        {"title": _("Second factor"), "link": reverse("mfa_index")},
+        {"title": _("Your sessions"), "link": reverse("console:sessions")},
+    ]
+    if settings.LOCAL_PASSWORDS and user.has_usable_password():
         links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
     return links
 

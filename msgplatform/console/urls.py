@@ -2,6 +2,7 @@ from django.urls import path
 
 from msgplatform.console.signing_in.confirm import confirm
 from msgplatform.console.signing_in.passwords import ChoosePasswordView
+from msgplatform.console.signing_in.sessions import own_sessions, reset_factors, sessions_of
 from msgplatform.console.statistics import views as statistics
 from msgplatform.console.views import (
     bulk,
@@ -30,6 +31,9 @@ urlpatterns = [
     ),
     path("password/<str:uidb64>", ChoosePasswordView.as_view(), name="choose-password"),
     path("confirm", confirm, name="confirm"),
+    path("sessions", own_sessions, name="sessions"),
+    path("people/<int:id>/sessions", sessions_of, name="person-sessions"),
+    path("people/<int:id>/second-factors", reset_factors, name="reset-factors"),
     path("search", search.search, name="search"),
     path("search/<slug:flow_name>", message_list.find, name="find"),
     path("search/<slug:flow_name>.csv", message_list.as_csv, name="messages-csv"),

@@ -9,7 +9,7 @@ every metric.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -18,13 +18,16 @@ from prometheus_client.core import (
     HistogramMetricFamily,
 )
 from prometheus_client.core import Metric as Family
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from msgplatform.core import alerts, cells, flows, logging, web_requests
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.metric import PREFIX
+from msgplatform.core.tracing import figures
 
 log = logging.get(__name__)
 
@@ -61,6 +64,7 @@ class _PlatformCollector(Collector):
         yield from _families(_daemon_samples())
         yield from _families(_platform_samples())
         yield from _families(web_requests.samples())
+        yield from _families(figures.samples())
 
     def describe(self) -> Iterable[Family]:
         return []
@@ -69,6 +73,7 @@ class _PlatformCollector(Collector):
 def declared() -> Iterator[tuple[str, Iterable[flows.Metric]]]:
     """Whose metrics, and all of them: the platform's own, those of its web servers, each flow's."""
     yield "Platform", METRICS
+    yield "Traces", figures.METRICS
     yield "Web servers", web_requests.METRICS
     for flow in flows.all():
         yield str(flow.title), flow.health.declared_metrics
@@ -125,13 +130,14 @@ def _platform_samples() -> Iterator[flows.Sample]:
 
 def _families(samples: Iterable[flows.Sample]) -> Iterator[Family]:
     """Prometheus wants all samples of a metric together. In a cell each of them names it."""
+    exemplars = figures.exemplars()
     cell = [label] if (label := cells.own().label) else []
     of_metric: dict[flows.Metric, list[flows.Sample]] = {}
     for sample in samples:
         of_metric.setdefault(sample.metric, []).append(sample)
     for metric, some in of_metric.items():
         if metric.kind == "histogram":
-            yield _histogram(metric, some, cell)
+            yield _histogram(metric, some, cell, exemplars)
             continue
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
         family = kind(PREFIX + metric.name, metric.help, labels=_label_names(metric, cell))
@@ -146,7 +152,10 @@ def _label_names(metric: flows.Metric, cell: Sequence[str]) -> list[str]:
 
 
 def _histogram(
-    metric: flows.Metric, samples: Iterable[flows.Sample], cell: Sequence[str]
+    metric: flows.Metric,
+    samples: Iterable[flows.Sample],
+    cell: Sequence[str],
+    exemplars: Mapping[figures.Key, figures.Exemplar],
 ) -> HistogramMetricFamily:
     buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[str, ...], float] = {}
@@ -159,13 +168,36 @@ def _histogram(
     names = _label_names(metric, cell)
     family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=names)
     for labels, counts in buckets.items():
-        family.add_metric([*labels, *cell], counts, sums.get(labels, 0.0))
+        pairs = [
+            (bound, count, _exemplar(exemplar))
+            if (exemplar := exemplars.get((metric.name, labels, bound)))
+            else (bound, count)
+            for bound, count in counts
+        ]
+        family.add_metric([*labels, *cell], pairs, sums.get(labels, 0.0))
     return family
+
+
+def _exemplar(traced: figures.Exemplar) -> Exemplar:
+    return Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def exposition() -> bytes:
     """The metrics of the whole platform in Prometheus' text format."""
+    return generate_latest(_registry())
+
+
+def open_metrics() -> tuple[bytes, str]:
+    """The same in the OpenMetrics format, which has exemplars; its content type."""
+    content: bytes = openmetrics.generate_latest(_registry())  # type: ignore[no-untyped-call]
+    return content, openmetrics.CONTENT_TYPE_LATEST
+
+
+def _registry() -> CollectorRegistry:
     # A new one for each request: the samples are read now, and nothing is kept in this process.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_PlatformCollector())
-    return generate_latest(registry)
+    return registry

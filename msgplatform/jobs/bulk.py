@@ -1,6 +1,6 @@
 """Runs the bulk jobs of every flow, page by page, each in one process at a time; also rolls up and
-deletes counters, deletes expired sessions, and erases one person's data. In a thread beside it the
-audit log is exported.
+deletes counters, deletes expired sessions and old traces, and erases one person's data. In a thread
+beside it the audit log is exported.
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import transaction
 from django.db.models import F, QuerySet
@@ -27,10 +28,10 @@ from msgplatform.core import flows, logging
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import claims, transactions
+from msgplatform.core.data import claims, ids, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs.outcomes import Batch, Outcomes
-from msgplatform.models import BulkJob
+from msgplatform.models import BulkJob, MessageTrace
 from msgplatform.monitor import counters
 from msgplatform.person_data.runner import ErasureRunner
 
@@ -39,7 +40,7 @@ log = logging.get(__name__)
 PAGE = 500
 LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job waits this long
 SESSIONS_EVERY_SECONDS = 3600.0
-_SESSIONS_CHUNK = 1000  # rows in one DELETE
+_CHUNK = 1000  # rows in one DELETE
 _State = BulkJob.State
 
 
@@ -54,10 +55,30 @@ class ExpiredSessions:
         if not self._next.is_due:
             return
         sessions = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
-        keys = list(sessions.values_list("session_key", flat=True)[:_SESSIONS_CHUNK])
+        keys = list(sessions.values_list("session_key", flat=True)[:_CHUNK])
         if keys:
             transactions.retrying(Session.objects.filter(session_key__in=keys).delete)
-        if len(keys) < _SESSIONS_CHUNK:
+        if len(keys) < _CHUNK:
+            self._next.restart()
+
+
+class OldTraces:
+    """Deletes rows of `message_trace` when it is time: TRACE_DAYS after their messages were
+    accepted, the tool that shows traces has deleted the trace too."""
+
+    def __init__(self) -> None:
+        self._next = Every(SESSIONS_EVERY_SECONDS)
+
+    def turn_if_due(self) -> None:
+        """Delete one chunk; the next turn goes on while there may be more."""
+        if not self._next.is_due:
+            return
+        first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
+        rows = MessageTrace.objects.filter(id__lt=first_id).order_by("id")
+        old_ids = list(rows.values_list("id", flat=True)[:_CHUNK])
+        if old_ids:
+            transactions.retrying(MessageTrace.objects.filter(id__in=old_ids).delete)
+        if len(old_ids) < _CHUNK:
             self._next.restart()
 
 
@@ -68,6 +89,7 @@ class BulkRunner(Worker):
         super().__init__()
         self._housekeeping = counters.Housekeeping()
         self._expired_sessions = ExpiredSessions()
+        self._old_traces = OldTraces()
         self._outcomes = Outcomes()
         self._erasures = ErasureRunner()
         self._audit_export: ThreadLoop | None = None
@@ -86,6 +108,7 @@ class BulkRunner(Worker):
         became of messages that jobs sent again."""
         self._housekeeping.turn_if_due()
         self._expired_sessions.turn_if_due()
+        self._old_traces.turn_if_due()
         self._outcomes.turn_if_due()
         was_erasing = self._erasures.turn()
         return self._turn_of_jobs() or was_erasing

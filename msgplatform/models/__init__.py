@@ -19,10 +19,11 @@ from msgplatform.models.id_nodes import IdNode
 from msgplatform.models.kept_objects import KeptObject
 from msgplatform.models.people import AuditLog, PersonLimit, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
+from msgplatform.models.traces import MessageTrace
 
 __all__ = [
     "Acknowledgement", "Alert", "AlertChannel", "AlertMessage", "AlertNews", "AlertNotice",
     "AlertRule", "ApiKey", "AuditExport", "AuditLog", "Biz", "BulkBatch", "BulkJob", "CellRecord",
-    "DayCounter", "Erasure", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MinuteCounter",
-    "PersonLimit", "Preferences", "Role", "SavedFilter",
+    "DayCounter", "Erasure", "FailureGroup", "HourCounter", "IdNode", "KeptObject", "MessageTrace",
+    "MinuteCounter", "PersonLimit", "Preferences", "Role", "SavedFilter",
 ]  # fmt: skip

@@ -12,20 +12,14 @@ from typing import Self
 from xmlrpc.client import Error as RpcError
 
 from django.conf import settings
-from django.core import checks
-from django.core.management import call_command
-from django.db import connections
-from django.db.utils import Error as DatabaseError
 
 from msgplatform import env as environment
 from msgplatform.core import flows, logging
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.data import cell_record, schema_state
 from msgplatform.core.servers.private_server import RedisServer, private_directory
-from msgplatform.supervision import address
+from msgplatform.supervision import address, preparation
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import CrashLoops, Lock, Refused, Supervisor, is_running
-from msgplatform.web import static_files
 
 log = logging.get(__name__)
 
@@ -109,8 +103,7 @@ class Platform:
             for server in self.redis.values():
                 server.prepare()
             self._reservation = self._reservation or address.hold(self.host, self.port)
-            prepare_databases(self.migrate, self._say)
-            static_files.collect()
+            preparation.run(self.migrate, self._say)
             self._start_time = time.monotonic()
             self._supervisor.start()
             self._follower.start()
@@ -250,44 +243,3 @@ def _program(daemon: flows.Daemon) -> Program:
         daemon.priority,
         stop_seconds=daemon.stop_seconds,
     )
-
-
-def _refuse_errors(alias: str) -> None:
-    """Run the checks of `migrate` before it, since it would stop in its middle otherwise. Warnings
-    are left out: the embedded Redis does not run yet."""
-    messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-    if errors := [each for each in messages if each.is_serious() and not each.is_silenced()]:
-        raise Refused("\n".join(map(str, errors)))
-
-
-def prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
-    """Apply missing migrations: always to SQLite, to a database server only with `migrate`. `say`
-    gets a sentence for people before what takes long."""
-    for alias in connections:
-        connection = connections[alias]
-        try:
-            if tables := schema_state.missing_tables(connection):
-                raise Refused(tables)
-            missing = schema_state.open_migrations(connection)
-            if not missing:
-                continue
-            # A server's database may be used by other machines, with older programs.
-            if not migrate and connection.vendor != "sqlite":
-                raise Refused(
-                    f"The database {alias} lacks {missing} migrations. Apply them with: "
-                    f"{schema_state.migrate_command(alias)} (or start with --migrate)"
-                )
-            if not connection.introspection.table_names():
-                say(f"Making the tables ({alias}): a first start takes up to two minutes.")
-            _refuse_errors(alias)
-            call_command("migrate", database=alias, interactive=False, verbosity=0)
-        except DatabaseError as error:
-            raise Refused(f"The database {alias} cannot be used: {error}") from None
-        finally:
-            connection.close()
-    try:
-        cell_record.check()
-    except cell_record.WrongCell as error:
-        raise Refused(str(error)) from None
-    finally:
-        connections["default"].close()

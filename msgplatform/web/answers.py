@@ -12,7 +12,7 @@ from msgplatform.api.problems.problem import Problem
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
-_CLOSE = (b"connection", b"close")
+CLOSE = (b"connection", b"close")
 
 
 class Answer(NamedTuple):
@@ -40,13 +40,13 @@ def refusal(problem: Problem, is_api: bool) -> Answer:
     """The answer to a request that was not read to its end; afterwards the connection closes."""
     if is_api:
         answer = of_response(problem.response())
-        answer.headers.append(_CLOSE)
+        answer.headers.append(CLOSE)
         return answer
     text = f"{problem.kind.title}. {problem.detail}\n".encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
         (b"content-length", b"%d" % len(text)),
         *((name.lower().encode(), value.encode()) for name, value in problem.headers.items()),
-        _CLOSE,
+        CLOSE,
     ]
     return Answer(problem.kind.status, headers, text)

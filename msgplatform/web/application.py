@@ -23,6 +23,7 @@ from msgplatform.api.intake import SingleIntake
 from msgplatform.api.problems.error_pages import API_PREFIX
 from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
 from msgplatform.core import flows, logging, web_requests
+from msgplatform.core.tracing import context
 from msgplatform.web import answers, bodies
 from msgplatform.web.answers import Answer, Send
 from msgplatform.web.django_app import DjangoApp
@@ -36,6 +37,10 @@ log = logging.get(__name__)
 _REQUESTS = 2048
 _BODY_BYTES = 256 * 1024 * 1024
 _SHARE = 0.5
+# Each so many answers one says that its connection closes: clients that keep theirs would all stay
+# with the workers that were there first after a restart. It is a prime number, so that clients
+# which take turns are all met.
+CLOSE_EVERY = 1009
 _LEFT = 499  # the status of a client that left before it had sent its body, as nginx counts it
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 # The ids of requests: random for the process, then a number.
@@ -54,6 +59,7 @@ class Application:
         self._route_of = Routes().of
         self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
         self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        self._answers = itertools.count(1)
         self._logs: bool = settings.ACCESS_LOG
 
     async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
@@ -89,6 +95,7 @@ class Application:
                 ms=round(seconds * 1000, 1),
                 address=(scope.get("client") or ("",))[0],
                 request_id=request_id,
+                **context.log_facts(headers.get(b"traceparent", b"").decode("latin-1")),
             )
 
     async def _serve(
@@ -121,7 +128,10 @@ class Application:
                 share.give_back()
         if isinstance(answer, int):
             return answer, waited
-        await answer.send(send, (b"x-request-id", request_id.encode()))
+        headers_of_all = [(b"x-request-id", request_id.encode())]
+        if next(self._answers) % CLOSE_EVERY == 0 and answers.CLOSE not in answer.headers:
+            headers_of_all.append(answers.CLOSE)
+        await answer.send(send, *headers_of_all)
         return answer.status, waited
 
 

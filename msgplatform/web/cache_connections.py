@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+from django_redis.cache import RedisCache
 from redis import Redis
 
 from msgplatform.core.connections import work_redis
@@ -23,3 +25,12 @@ class CacheConnections:
     def disconnect(self, connection: Redis) -> None:
         """Close the connections of a client."""
         connection.connection_pool.disconnect()
+
+
+class ForgivingCache(RedisCache):  # type: ignore[misc]  # has no types
+    """A cache in which each key is new while Redis is away: with it codes of second factors count
+    once, and guesses are counted, and people get in when they are needed most."""
+
+    def add(self, *args: Any, **kwargs: Any) -> bool:
+        is_new: bool | None = super().add(*args, **kwargs)
+        return True if is_new is None else is_new

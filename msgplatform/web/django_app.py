@@ -24,6 +24,7 @@ from msgplatform.core import logging
 from msgplatform.core.connections import briefly
 from msgplatform.core.long_polls import HAS_WAITED
 from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
+from msgplatform.core.tracing import context
 from msgplatform.web.answers import Answer, Headers, Send
 from msgplatform.web.bodies import MIN_PACE, SECONDS
 
@@ -94,7 +95,8 @@ class _Call:
         self._start_time, self._bytes_sent = time.monotonic(), 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
-        with structlog.contextvars.bound_contextvars(request_id=self._request_id), briefly():
+        bound = structlog.contextvars.bound_contextvars(request_id=self._request_id)
+        with bound, context.of_request(environ.get("HTTP_TRACEPARENT", "")), briefly():
             try:
                 response = application(environ, self._start_response)
                 try:

@@ -34,6 +34,7 @@ from msgplatform.api.json import parse
 from msgplatform.api.problems import error_pages, handler
 from msgplatform.core.errors import OutcomeUnknown, PlatformError
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.tracing import context
 from msgplatform.web.answers import Answer, Headers, of_response
 
 Scope = dict[str, Any]
@@ -211,7 +212,8 @@ def _submit(
             if item.idempotency_key not in (None, key):
                 return None
             item.idempotency_key = key
-        intake.submit(caller.biz_id, item, settle)
+        with context.of_request(headers.get(b"traceparent", b"").decode("latin-1")):
+            intake.submit(caller.biz_id, item, settle)
     except (PlatformError, APIException):
         return None
     return future

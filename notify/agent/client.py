@@ -99,6 +99,7 @@ class IntakeClient:
                 "channel": event.channel.decode("utf-8", "replace"),
                 "idempotency_key": event.msg_key.decode("utf-8", "replace"),
                 "payload": msgspec.Raw(event.payload),
+                **_trace_of(event),
             }
             for event in events
         ]
@@ -110,6 +111,12 @@ class IntakeClient:
 
     def close(self) -> None:
         self._engine.close()
+
+
+def _trace_of(event: Event) -> dict[str, str]:
+    """The field of an event that is traced: most are not."""
+    text = event.traceparent.decode("utf-8", "replace")
+    return {"traceparent": text} if text else {}
 
 
 def understand(response: Response, sent_count: int) -> Answer:

@@ -31,6 +31,7 @@ class Content(models.Model):
 class Outbox(Content):
     """An event that waits for the Agent. `next_at` is its due time, or the end of its lease."""
 
+    traceparent = models.CharField("traceparent", max_length=55, blank=True, db_default="")
     created_at = models.DateTimeField(_("created"), db_default=Now())
     next_at = models.DateTimeField(_("next"), db_default=Now())
     claimed_by = models.CharField(_("claimed by"), max_length=32, blank=True, db_default="")

@@ -24,6 +24,11 @@ MAX_DEPTH = 100  # arrays and objects within each other
 _EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.ASCII)
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_INSERT_TRACED = (
+    "INSERT INTO outbox (msg_key, event_type, channel, payload, traceparent)"
+    " VALUES (%s, %s, %s, %s, %s)"
+)
 _INSERT = "INSERT INTO outbox (msg_key, event_type, channel, payload) VALUES (%s, %s, %s, %s)"
 
 
@@ -41,13 +46,15 @@ def publish(
     *,
     channel: str = "",
     idempotency_key: str | None = None,
+    traceparent: str = "",
     using: str = DEFAULT_DB_ALIAS,
 ) -> str:
     """Insert an event into the outbox of the database `using`; returns its idempotency key.
 
     `payload` is anything that JSON can hold, with dates, UUIDs and Decimals as Django writes them;
     or bytes, which are taken as JSON text and arrive as they are. Without a key of your own each
-    call is a new event. Raises InvalidEvent, before anything is written.
+    call is a new event. `traceparent` is the trace that the event goes on in; a malformed one is
+    ignored, as W3C Trace Context says. Raises InvalidEvent, before anything is written.
     """
     _check(_EVENT_TYPE, "event_type", event_type, "letters, digits and _ in parts joined by dots, "
            "at most 128 characters, such as order.paid")  # fmt: skip
@@ -57,7 +64,10 @@ def publish(
     text = _json_text(payload)
     # No transaction of its own: the event belongs into the caller's.
     with connections[using].cursor() as cursor:
-        cursor.execute(_INSERT, (key, event_type, channel, text))
+        if _TRACEPARENT.fullmatch(traceparent):
+            cursor.execute(_INSERT_TRACED, (key, event_type, channel, text, traceparent))
+        else:
+            cursor.execute(_INSERT, (key, event_type, channel, text))
     return key
 
 

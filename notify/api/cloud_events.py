@@ -38,6 +38,7 @@ class CloudEvent(msgspec.Struct):
     data: msgspec.Raw = msgspec.Raw(b"null")
     data_base64: str | None = None
     channel: str | None = None
+    traceparent: str | None = None
 
 
 def is_cloud_event(request: Request) -> bool:

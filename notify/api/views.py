@@ -28,6 +28,7 @@ from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.tracing import context
 from msgplatform.messages.api_list import MessageListView
 from notify.api import cloud_events
 from notify.api.serializers import EVENT_TYPE, MessageDetailSerializer, MessageSerializer
@@ -64,6 +65,10 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
         ),
     ] = None
     idempotency_key: IdempotencyKey = None
+    traceparent: Annotated[
+        str | None,
+        text("The event's own W3C Trace Context, before the header's; a malformed one is ignored"),
+    ] = None
 
 
 class PublishBatchBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -133,7 +138,11 @@ class EventListView(MessageListView):
 
         A CloudEvent (version 1.0, structured as `application/cloudevents+json` or binary with
         headers `ce-…`) is read too: its `type` is the event type, its `data` the payload, an
-        extension `channel` the channel, and its `source` and `id` together are the idempotency key.
+        extension `channel` the channel, and its `source` and `id` together are the idempotency key;
+        an extension `traceparent` goes before the header.
+
+        The trace of the header `traceparent` (W3C Trace Context) goes on to the consumers of an
+        event that is traced.
         """
         body = _body(request)
         biz = caller_of(request).biz_id
@@ -178,7 +187,7 @@ def _body(request: Request) -> PublishBody:
         return body
     event = cloud_events.read(request, MAX_MESSAGE_BYTES)
     key = idempotency_key(request, None) or cloud_events.key_of(event)
-    return PublishBody(event.type, event.data, event.channel, key)
+    return PublishBody(event.type, event.data, event.channel, key, event.traceparent)
 
 
 def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:
@@ -207,6 +216,7 @@ def _event(biz: int, body: PublishBody) -> intake.Event:
         bytes(body.payload),
         body.idempotency_key,
         body.channel or "",
+        context.begin(body.traceparent),
     )
 
 

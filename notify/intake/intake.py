@@ -21,6 +21,7 @@ from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
 from msgplatform.core.json.values import MAX_DEPTH, depth
+from msgplatform.core.tracing.context import Start
 from notify import signals
 from notify.intake import sealing
 from notify.models import BizMsg, IdempotencyKey
@@ -32,13 +33,15 @@ _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a business system; `payload` is JSON text, kept and sent byte for byte."""
+    """An event of a business system; `payload` is JSON text, kept and sent byte for byte. `trace`
+    is None unless it is traced."""
 
     biz: int
     event_type: str
     payload: bytes
     idempotency_key: str | None = None
     channel: str = ""
+    trace: Start | None = None
 
 
 def check(event: Event) -> None:
@@ -122,12 +125,14 @@ def _item(event: Event) -> Item[Event]:
     check(event)
     # A duplicate has the same key and the same parts as the first request.
     hashed_parts = event.event_type.encode(), event.channel.encode(), event.payload
-    return idempotency.item(event, event.biz, event.idempotency_key, *hashed_parts)
+    return idempotency.item(
+        event, event.biz, event.idempotency_key, *hashed_parts, trace=event.trace
+    )
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     sealing.refresh()
-    verdicts = idempotency.store(items, IdempotencyKey, _insert)
+    verdicts = idempotency.store(items, IdempotencyKey, _insert, flow="notify")
     # After the commit: a maker that looks earlier finds nothing.
     signals.MAKER.send()
     return verdicts

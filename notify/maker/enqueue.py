@@ -48,7 +48,7 @@ def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
             subscription = entry.subscription
             ending.set_aside(subscription.id, unreadable_ids, ending.UNREADABLE, entry.claim)
             items = [
-                orders.Item(pk, m.id, attempt, text[m.id], m.event_type, m.key, due)
+                orders.Item(pk, m.id, attempt, text[m.id], m.event_type, m.key, due, m.trace)
                 for pk, attempt, m, due in entry.items
                 if m.id in text  # else it was deleted just now: due again after the lease
             ]

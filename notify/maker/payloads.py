@@ -13,6 +13,7 @@ from django.db.models import OuterRef, Subquery
 
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.tracing.context import is_on
 from msgplatform.models import Biz
 from notify import orders
 from notify.models import BizMsg
@@ -27,6 +28,7 @@ _CACHE_BYTES = 16 * 1024 * 1024
 # one by one, they would cost more than all the rest.
 # The idempotency key is looked up by primary key within the statement for a whole page of messages.
 _KEY = "(SELECT `key` FROM idempotency WHERE idempotency.id = biz_msg.id)"
+_TRACE = "(SELECT traceparent FROM message_trace WHERE message_trace.id = biz_msg.id)"
 _COLUMNS = f"id, biz_id, event_type, channel, {_KEY}, CAST(created_at AS CHAR)"
 _SIZED = (
     f"{_COLUMNS}, LENGTH(payload), CASE WHEN LENGTH(payload) <= {INLINE_BYTES} THEN payload END"
@@ -40,7 +42,8 @@ class Message:
 
     `key` is the idempotency key of its request, '' without one or after the key was deleted.
     `size` is about the bytes that the message takes in an order. `is_readable` is False for a
-    payload that is not UTF-8, which intake does not accept: it makes no text.
+    payload that is not UTF-8, which intake does not accept: it makes no text. `trace` is the
+    `traceparent` of a message that is traced, while traces are on.
     """
 
     id: int
@@ -52,6 +55,7 @@ class Message:
     size: int
     text: str | None
     is_readable: bool = True
+    trace: str = ""
 
 
 def waiting_systems(limit: int) -> list[int]:
@@ -86,7 +90,7 @@ def lock_accepted(limits: Mapping[int, int], payloads: bool = True) -> list[Mess
         lock = " FOR UPDATE SKIP LOCKED"
     else:
         lock = " FOR UPDATE"
-    columns = _SIZED if payloads else _UNSIZED
+    columns = _with_trace(_SIZED if payloads else _UNSIZED)
     parts = [
         f"SELECT {columns} FROM biz_msg {_index()} WHERE {_accepted(biz_id)} "  # noqa: S608
         f"ORDER BY biz_id, state, id LIMIT {int(limits[biz_id])}{lock}"
@@ -148,7 +152,7 @@ class Texts:
         if missing and self._bytes > _CACHE_BYTES:
             self.forget()
             missing = message_ids
-        for message in map(_message, _rows(_SIZED, missing)):
+        for message in map(_message, _rows(_with_trace(_SIZED), missing)):
             self._cache[message.id] = message
             self._bytes += message.size if message.text is not None else 0
         return {key: self._cache[key] for key in message_ids if key in self._cache}
@@ -173,13 +177,19 @@ def select(statement: str, parameters: Sequence[Any] | None = None) -> Sequence[
         return rows
 
 
+def _with_trace(columns: str) -> str:
+    return f"{columns}, {_TRACE}" if is_on() else columns
+
+
 def _message(row: tuple[Any, ...]) -> Message:
-    message_id, biz_id, event_type, channel, key, created_at, size, payload = row
+    message_id, biz_id, event_type, channel, key, created_at, size, payload, *traces = row
     # ISO 8601 from how databases write a time; SQLite leaves out the zeros of a whole second.
     at = f"{created_at[:10]}T{created_at[11:]}{'' if len(created_at) > 19 else '.000000'}Z"
     key = key or ""
     size += orders.ITEM_BYTES + len(key)
     message = Message(message_id, biz_id, event_type, channel, key, at, size, None)
+    if traces:
+        message.trace = traces[0] or ""
     if payload is not None:
         _read(message, bytes(payload))
     return message

@@ -27,6 +27,7 @@ from django.db import transaction
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.tracing import spans
 from notify import orders, signals
 from notify.directory import Subscription, Subscriptions
 from notify.maker import enqueue, fanout, payloads
@@ -138,7 +139,7 @@ class Splitter:
             count * self._means[biz_id].deliveries for biz_id, count in limits.items()
         )
         id_count = max(_MIN_IDS, min(self._max_deliveries, math.ceil(expected_count)))
-        began = time.monotonic()
+        began, began_at = time.monotonic(), spans.now()
         while True:
             try:
                 plan = transactions.retrying(
@@ -168,6 +169,8 @@ class Splitter:
         if plan.deliveries >= MIN_DELIVERIES / 2:  # of a small one most of the time is fixed
             deliveries_in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
             self._max_deliveries = max(MIN_DELIVERIES, min(MAX_DELIVERIES, deliveries_in_time))
+        if began_at:
+            _record_spans(plan, began_at)
         return len(plan.messages), len(plan.rows)
 
     def split_once(
@@ -242,6 +245,18 @@ class Splitter:
                 else:
                     part.direct.add(subscription_id)
                     plan.orders += [(subscription, order) for order in message_groups]
+
+
+def _record_spans(plan: _Plan, began_at: int) -> None:
+    """Record the split of the messages that are traced."""
+    contexts = spans.contexts({message.id: message.trace for message in plan.messages})
+    if not contexts:
+        return
+    batch = spans.record_batch(
+        "notify split batch", began_at, list(contexts.values()), len(plan.messages)
+    )
+    for message_id, context in contexts.items():
+        spans.record("notify split", context, began_at, links=[batch], message_id=str(message_id))
 
 
 def _cut(

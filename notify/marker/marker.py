@@ -22,9 +22,10 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs as queues
+from msgplatform.core.tracing import figures, spans
 from notify import orders
 from notify.directory import Subscriptions
-from notify.marker import marks
+from notify.marker import mark_spans, marks
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, failures
 from notify.monitor.counters import CatalogueSubjects
@@ -103,12 +104,15 @@ class Marker(Worker):
         if any(cache.get(pk) is None and not cache.is_unusable(pk) for pk in failing):
             cache.refresh(at_once=True)  # a subscription is newer than the cache
         self.event_types.refresh()
+        began_at = spans.now()
         # A delivery that was given back unsent is no attempt.
         attempts = [result for result in results if result.outcome != "unsent"]
         # Outside of the transaction: a rollback must not undo the record of the ids given out.
         block = ids.reserve(len(attempts)) if attempts else None
         tally = self._mark(results, attempts, block)
         self._after_commit(len(results), tally)
+        if began_at:
+            mark_spans.record(results, began_at)
         return results
 
     def _mark(
@@ -122,6 +126,7 @@ class Marker(Worker):
         """Do the work that may be late, or be lost with this process, without harm."""
         self.heartbeat.done += result_count
         counters.add_totals(tally.counts, tally.seconds)
+        figures.note(tally.traced)
 
     # -- our own fault ---------------------------------------------------------------------------
     def _set_aside(self, result: Result, error: Exception) -> alerts.AlertEvent:

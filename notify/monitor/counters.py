@@ -23,6 +23,8 @@ from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.flows.activity import WHOLE
+from msgplatform.core.tracing.context import trace_id_of
+from msgplatform.core.tracing.figures import Observation
 from msgplatform.models import MinuteCounter
 from notify.models import EventType
 from notify.monitor.histograms import DURATION, LATENCY, Histogram
@@ -103,6 +105,7 @@ class Tally:
         self._systems, self._event_types = systems, event_types
         self.counts: Counts = Counter()
         self.seconds: defaultdict[str, float] = defaultdict(float)
+        self.traced: list[Observation] = []  # of results that are traced
 
     def count_delivered(self, result: Result, accepted_at: datetime) -> None:
         # Two machines have two clocks: a delivery before its acceptance took no time.
@@ -122,6 +125,9 @@ class Tally:
     def _observe(self, result: Result, histogram: Histogram, seconds: float) -> None:
         self._count(result, histogram.counter(seconds))
         self.seconds[histogram.name] += seconds
+        if result.trace:
+            bound, trace_id = histogram.bound(seconds), trace_id_of(result.trace)
+            self.traced.append(Observation(histogram.metric, (), bound, seconds, trace_id))
 
     def _count_twice(self, result: Result, name: str) -> None:
         """Count for the subscription, and for the event type."""

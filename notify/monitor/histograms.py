@@ -39,12 +39,18 @@ class Histogram:
     """
 
     name: str
+    metric: str  # of `/metrics`, without the prefix of all
     bounds: tuple[float, ...]  # seconds, ascending
     earlier: tuple[float, ...] = ()
 
     def counter(self, seconds: float) -> str:
         """The counter of the bucket that a duration belongs to."""
         return self._buckets[bisect_left(self.bounds, seconds)].name
+
+    def bound(self, seconds: float) -> str:
+        """The upper bound of that bucket, as `/metrics` has it."""
+        high = self._buckets[bisect_left(self.bounds, seconds)].high
+        return "+Inf" if high == math.inf else str(float(high))
 
     @cached_property
     def _buckets(self) -> Sequence[Bucket]:
@@ -126,6 +132,7 @@ class Histogram:
 # From the acceptance of a message to the end of the attempt that delivered it: retries take days.
 LATENCY = Histogram(
     "latency",
+    "notify_delivery_seconds",
     (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400,
      21600, 43200, 86400),
     earlier=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600, 21600, 86400),
@@ -133,6 +140,7 @@ LATENCY = Histogram(
 # One request, whatever its answer.
 DURATION = Histogram(
     "duration",
+    "notify_request_seconds",
     (0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 15, 30, 60),
     earlier=(0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60),
 )

@@ -215,10 +215,8 @@ _ATTEMPTS = METRICS.counter(
 )
 _EXHAUSTED = METRICS.counter("notify_exhausted", "Deliveries that used up their attempts")
 _HISTOGRAMS = {
-    LATENCY: METRICS.histogram(
-        "notify_delivery_seconds", "From the acceptance of a message to its delivery"
-    ),
-    DURATION: METRICS.histogram("notify_request_seconds", "One request to a consumer"),
+    LATENCY: METRICS.histogram(LATENCY.metric, "From the acceptance of a message to its delivery"),
+    DURATION: METRICS.histogram(DURATION.metric, "One request to a consumer"),
 }
 
 

@@ -28,6 +28,7 @@ from msgplatform.core.rates import breaker
 from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.sender import webhook
+from notify.sender.attempt_spans import AttemptSpans
 from notify.sender.claimer import OrderClaimer
 from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import ResultWriter
@@ -69,6 +70,7 @@ class Sender(Worker):
             timeout = 2 * settings.NOTIFY_TIMEOUT_SECONDS
             policy = breaker.Policy(cap=settings.NOTIFY_BREAKER_SECONDS, probe_timeout=timeout)
         never_opens = breaker.Policy(failures_in_a_row=_NEVER, min_results=_NEVER)
+        self._spans = AttemptSpans()
         self.lanes = Lanes(window, policy or never_opens)
         self._next_report = Every(_REPORT_SECONDS)
         self._has_moved = False
@@ -192,6 +194,7 @@ class Sender(Worker):
         horizon = database_now + subscription.timeout + LEASE_MARGIN_SECONDS
         entries = self._entries(lane, max_entries, horizon)
         if entries:
+            entries = self._spans.begin(entries, subscription)
             for request in webhook.envelope(subscription).requests(entries, int(wall)):
                 self.engine.submit(request)
             lane.sent(now, len(entries))
@@ -250,6 +253,8 @@ class Sender(Worker):
             is_kept = row is not None and answer_log.is_kept(row.log_answers, is_delivered)
             result = webhook.answer(order.order, item, response, is_delivered, wall, is_kept)
             results.append((order, result))
+            if result.trace:
+                self._spans.end(result)
             if lane.answered(response.status, now, now - response.seconds):
                 self._has_moved = True
                 log.info(

@@ -65,6 +65,8 @@ class Envelope:
             )
             if item.key:
                 lines += (self._key + item.key,)
+            if item.trace:
+                lines += (f"traceparent: {item.trace}",)
             requests.append(outline.request(body, lines, entry))
         return requests
 
@@ -126,6 +128,7 @@ def answer(
         kept_headers(response.headers, MAX_RESPONSE_HEADERS) if is_kept else "",
         body_text(response, MAX_RESPONSE_BODY) if is_kept and response.body else "",
         item.event_type,
+        item.trace,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, StorageState, expect
 
 from tests.browser.conftest import PASSWORD
@@ -76,3 +77,16 @@ def signed_in_page(browser: Browser, state: StorageState, answers: set[int]) -> 
     yield page
     context.close()
     assert wrong == []
+
+
+def wrong_with(page: Page, axe: Axe) -> list[str]:
+    """What is wrong with a page as it stands: the rule, and where it is broken."""
+    found = [
+        f"{each['id']}: {node['html'][:160]} ({node['failureSummary'].splitlines()[-1].strip()})"
+        for each in axe.run(page).response["violations"]
+        for node in each["nodes"][:3]
+    ]
+    width = page.evaluate("document.documentElement.scrollWidth")
+    if width > page.evaluate("innerWidth"):
+        found.append(f"scrolls sideways: {width} px")
+    return found

@@ -15,7 +15,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, StorageState, ViewportSize, expect
 
 from tests.browser.conftest import PASSWORD
-from tests.browser.pages import sign_in, signed_in_page
+from tests.browser.pages import sign_in, signed_in_page, wrong_with
 from tests.cluster import WEB, Cluster
 
 ROWS = f"""
@@ -67,19 +67,6 @@ def administrator(full: Cluster, browser: Browser) -> StorageState:
 def addresses(page: Page, selector: str) -> list[str]:
     found = page.eval_on_selector_all(selector, "links => links.map(l => l.getAttribute('href'))")
     return list(dict.fromkeys(found))
-
-
-def wrong_with(page: Page, axe: Axe) -> list[str]:
-    """What is wrong with a page as it stands: the rule, and where it is broken."""
-    found = [
-        f"{each['id']}: {node['html'][:160]} ({node['failureSummary'].splitlines()[-1].strip()})"
-        for each in axe.run(page).response["violations"]
-        for node in each["nodes"][:3]
-    ]
-    width = page.evaluate("document.documentElement.scrollWidth")
-    if width > page.evaluate("innerWidth"):
-        found.append(f"scrolls sideways: {width} px")
-    return found
 
 
 def test_every_page_is_for_everybody(

@@ -21,6 +21,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from bench.harness.programs import quantiles
 from bench.harness.programs.messages import key, request_body, scattered_key
@@ -42,7 +43,7 @@ class Connection:
     def __init__(self, port: int, token: str, prefix: str, scattered: bool = False) -> None:
         self._port = port
         self.connect()
-        self.is_idle = True
+        self.is_idle, self.is_closed = True, False
         self.accepted = 0
         self.sent_at = 0.0
         self._prefix = prefix
@@ -55,8 +56,7 @@ class Connection:
         ).encode()
 
     def connect(self) -> None:
-        """As soon as the server listens; again after it closed a connection that was idle too
-        long."""
+        """As soon as the server listens; again after it closed the connection."""
         deadline = time.monotonic() + _CONNECT_SECONDS
         while True:
             try:
@@ -67,6 +67,7 @@ class Connection:
                 time.sleep(0.05)
                 continue
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.is_closed = False
             return
 
     def send(self) -> None:
@@ -83,8 +84,12 @@ class Connection:
         """Look at the body of a good answer. Raises RuntimeError for a message that was refused."""
 
     def receive(self) -> bool:
-        """Whether the answer is complete. Raises RuntimeError for a status other than `status`."""
+        """Whether the answer is complete; `is_closed` is set when it was the last of this
+        connection. Raises RuntimeError for a status other than `status`."""
         data = self.socket.recv(65536)
+        if not data and self.is_idle:  # it was idle too long
+            self.is_closed = True
+            return False
         if not data:
             raise RuntimeError("the server closed a connection")
         answer = self._buffer + data
@@ -96,6 +101,7 @@ class Connection:
         if not answer.startswith(b"HTTP/1.1 %d" % self.status):
             raise RuntimeError(f"not accepted: {answer[:500]!r}")
         self.take(answer[end + 4 :])
+        self.is_closed = b"\r\nconnection: close\r\n" in answer[: end + 2]
         self.accepted += self.units
         self.is_idle = True
         return True
@@ -107,6 +113,9 @@ def _length(head: bytes) -> int:
     if start < 0:
         raise RuntimeError(f"an answer without its length: {head!r}")
     return int(lowered[start + 15 :].split(b"\r\n", 1)[0])
+
+
+C = TypeVar("C", bound=Connection)
 
 
 class Load:
@@ -133,13 +142,10 @@ class Load:
                 open_requests += 1
             for fd, _ in poller.poll(0.002 if waiting else 0.1):
                 connection = by_fd[fd]
-                if connection.is_idle:  # readable without a request: the server closed it
-                    poller.unregister(fd)
-                    del by_fd[fd]
-                    connection.connect()
-                    by_fd[connection.socket.fileno()] = connection
-                    poller.register(connection.socket.fileno(), select.EPOLLIN)
-                elif connection.receive():
+                is_answered = connection.receive()
+                if connection.is_closed:
+                    renew(connection, by_fd, poller)
+                if is_answered:
                     self.progress.add(connection.units)
                     self.latencies.append(time.perf_counter() - connection.sent_at)
                     waiting.append(connection)
@@ -153,6 +159,15 @@ class Load:
 
     def stop(self, *_: object) -> None:
         self.stopping = True
+
+
+def renew(connection: C, by_fd: dict[int, C], poller: select.epoll) -> None:
+    """Connect again, after the server has closed the connection."""
+    poller.unregister(connection.socket.fileno())
+    del by_fd[connection.socket.fileno()]
+    connection.connect()
+    by_fd[connection.socket.fileno()] = connection
+    poller.register(connection.socket.fileno(), select.EPOLLIN)
 
 
 def options(description: str) -> argparse.ArgumentParser:

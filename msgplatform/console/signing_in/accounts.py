@@ -7,6 +7,8 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core import context
+from allauth.socialaccount.models import SocialAccount
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -15,6 +17,7 @@ from msgplatform.admin import confirmation
 from msgplatform.api.access import throttling
 from msgplatform.console.signing_in.refusal import refuse
 
+_FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"
 # Messages of the library that say what everybody sees anyway.
 _NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
 
@@ -30,7 +33,22 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
         """People with a second factor prove themselves by it; the password is for others."""
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         by_factor = [each for each in methods if each["id"] != "reauthenticate"]
-        return by_factor or methods
+        if by_factor:
+            return by_factor
+        if settings.LOCAL_PASSWORDS and methods:
+            return methods
+        if settings.OIDC_ISSUER and SocialAccount.objects.filter(user_id=user.pk).exists():
+            text = _("Sign in again: %s") % settings.OIDC_NAME
+            return [
+                {"id": "company", "description": text, "url": reverse("company-confirm")},
+            ]
+        return []
+
+    def get_login_stages(self) -> list[str]:
+        stages: list[str] = super().get_login_stages()
+        if settings.OIDC_SECOND_FACTOR and getattr(self.request, "is_company_login", False):
+            return [each for each in stages if each != _FACTOR_STAGE]
+        return stages
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:
         return reverse("console:overview")

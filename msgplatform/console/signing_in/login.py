@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from allauth.core import context
 from django import forms
+from django.conf import settings
 from django.contrib.auth import authenticate
 from django.forms import ValidationError
 from django.http import HttpRequest
@@ -57,6 +58,8 @@ class LoginForm(AuthenticationForm):
     request: HttpRequest
 
     def clean(self) -> dict[str, Any]:
+        if not settings.LOCAL_PASSWORDS:
+            raise ValidationError(gettext("Passwords are switched off on this platform."))
         with _guess(self.request, self.cleaned_data.get("username", "")):
             form_values: dict[str, Any] = super().clean()
         return form_values

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from allauth.account.utils import perform_login
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -37,6 +38,9 @@ class _LoginView(LoginView):
             "subtitle": None,
             "app_path": self.request.get_full_path(),
             "username": self.request.user.get_username(),
+            "has_passwords": settings.LOCAL_PASSWORDS,
+            "company": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+            "next_page": self.get_redirect_url(),
         }
         return {**super().get_context_data(**kwargs), **frame}
 

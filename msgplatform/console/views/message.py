@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from django.conf import settings
 from django.contrib import messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
@@ -33,6 +34,8 @@ from msgplatform.core.errors import (
     PlatformError,
     Unavailable,
 )
+from msgplatform.core.tracing import message_rows
+from msgplatform.core.tracing.context import is_on, trace_id_of
 from msgplatform.models import AuditLog
 
 _SHOWN_AGAIN = 50  # entries of the audit log on a page
@@ -52,6 +55,7 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         raise _missing() from None
     if shown_page is None:
         raise _missing()
+    shown_page = _with_trace(shown_page)
     if not sees_personal(request):
         shown_page = replace(masked(shown_page), has_file=False)
     return page(
@@ -154,6 +158,20 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     return HttpResponse(
         file.content, content_type=file.media_type, headers={"Content-Disposition": name}
     )
+
+
+def _with_trace(shown_page: flows.Page) -> flows.Page:
+    """The page with the id of the message's trace, if it is traced, and a link to TRACE_URL."""
+    if not is_on():
+        return shown_page
+    trace_id = shown_page.trace_id
+    if not trace_id and shown_page.id.isdigit():
+        trace_id = trace_id_of(message_rows.traceparent(int(shown_page.id)))
+    if not trace_id:
+        return shown_page
+    url = settings.TRACE_URL.replace("{trace_id}", trace_id)
+    value = flows.PageLink(trace_id, url) if url else trace_id
+    return replace(shown_page, facts={**shown_page.facts, _("Trace"): value})
 
 
 def _rows(shown_page: flows.Page) -> list[flows.Recipient]:

@@ -174,6 +174,7 @@ class Page:
     call: Call | None = None
     has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
     masked_title: str = ""  # as in `Hit`
+    trace_id: str = ""  # of a message that no row of `message_trace` names yet
     # Further facts by the title of their card: "What the operator got".
     fact_cards: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 

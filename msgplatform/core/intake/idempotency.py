@@ -24,6 +24,8 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.tracing import accepted
+from msgplatform.core.tracing.context import Start
 
 T = TypeVar("T")
 
@@ -64,7 +66,8 @@ def key_of(rows: type[IdempotencyRow], id: int) -> str:
 class Item(Generic[T]):
     """An item to store: the flow's own `body`, and what identifies a repeat of it.
 
-    `payload_hash` is empty without a key. `store` sets the id.
+    `payload_hash` is empty without a key. `store` sets the id. `trace` is None unless the item is
+    traced.
     """
 
     body: T
@@ -73,6 +76,7 @@ class Item(Generic[T]):
     payload_hash: str
     bucket: int
     id: int = 0
+    trace: Start | None = None
 
 
 def check_key(key: str) -> None:
@@ -89,16 +93,19 @@ def payload_hash(*parts: bytes) -> str:
     return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
-def item(body: T, biz: int, key: str | None, *payload_parts: bytes) -> Item[T]:
+def item(
+    body: T, biz: int, key: str | None, *payload_parts: bytes, trace: Start | None = None
+) -> Item[T]:
     """Make an item. `payload_parts` are hashed; `key` has been checked, or is None."""
     digest = payload_hash(*payload_parts) if key is not None else ""
-    return Item(body, biz, key, digest, ids.bucket(biz, key))
+    return Item(body, biz, key, digest, ids.bucket(biz, key), trace=trace)
 
 
 def store(
     items: Sequence[Item[T]],
     keys: type[IdempotencyRow],
     insert: Callable[[Sequence[Item[T]], Any], None],
+    flow: str = "",
 ) -> list[Verdict]:
     """Store each item once, all in one transaction; the verdicts come in the same order.
 
@@ -108,7 +115,8 @@ def store(
 
     `insert` writes the rows of the items that are new; `now` is the time as the database stores it.
     It must keep rows that exist (`sql.insert_or_keep`), since a transaction whose connection was
-    lost during COMMIT may have been stored before it is repeated.
+    lost during COMMIT may have been stored before it is repeated. `flow` names the spans of items
+    that are traced.
 
     Must not run inside a transaction of the caller: an answer given before the caller's commit
     would not be durable. Raises OperationalError when the database is unavailable.
@@ -116,13 +124,17 @@ def store(
     block = ids.reserve(len(items))
     for each, item_id in zip(items, block.ids([one.bucket for one in items]), strict=True):
         each.id = item_id
-    return transactions.retrying(lambda: _store_once(items, keys, insert))
+    spans = accepted.begin(flow, items)
+    verdicts = transactions.retrying(lambda: _store_once(items, keys, insert, spans))
+    accepted.end(spans, items, verdicts)
+    return verdicts
 
 
 def _store_once(
     items: Sequence[Item[T]],
     keys: type[IdempotencyRow],
     insert: Callable[[Sequence[Item[T]], Any], None],
+    spans: accepted.Spans,
 ) -> list[Verdict]:
     now = sql.stored(timezone.now())  # once, instead of for each row
     keyed_items = [each for each in items if each.key is not None]
@@ -132,6 +144,8 @@ def _store_once(
         new = [each for each in items if each.key is None or each.id in new_ids]
         if new:
             insert(new, now)
+            if spans:
+                accepted.remember(spans, [each.id for each in new])
         failpoint("intake_before_commit")
         first = first_ones(repeat_items, keys)
     failpoint("intake_after_commit")

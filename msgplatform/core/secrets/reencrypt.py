@@ -62,13 +62,36 @@ class Column:
         return ExpressionWrapper(F(self.field), output_field=TextField())
 
 
+@dataclass(frozen=True, slots=True)
+class JSONColumn(Column):
+    """A field of JSON in which the texts under these keys are encrypted, as of a library's model
+    whose fields cannot be ours."""
+
+    keys: tuple[str, ...]
+
+
+# Label of a model → its field and the keys in it.
+_json_fields: dict[str, tuple[str, tuple[str, ...]]] = {}
+
+
+def register_json(model_label: str, field: str, keys: tuple[str, ...]) -> None:
+    """Texts under these keys of a JSON field are encrypted; a key may be missing in a row. A model
+    that is not installed is left out."""
+    _json_fields[model_label] = (field, keys)
+
+
 def columns() -> list[Column]:
     """The encrypted columns of every installed model."""
-    return [
+    columns = [
         column
         for model in apps.get_models()
         for column in columns_of(model, router.db_for_write(model))
     ]
+    models = {model._meta.label: model for model in apps.get_models()}
+    for label, (field, keys) in _json_fields.items():
+        if model := models.get(label):
+            columns.append(JSONColumn(model, field, router.db_for_write(model), keys))
+    return columns
 
 
 def columns_of(model: type[Model], using: str) -> list[Column]:
@@ -83,6 +106,10 @@ def columns_of(model: type[Model], using: str) -> list[Column]:
 def count(column: Column) -> Counter[State]:
     """Count the values of each state; changes nothing."""
     counts: Counter[State] = Counter()
+    if isinstance(column, JSONColumn):
+        for data in column.rows.values_list(column.field, flat=True).iterator():
+            counts.update(encryption.state(data[key]) for key in column.keys if key in data)
+        return counts
     for page in _pages(column, PAGE):
         counts.update(encryption.state(stored_text) for _, stored_text in page)
     return counts
@@ -93,6 +120,9 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
 
     A value that no key decrypts stays as it is.
     """
+    if isinstance(column, JSONColumn):
+        yield from _renew_json(column, size)
+        return
     connection, was_clear = connections[column.using], False
     if connection.vendor == "sqlite":  # else the old text would stay in free pages of the file
         overwrite_deleted(connection)
@@ -112,6 +142,29 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     if was_clear and connection.vendor == "sqlite" and not connection.in_atomic_block:
         with connection.cursor() as cursor:  # the write-ahead log still holds the clear text
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _renew_json(column: JSONColumn, size: int) -> Iterator[int]:
+    keys = list(column.rows.values_list("pk", flat=True))
+    for start in range(0, len(keys), size):
+        some = keys[start : start + size]
+        for pk in some:
+            transactions.retrying(partial(_renew_row, column, pk), column.using)
+        yield len(some)
+
+
+def _renew_row(column: JSONColumn, pk: Any) -> None:
+    """Locked, as the library writes the whole value back."""
+    with transaction.atomic(column.using):
+        row = column.rows.select_for_update().filter(pk=pk).first()
+        if row is None:
+            return
+        data = getattr(row, column.field)
+        old_keys = [k for k in column.keys if encryption.state(data.get(k, "")) in _RENEWED]
+        for key in old_keys:
+            data[key] = encryption.encrypt(encryption.decrypt(data[key]))
+        if old_keys:
+            row.save(using=column.using, update_fields=[column.field])
 
 
 # -- sealed content ------------------------------------------------------------------------------

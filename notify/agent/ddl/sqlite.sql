@@ -19,6 +19,8 @@ CREATE TABLE IF NOT EXISTS outbox (
     channel VARCHAR(64) NOT NULL DEFAULT '',
     -- JSON text, at most 256 KiB.
     payload TEXT NOT NULL,
+    -- Optional: the trace that the event goes on in (W3C Trace Context).
+    traceparent VARCHAR(55) NOT NULL DEFAULT '',
     created_at DATETIME NOT NULL DEFAULT (STRFTIME('%Y-%m-%d %H:%M:%f', 'now')),
 
     -- From here on the Agent's own. next_at: not before this time; while the Agent has the row in

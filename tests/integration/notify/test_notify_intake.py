@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 from django.db import connection, transaction
@@ -23,7 +24,7 @@ def biz() -> Biz:
 
 
 def event(
-    biz: Biz, key: str | None = None, payload: bytes = b'{"n":1}', **more: str
+    biz: Biz, key: str | None = None, payload: bytes = b'{"n":1}', **more: Any
 ) -> intake.Event:
     return intake.Event(biz.pk, more.pop("event_type", "order.paid"), payload, key, **more)
 

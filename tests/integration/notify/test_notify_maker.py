@@ -69,11 +69,12 @@ def test_the_order_holds_everything_a_sender_needs(biz: Biz) -> None:
     run(Maker())
     (order,) = claimed_orders(row)
     delivery = ReceiveMsg.objects.get()
-    ((item_id, msg_id, attempt, body, event_type, key, due),) = order["items"]
+    ((item_id, msg_id, attempt, body, event_type, key, due, trace),) = order["items"]
     assert abs(sql.now().timestamp() - due) < 60
     assert (item_id, msg_id, attempt, key) == (delivery.pk, message_id, 1, "")
     assert (order["subscription"], order["claim"]) == (row.pk, delivery.claimed_by)
     assert body.endswith('"data":{ "名" : 1.00 }}'), "the payload's exact bytes"
+    assert trace == "", "traces are off"
     assert json.loads(body)["type"] == event_type == "order.paid"
 
 

@@ -303,7 +303,6 @@ class TestRateAndOrder:
                 turn_until(sender, lambda: len(sink.requests) == 100)
             assert sink.most_busy == 3
 
-
     def test_messages_that_come_one_by_one_fill_the_window_too(
         self, biz: Biz, hanging: Hanging
     ) -> None:

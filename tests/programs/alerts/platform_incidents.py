@@ -8,6 +8,7 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import connection
+from django.test import Client, override_settings
 
 from gateway.connections import sms_redis
 from gateway.intake.request import Request
@@ -18,9 +19,11 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
+from msgplatform.core.tracing.figures import Failing
 from msgplatform.models import AlertChannel, AlertRule, AuditLog, Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
+from tests.support.oidc_provider import OidcProvider
 from tests.support.sms_rows import account, gateway
 
 
@@ -111,3 +114,27 @@ def nobody_takes_the_audit_log(places: Places) -> Course:
     AuditLog.objects.create(actor="ann", action="consumer_changed", target="well")
     yield
     away.rename(path)
+
+
+@incident("platform.traces", r"1 programs, among them elsewhere:1: no answer in time\. Messages go")
+def a_collector_takes_no_spans(places: Places) -> Course:
+    """A program of another machine says so."""
+    failing = Presence(work_redis, "platform:traces", Failing, 3600.0)
+    failing.report({"elsewhere:1": Failing("no answer in time")})
+    yield
+    failing.withdraw("elsewhere:1")
+
+
+@incident("platform.signin", r"People cannot sign in .*http://127\.0\.0\.1:9: connect\.")
+def the_company_provider_is_away(places: Places) -> Course:
+    """Somebody presses the button of the login page, and later gets in."""
+    provider, login, browser = OidcProvider(), "/console/sign-in/company", Client()
+    with override_settings(**{**provider.settings(), "OIDC_ISSUER": "http://127.0.0.1:9"}):
+        assert browser.get(login, SERVER_NAME="127.0.0.1").status_code == 503
+    yield
+    provider.claims = {"groups": ["ops"], "preferred_username": "anna"}
+    with override_settings(**provider.settings()):
+        url = browser.get(login, SERVER_NAME="127.0.0.1")["Location"]
+        back = provider.authorize(url)
+        assert browser.get(f"{login}/callback", back, SERVER_NAME="127.0.0.1").status_code == 302
+    provider.close()

@@ -126,6 +126,23 @@ def test_a_repeat_neither_fails_nor_waits(project: Project) -> None:
     assert project.shop.column("msg_key") == ["k", "k"]
 
 
+PUBLISH_TRACED = """
+from notify.agent.outbox import publish
+import json
+print(json.dumps([publish("a", 1, traceparent=text) for text in {texts!r}]))
+"""
+
+
+def test_an_outbox_made_before_traces_gets_the_column(project: Project) -> None:
+    project.shop.load_ddl()
+    project.shop.execute("ALTER TABLE outbox DROP COLUMN traceparent")
+    project.shop.insert(1)
+    project.manage("migrate", "--verbosity", "0")
+    traced = f"00-{'a' * 32}-{'b' * 16}-01"
+    project.script(PUBLISH_TRACED.format(texts=[traced, "00-0-0-01"]))
+    assert project.shop.column("traceparent") == ["", traced, ""], "a malformed one is ignored"
+
+
 def _schema(shop: Shop) -> dict[str, str]:
     if shop.kind == "mariadb":
         made = {t: shop.execute(f"SHOW CREATE TABLE {t}")[0][1] for t in ("outbox", "outbox_dead")}

@@ -60,6 +60,26 @@ def test_a_plain_insert_is_relayed_and_deleted(shop: Shop, intake: Intake, relay
     assert shop.column("id", "outbox_dead") == []
 
 
+TRACEPARENT = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+def test_the_trace_of_an_event_is_relayed(shop: Shop, intake: Intake, relays: Make) -> None:
+    shop.execute(
+        "INSERT INTO outbox (event_type, payload, traceparent)"
+        f" VALUES ('order.paid', '1', '{TRACEPARENT}')"
+    )
+    relays().turn()
+    assert intake.requests[0][0]["traceparent"] == TRACEPARENT
+
+
+def test_an_outbox_without_the_column_is_relayed(shop: Shop, intake: Intake, relays: Make) -> None:
+    shop.execute("ALTER TABLE outbox DROP COLUMN traceparent")
+    shop.insert(2)
+    relays().turn()
+    assert shop.column("id") == []
+    assert ["traceparent" in item for item in intake.requests[0]] == [False, False]
+
+
 def test_keys_are_distinct_by_default(shop: Shop) -> None:
     shop.insert(50)
     assert len(set(shop.column("msg_key"))) == 50

@@ -46,6 +46,11 @@ WRONG = {
     "SANDBOX": "perhaps",
     "SANDBOX_URL": "sandbox.example.com",
     "AUDIT_EXPORT_ALERT_MINUTES": "0",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "otel-collector:4317",
+    "OTEL_EXPORTER_OTLP_TIMEOUT": "10s",
+    "OTEL_TRACES_SAMPLER_ARG": "1%",
+    "TRACE_URL": "https://traces.example.com/trace/",
+    "TRACE_DAYS": "0",
     "ALERT_BACKLOG_MINUTES": "a while",
     "ALERT_SILENT_SECONDS": "1",
     "MINUTE_COUNTER_DAYS": "1",
@@ -84,9 +89,16 @@ WRONG = {
     "LOG_LEVEL": "WARN1",
     "PUBLIC_URL": "example.com",
     "CONFIRM_MINUTES": "0",
+    "MFA_ROLES": "administrator,guest",
+    "LOCAL_PASSWORDS": "perhaps",
+    "OIDC_ISSUER": "login.example.com",
+    "OIDC_ROLES": "operator",
+    "OIDC_SYSTEMS": "=shop",
+    "OIDC_SECOND_FACTOR": "perhaps",
+    "OIDC_TIMEOUT_SECONDS": "0.1",
 }
 # What any text is right for, or what has a check of its own (`test_checks.py`).
-_FORMLESS = {"text", "words", "secret", "state_dir", "socket_url"}
+_FORMLESS = {"text", "words", "secret", "state_dir", "socket_url", "capitals"}
 
 
 def read_by_settings() -> set[str]:

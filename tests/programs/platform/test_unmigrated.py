@@ -20,12 +20,12 @@ FIRST_START = """
 import django
 django.setup()
 from django.core.checks import Error
-from msgplatform.supervision import platform
+from msgplatform.supervision import preparation
 from msgplatform.supervision.run import Refused
-platform.prepare_databases(True, print)
-platform.checks.run_checks = lambda **given: [Error("no triggers", hint="Grant TRIGGER")]
+preparation.run(True, print)
+preparation.checks.run_checks = lambda **given: [Error("no triggers", hint="Grant TRIGGER")]
 try:
-    platform._refuse_errors("default")
+    preparation._refuse_errors("default")
 except Refused as error:
     print(error)
 """

@@ -18,6 +18,7 @@ import pytest
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from msgplatform.web import bodies
+from msgplatform.web.application import CLOSE_EVERY
 from notify.models import BizMsg
 from tests.support.api_server import Server
 
@@ -133,6 +134,20 @@ def test_a_large_body_without_its_length(server: Server, key: str) -> None:
         said = everything(connection)
     assert said.startswith(b"HTTP/1.1 413")
     answers_others(server, key)
+
+
+def test_connections_are_closed_now_and_then(server: Server) -> None:
+    """So that clients which keep theirs are spread over all workers again after a restart."""
+    with connect(server) as connection:
+        for _ in range(CLOSE_EVERY):
+            connection.sendall(head("GET", "/healthz", None))
+            answer = connection.recv(65536)
+            assert answer.startswith(b"HTTP/1.1 200")
+            if b"connection: close" in answer:
+                break
+        assert b"connection: close" in answer
+        assert everything(connection) == b""
+    assert server.request("GET", "/healthz")[0] == 200
 
 
 def test_two_requests_at_once(server: Server, key: str) -> None:

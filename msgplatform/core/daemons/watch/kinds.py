@@ -11,9 +11,12 @@ WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
 IDS = "platform.ids"
 WRITERS, GALERA = "platform.writers", "platform.galera"
 AUDIT = "platform.audit"
+TRACES = "platform.traces"
 CHANNEL = "platform.channel"  # raised by `msgplatform/alerting/channel_alert.py`
+SIGN_IN = "platform.signin"  # raised by `console/signing_in`
 PLATFORM = frozenset({
-    SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, CHANNEL,
+    SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, TRACES, CHANNEL,
+    SIGN_IN,
 })  # fmt: skip
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0

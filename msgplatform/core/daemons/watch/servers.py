@@ -17,10 +17,11 @@ from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch.kinds import DISK, IDS, MEMORY, REDIS, key
+from msgplatform.core.daemons.watch.kinds import DISK, IDS, MEMORY, REDIS, TRACES, key
 from msgplatform.core.data import id_nodes
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.core.tracing import figures
 
 GIB = 1 << 30
 MIN_FREE = 0.10  # of a disk, and of the memory that a Redis may use
@@ -98,6 +99,25 @@ def report_memory() -> None:
         key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
     }
     alerts.reconcile([MEMORY], holding, undecided_keys)
+
+
+def report_traces() -> None:
+    """One alert while programs cannot export the spans of traces. Raises RedisError."""
+    failing = figures.failing()
+    names = sorted(failing)
+    holding = [
+        Condition(
+            TRACES,
+            lazy_message(_("Traces are not exported")),
+            lazy_message(
+                _("%(count)s programs, among them %(name)s: %(why)s. Messages go on."),
+                count=len(names),
+                name=names[0],
+                why=failing[names[0]],
+            ),
+        )
+    ] if names else []  # fmt: skip
+    alerts.reconcile([TRACES], holding)
 
 
 def report_id_nodes() -> None:

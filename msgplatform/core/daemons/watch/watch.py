@@ -14,7 +14,16 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.watch import kinds, of_flows, servers
 from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
-from msgplatform.core.daemons.watch.kinds import DISK, GALERA, IDS, MEMORY, REDIS, SILENT, WRITERS
+from msgplatform.core.daemons.watch.kinds import (
+    DISK,
+    GALERA,
+    IDS,
+    MEMORY,
+    REDIS,
+    SILENT,
+    TRACES,
+    WRITERS,
+)
 from msgplatform.core.daemons.watch.programs import Programs
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.daemons.watch.unread import Errors, UnreadAlerts, noting
@@ -80,6 +89,8 @@ class Watch:
             self._report_redis(servers.unavailable())
         with noting(errors, [MEMORY]):
             servers.report_memory()
+        with noting(errors, [TRACES]):
+            servers.report_traces()
         with noting(errors, [IDS]):
             servers.report_id_nodes()
         with noting(errors, [DISK]):

@@ -1,0 +1,45 @@
+"""The spans of leads that are traced, for the programs that carry them to CRMs.
+
+Only leads have traces: a row of another source came by no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from crmsync.models import Policy
+from crmsync.models.sources import HIVE
+from msgplatform.core.tracing import message_rows, spans
+from msgplatform.core.tracing.context import Context, is_on
+
+
+def contexts(policy: int, keys: Iterable[str]) -> dict[str, Context]:
+    """Key (as the CRM knows it) → context, of the leads that are traced; nothing for another
+    source, or while traces are off."""
+    if not is_on():
+        return {}
+    rows = Policy.objects.filter(pk=policy, source__name=HIVE)
+    prefix = rows.values_list("key_prefix", flat=True).first()
+    if prefix is None:
+        return {}
+    ids = {key: key.removeprefix(prefix) for key in keys}
+    by_id = message_rows.read(int(lead) for lead in ids.values() if lead.isdigit())
+    return {key: by_id[int(lead)] for key, lead in ids.items()
+            if lead.isdigit() and int(lead) in by_id}  # fmt: skip
+
+
+def record(
+    step: str, began_at: int, leads: Mapping[str, Context], size: int,
+    errors: Mapping[str, str] | None = None, crm: str = "",
+) -> None:  # fmt: skip
+    """Record a step of a batch of `size` records and of the traced `leads` in it; `errors` are by
+    key."""
+    if not leads:
+        return
+    batch = spans.record_batch(f"lead {step} batch", began_at, list(leads.values()), size)
+    for key, context in leads.items():
+        spans.record(
+            f"lead {step}", context, began_at, links=[batch], message_id=key,
+            kind="client" if step == "send" else "internal",
+            error=(errors or {}).get(key, ""), crm=crm,
+        )  # fmt: skip

@@ -1,0 +1,128 @@
+"""Who of the company's provider gets in, and as what. Accounts belong together by issuer and
+subject alone: an address or a name that two people share never joins them."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+import requests
+from allauth.account.signals import user_logged_in
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
+from allauth.socialaccount.providers.base.constants import AuthError, AuthProcess
+from allauth.socialaccount.signals import social_account_added
+from allauth.usersessions.models import UserSession
+from django.conf import settings
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from msgplatform.admin import confirmation
+from msgplatform.admin.auditing import audit
+from msgplatform.console.signing_in.provider import groups, guarded, logout
+from msgplatform.console.signing_in.provider.company import Refused
+from msgplatform.console.signing_in.provider.trouble import refuse_answer
+from msgplatform.console.signing_in.refusal import refuse
+from msgplatform.core import alerts
+from msgplatform.core.daemons.watch import kinds
+
+
+class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # has no types
+    def get_requests_session(self) -> requests.Session:
+        return guarded.session()
+
+    def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
+        """`pre_social_login` has refused people without a role."""
+        return True
+
+    def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
+        return reverse("console:sessions")
+
+    def on_authentication_error(
+        self,
+        request: HttpRequest,
+        provider: Any,
+        error: Any = None,
+        exception: Exception | None = None,
+        extra_context: Any = None,
+    ) -> None:
+        if exception is None:
+            is_cancelled = error == AuthError.CANCELLED
+            is_stale = "state" not in (extra_context or {})
+            reason = "cancelled" if is_cancelled else "state" if is_stale else "error"
+            said = request.GET.get("error", "") if not is_stale else ""
+            exception = Refused(reason, said[:100])
+        raise ImmediateHttpResponse(refuse_answer(request, exception))
+
+    def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
+        process = sociallogin.state.get("process")
+        if process == AuthProcess.CONNECT:
+            return
+        if process == AuthProcess.REDIRECT:
+            self._confirm(request, sociallogin)
+            return
+        claims = sociallogin.claims
+        granted = groups.grant(claims)
+        if sociallogin.is_existing:
+            groups.apply(sociallogin.user, granted)
+        if not granted.roles:
+            raise ImmediateHttpResponse(_without_role(request, claims, granted))
+        sociallogin.granted = granted
+        sociallogin.state["provider"] = logout.memory(sociallogin)
+        request.is_company_login = True  # type: ignore[attr-defined]
+
+    def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
+        user = super().save_user(request, sociallogin, form)
+        groups.apply(user, sociallogin.granted)
+        return user
+
+    def _confirm(self, request: HttpRequest, sociallogin: Any) -> None:
+        """Another sign-in there, as the proof of who the person of this session is."""
+        if not sociallogin.is_existing or sociallogin.user != request.user:
+            text = _("You signed in there as somebody else.")
+            raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
+        confirmation.record(request)
+
+
+def _without_role(
+    request: HttpRequest, claims: dict[str, Any], granted: groups.Grant
+) -> HttpResponse:
+    names = groups.groups_of(claims)
+    text = _("%(provider)s knows you, and none of your groups has a role on this platform.") % {
+        "provider": settings.OIDC_NAME
+    }
+    advice = _(
+        "Ask the people who run this platform, or those who look after groups in your company, for "
+        "a group that has one. Your name there: %s."
+    ) % _name(claims)
+    return refuse(
+        request, "no_role", text, advice=advice, who=_name(claims), status=HTTPStatus.FORBIDDEN,
+        groups=names[:50], missing=list(granted.missing),
+    )  # fmt: skip
+
+
+def _name(claims: dict[str, Any]) -> str:
+    return str(claims.get("preferred_username") or claims.get("email") or claims["sub"])
+
+
+@receiver(user_logged_in, dispatch_uid="msgplatform.company_login")
+def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **other: Any) -> None:
+    """After all steps of a login: what signing out at the provider needs."""
+    if sociallogin is None or not sociallogin.state.get("provider"):
+        return
+    memory = sociallogin.state["provider"]
+    request.session[logout.KEY] = memory
+    if settings.OIDC_SECOND_FACTOR:
+        request.session["second_factor_seen"] = [*settings.MFA_ROLES]
+    alerts.resolve(kinds.SIGN_IN)
+    UserSession.objects.create_from_request(request)
+    rows = UserSession.objects.filter(session_key=request.session.session_key)
+    rows.update(data={"sid": memory["sid"], "provider": True})
+
+
+@receiver(social_account_added, dispatch_uid="msgplatform.company_linked")
+def _linked(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any) -> None:
+    audit(request, "company_account_linked", request.user.get_username(),
+          subject=sociallogin.account.extra_data["subject"])  # fmt: skip

@@ -1,0 +1,127 @@
+"""Calls to the provider for `requests`, which django-allauth uses: they go through the platform's
+HTTP engine, so that the address guard, the proxy and the trusted certificates of OUTBOUND_* hold,
+and end in time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from io import BytesIO
+from typing import Any
+
+import requests
+from django.conf import settings
+from requests.adapters import BaseAdapter
+from requests.structures import CaseInsensitiveDict
+
+from msgplatform.core.http import engine as http
+from msgplatform.core.http.response import readable
+
+# Bytes of an answer: documents and key sets of providers have up to some tens of kilobytes.
+_MAX_BODY = 1024 * 1024
+# Requests of the web server that may wait for the provider at a time; the others are for pages.
+_PLACES = 4
+_places = threading.BoundedSemaphore(_PLACES)
+# The end of the present sign-in's calls, in seconds of the monotonic clock.
+_deadline: ContextVar[float] = ContextVar("sign_in_deadline", default=0.0)
+# Headers that the engine sets itself, or that mean nothing to it.
+_NOT_SENT = frozenset({"connection", "content-length", "host", "accept-encoding"})
+
+
+class Unreachable(requests.ConnectionError):
+    """No answer of the provider. `kind` is the engine's class of the error, or `busy`."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+@contextmanager
+def exchange() -> Iterator[None]:
+    """Around all calls of one sign-in: together they have OIDC_TIMEOUT_SECONDS. Raises Unreachable
+    at once when too many sign-ins wait for the provider already."""
+    if not _places.acquire(blocking=False):
+        raise Unreachable("busy", "Too many sign-ins wait for the provider.")
+    token = _deadline.set(time.monotonic() + settings.OIDC_TIMEOUT_SECONDS)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+        _places.release()
+
+
+def session() -> requests.Session:
+    """A session whose calls go through the engine, and follow no redirect."""
+    made = requests.Session()
+    made.trust_env = False
+    adapter = _EngineAdapter()
+    made.mount("http://", adapter)
+    made.mount("https://", adapter)
+    return made
+
+
+class _EngineAdapter(BaseAdapter):
+    def send(  # type: ignore[override]  # `requests` passes what the engine has settings for
+        self, request: requests.PreparedRequest, **other: Any
+    ) -> requests.Response:
+        seconds = (_deadline.get() or time.monotonic() + settings.OIDC_TIMEOUT_SECONDS) - (
+            time.monotonic()
+        )
+        if seconds <= 0:
+            raise Unreachable("timeout", "The provider has taken too long.")
+        answer = _fetch(request, seconds)
+        if answer is None or answer.error:
+            kind, detail = (answer.error, answer.detail) if answer else ("timeout", "No answer.")
+            raise Unreachable(kind, detail)
+        if 300 <= answer.status < 400:
+            raise Unreachable("redirect", f"{request.url} leads elsewhere.")
+        return _response(request, answer)
+
+    def close(self) -> None:
+        """Nothing is kept between calls."""
+
+
+def _fetch(request: requests.PreparedRequest, seconds: float) -> http.Response | None:
+    body = request.body or b""
+    headers = [
+        (name, value if isinstance(value, str) else value.decode("latin-1"))
+        for name, value in request.headers.items()
+        if name.lower() not in _NOT_SENT
+    ]
+    engine = http.engine_from_settings(window=1, body_cap=_MAX_BODY)
+    end = time.monotonic() + seconds + 1  # the engine ends the request before
+    try:
+        engine.submit(
+            http.Request(
+                request.url or "",
+                body.encode() if isinstance(body, str) else body,
+                headers,
+                seconds,
+                method=request.method or "GET",
+            )
+        )
+        while time.monotonic() < end:
+            if answers := engine.poll(0.5):
+                return answers[0]
+        return None
+    finally:
+        engine.close()
+
+
+def _response(request: requests.PreparedRequest, answer: http.Response) -> requests.Response:
+    made = requests.Response()
+    made.status_code = answer.status
+    made.url = request.url or ""
+    made.request = request
+    made.headers = CaseInsensitiveDict(_fields(answer.headers))
+    made.raw = BytesIO(readable(answer, _MAX_BODY))
+    return made
+
+
+def _fields(raw: bytes) -> dict[str, str]:
+    lines = raw.decode("latin-1").splitlines()[1:]
+    pairs = (line.partition(":") for line in lines if ":" in line)
+    return {"content-type": "", **{name.strip().lower(): value.strip() for name, _, value in pairs}}

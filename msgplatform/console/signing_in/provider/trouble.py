@@ -1,0 +1,76 @@
+"""What people read, and what operators get, when the provider cannot be reached or its answer is
+not accepted."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import requests
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from msgplatform.console.signing_in.provider.company import Refused
+from msgplatform.console.signing_in.provider.guarded import Unreachable
+from msgplatform.console.signing_in.refusal import refuse
+from msgplatform.core import alerts
+from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.lazy_text import lazy_message
+
+# Reasons that are nobody's fault, or the person's own.
+_TEXTS = {
+    "cancelled": gettext_noop("The sign-in was cancelled."),
+    "state": gettext_noop("This sign-in is over, or was begun in another browser: begin again."),
+    "busy": gettext_noop("Many people sign in at the moment. Try again in a minute."),
+}
+_UNREACHABLE = gettext_noop("%(provider)s does not answer. Try again in a few minutes.")
+_WRONG = gettext_noop("The answer of %(provider)s is not accepted, so nobody was signed in.")
+_ADVICE = gettext_noop(
+    "If it stays so, tell the people who run this platform: %(reason)s. They find more in the "
+    "audit log."
+)
+
+
+def refuse_answer(request: HttpRequest, error: Exception) -> HttpResponse:
+    """The page for an error of a sign-in. An alert says when the provider is to blame."""
+    reason, detail = _reason(error)
+    is_down = isinstance(error, requests.RequestException)
+    if reason in _TEXTS:
+        return refuse(request, reason, _(_TEXTS[reason]), detail=detail)
+    names = {"provider": settings.OIDC_NAME}
+    if reason != "code":  # a code that came twice is no trouble of the provider
+        _alert(reason, detail)
+    return refuse(
+        request,
+        reason,
+        _(_UNREACHABLE if is_down else _WRONG) % names,
+        advice=_(_ADVICE) % {"reason": reason},
+        status=HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN,
+        detail=detail,
+    )
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """A word, and a sentence without secrets."""
+    if isinstance(error, Refused):
+        return error.reason, error.detail
+    if isinstance(error, Unreachable):
+        return error.kind, str(error)
+    if isinstance(error, requests.HTTPError):
+        return "http", f"HTTP {error.response.status_code}"
+    return "malformed", type(error).__name__
+
+
+def _alert(reason: str, detail: str) -> None:
+    alerts.raise_alert(
+        kinds.SIGN_IN,
+        lazy_message(gettext_noop("People cannot sign in by the company's provider")),
+        lazy_message(
+            gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
+            issuer=settings.OIDC_ISSUER,
+            reason=reason,
+            detail=detail,
+        ),
+        key=kinds.SIGN_IN,
+    )

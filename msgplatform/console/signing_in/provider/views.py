@@ -1,0 +1,138 @@
+"""The ways to the provider and back. None of them raises an error for what the provider does or
+does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from typing import Any
+
+import requests
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.providers import registry
+from allauth.socialaccount.providers.base.constants import AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform.admin import confirmed
+from msgplatform.console.signing_in.provider import guarded, logout
+from msgplatform.console.signing_in.provider.company import ID, CompanyProvider
+from msgplatform.console.signing_in.provider.trouble import refuse_answer
+from msgplatform.console.views.page import page
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+registry.register(CompanyProvider)
+
+# What a document or a token of a wrong form raises, in the library and here.
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+View = Callable[[HttpRequest], HttpResponse]
+
+
+def _exchange(view: View) -> View:
+    """A view that calls the provider: within its time, and with a page for whatever goes wrong."""
+
+    @never_cache
+    @wraps(view)
+    def wrapper(request: HttpRequest) -> HttpResponse:
+        try:
+            with guarded.exchange():
+                return view(request)
+        except (OAuth2Error, requests.RequestException) as error:
+            return refuse_answer(request, error)
+        except _MALFORMED as error:
+            log.warning("sign_in_malformed", exc_info=True)
+            return refuse_answer(request, error)
+
+    return wrapper
+
+
+@require_GET
+@_exchange
+def log_in(request: HttpRequest) -> HttpResponse:
+    return _leave(request, AuthProcess.LOGIN, _next_page(request))
+
+
+@staff_member_required
+@require_GET
+@_exchange
+def confirm(request: HttpRequest) -> HttpResponse:
+    """Another sign-in there proves who the person is: the provider is told to ask for it."""
+    parameters = {"prompt": "login", "max_age": "0"}
+    return _leave(request, AuthProcess.REDIRECT, _next_page(request), parameters)
+
+
+@staff_member_required
+@confirmed
+def link(request: HttpRequest) -> HttpResponse:
+    """A person who is signed in adds their account at the provider. The form is sent from here; its
+    answer is a page with a link, as the browser lets no form lead to another site."""
+    if request.method != "POST":
+        return page(request, "link_account.html", _("Link your company account"))
+    return _begin_link(request)
+
+
+@_exchange
+def _begin_link(request: HttpRequest) -> HttpResponse:
+    answer = _leave(request, AuthProcess.CONNECT, reverse("console:sessions"))
+    title = _("Link your company account")
+    return page(request, "link_account.html", title, continue_url=answer.headers["Location"])
+
+
+@require_GET
+@_exchange
+def callback(request: HttpRequest) -> HttpResponse:
+    adapter = _provider(request).get_oauth2_adapter(request)
+    answer: HttpResponse = OAuth2CallbackView.adapter_view(adapter)(request)
+    return answer
+
+
+@require_GET
+def signed_out(request: HttpRequest) -> HttpResponse:
+    """The provider leads here after it has signed a person out."""
+    messages.info(request, _("You are signed out, here and at the provider."))
+    return redirect("admin:login")
+
+
+@require_POST
+@never_cache
+def backchannel_logout(request: HttpRequest) -> HttpResponse:
+    """The provider itself calls this when a person signs out there."""
+    try:
+        with guarded.exchange():
+            adapter = _provider(request).get_oauth2_adapter(request)
+            count = logout.end_sessions(adapter, request.POST.get("logout_token", ""))
+    except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:
+        log.warning("backchannel_logout_refused", error=type(error).__name__)
+        return HttpResponse(status=HTTPStatus.BAD_REQUEST)
+    log.info("backchannel_logout", sessions=count)
+    return HttpResponse()
+
+
+def _provider(request: HttpRequest) -> Any:
+    return get_adapter(request).get_provider(request, ID)
+
+
+def _leave(
+    request: HttpRequest, process: str, next_page: str, parameters: dict[str, str] | None = None
+) -> HttpResponse:
+    answer: HttpResponse = _provider(request).redirect(
+        request, process, next_url=next_page, auth_params=parameters or {}
+    )
+    return answer
+
+
+def _next_page(request: HttpRequest) -> str:
+    url = request.GET.get("next", "")
+    return url if url_has_allowed_host_and_scheme(url, None) else reverse("console:overview")

@@ -1,0 +1,126 @@
+"""Second factors of people (TOTP, WebAuthn, recovery codes; the pages are `allauth.mfa`'s): where
+they are required, how their secrets are stored, and the audit log's entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.mfa import signals
+from allauth.mfa.adapter import DefaultMFAAdapter, get_adapter
+from allauth.mfa.models import Authenticator
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.dispatch import receiver
+from django.http import HttpRequest
+from django.utils.translation import gettext as _
+
+from msgplatform.admin.auditing import audit
+from msgplatform.api.access import throttling
+from msgplatform.core import logging
+from msgplatform.core.errors import Undecryptable
+from msgplatform.core.secrets import encryption
+from msgplatform.models import AuditLog, Role
+from msgplatform.roles import ADMINISTRATOR
+
+log = logging.get(__name__)
+
+_FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
+# Set once the person of a session was seen to have a factor, or to need none.
+_KEY = "second_factor_seen"
+
+
+class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # has no types
+    """The library's adapter; what it stores is encrypted with the platform's keys."""
+
+    def get_totp_label(self, user: Any) -> str:
+        return str(user.get_username())
+
+    def encrypt(self, text: str) -> str:
+        return encryption.encrypt(text)
+
+    def decrypt(self, encrypted_text: str) -> str:
+        try:
+            return encryption.decrypt(encrypted_text)
+        except Undecryptable:
+            # The person is told that the code is wrong; an operator reads why.
+            log.exception("second_factor_undecryptable")
+            raise self.validation_error("incorrect_code") from None
+
+    def generate_authenticator_name(self, user: Any, type: Authenticator.Type) -> str:
+        count = Authenticator.objects.filter(user_id=user.pk, type=type).count()
+        return str(_("Key %d") % (count + 1))
+
+
+def has_factor(user: Any) -> bool:
+    """True if the person proves themselves with TOTP or a security key at each login."""
+    return bool(get_adapter().is_mfa_enabled(user, types=list(_FACTORS)))
+
+
+def is_missing(request: HttpRequest) -> bool:
+    """True if the person of this request must set up a second factor before anything else, by
+    MFA_ROLES. A session is asked about once."""
+    roles = settings.MFA_ROLES
+    if not roles or request.session.get(_KEY) == [*roles]:
+        return False
+    if _is_required(request.user, roles) and not has_factor(request.user):
+        return True
+    request.session[_KEY] = [*roles]
+    return False
+
+
+def _is_required(user: Any, roles: list[str]) -> bool:
+    if user.is_superuser and ADMINISTRATOR in roles:
+        return True
+    return Role.objects.filter(name__in=roles, group__user=user).exists()
+
+
+def remove_all(user: User, actor: str) -> int:
+    """Take all second factors from a person who has lost them. Returns how many there were; an
+    entry of the audit log says who did it."""
+    number, _by_model = Authenticator.objects.filter(user=user).delete()
+    if number:
+        AuditLog.objects.create(
+            actor=actor, action="second_factors_reset", target=user.get_username()
+        )
+    return int(number)
+
+
+# -- the audit log -------------------------------------------------------------------------------
+@receiver(signals.authenticator_added, dispatch_uid="msgplatform.factor_added")
+def _added(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
+    _audit(request, "second_factor_added", authenticator)
+
+
+@receiver(signals.authenticator_removed, dispatch_uid="msgplatform.factor_removed")
+def _removed(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
+    request.session.pop(_KEY, None)
+    _audit(request, "second_factor_removed", authenticator)
+
+
+@receiver(signals.authenticator_reset, dispatch_uid="msgplatform.factor_reset")
+def _reset(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
+    _audit(request, "second_factor_renewed", authenticator)
+
+
+@receiver(signals.authenticator_used, dispatch_uid="msgplatform.factor_used")
+def _used(
+    sender: Any, request: HttpRequest, user: Any, authenticator: Authenticator, **other: Any
+) -> None:
+    """A recovery code is used when something is lost or stolen."""
+    if authenticator.type == Authenticator.Type.RECOVERY_CODES:
+        AuditLog.objects.create(
+            actor=user.get_username(), action="recovery_code_used", target=user.get_username()
+        )
+
+
+@receiver(signals.authentication_failed, dispatch_uid="msgplatform.factor_failed")
+def _failed(sender: Any, request: HttpRequest, user: Any, **other: Any) -> None:
+    log.warning(
+        "second_factor_refused",
+        user=user.get_username(),
+        address=throttling.client_address(request),
+    )
+
+
+def _audit(request: HttpRequest, action: str, authenticator: Authenticator) -> None:
+    audit(request, action, request.user.get_username(), kind=authenticator.type)

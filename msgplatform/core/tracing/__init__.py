@@ -1,0 +1,14 @@
+"""Traces (OpenTelemetry): spans of the messages that are traced, exported to an OTLP collector.
+
+Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. Nothing of OpenTelemetry is imported then, and no
+row, key or field is written or read. A message is traced if its caller's `traceparent` says so, or,
+without one, at the rate OTEL_TRACES_SAMPLER_ARG. Later programs learn it from the message itself:
+from its row of `message_trace`, or in Redis from its own fields.
+
+context        `traceparent` (W3C Trace Context), and the decision whether a message is traced
+spans          spans of messages and of batches, for the flows
+accepted       the spans of an intake's items
+export         the queue of ended spans, its thread, and the request to the collector
+figures        numbers of exported and dropped spans; exemplars of histograms
+message_rows   the table `message_trace`
+"""

@@ -1,0 +1,242 @@
+"""Exports ended spans to the collector, over OTLP (HTTP, protobuf), in a thread of its own.
+
+Nothing waits for the collector. At most MAX_SPANS wait in memory, and what comes beyond is dropped
+and counted. OpenTelemetry's own queue is not used: it cannot say how much it dropped, tries nothing
+twice, and holds up the end of a process for half a minute when the collector hangs.
+
+Only this module imports OpenTelemetry's SDK, and only while traces are on.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from multiprocessing import util
+from pathlib import Path
+
+from django.conf import settings
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import (
+    Link,
+    NonRecordingSpan,
+    Span,
+    SpanContext,
+    SpanKind,
+    TraceFlags,
+    Tracer,
+    set_span_in_context,
+)
+
+from msgplatform.core import cells, logging
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.http import engine as http
+from msgplatform.core.rates.backoff import Backoff
+from msgplatform.core.tracing import figures
+from msgplatform.core.tracing.context import Context
+from msgplatform.core.tracing.spans import MAX_LINKS, Kind, Value
+
+log = logging.get(__name__)
+
+MAX_SPANS = 2048  # that wait; about 4 KiB each
+BATCH = 512
+EVERY_SECONDS, IDLE_SECONDS = 1.0, 60.0
+# The end of a process waits for its last spans no longer than this.
+FLUSH_SECONDS = 3.0
+_FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0
+# What a collector answers that may take the same spans later (OTLP, "Retryable Response Codes").
+_RETRYABLE = frozenset({0, 429, 502, 503, 504})
+_PATH = "/v1/traces"
+# The collector is the operator's own, so private networks are allowed; metadata addresses are not.
+_ANYWHERE = ("0.0.0.0/0", "::/0")
+_KINDS: Mapping[str, SpanKind] = {kind.name.lower(): kind for kind in SpanKind}
+
+
+def start(
+    name: str,
+    parent: Context | None,
+    kind: Kind,
+    at: int | None,
+    links: Iterable[Context],
+    attributes: Mapping[str, Value],
+) -> Span:
+    """Begin a span; see `spans.start`."""
+    context = None
+    if parent is not None:
+        context = set_span_in_context(NonRecordingSpan(_span_context(parent)))
+    return _tracer().start_span(
+        name,
+        context,
+        kind=_KINDS[kind],
+        attributes=attributes,
+        links=[Link(_span_context(each)) for each in links],
+        start_time=at,
+    )
+
+
+def _span_context(context: Context) -> SpanContext:
+    trace_id, span_id = int(context.trace_id, 16), int(context.span_id, 16)
+    return SpanContext(
+        trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)
+    )
+
+
+@lru_cache(maxsize=1)  # one for the process: it has a thread of its own
+def _tracer() -> Tracer:
+    host, pid = socket.gethostname(), os.getpid()
+    resource = Resource({
+        "service.name": settings.OTEL_SERVICE_NAME,
+        "service.instance.id": f"{host}:{pid}",
+        "host.name": host,
+        "process.pid": pid,
+        "msgplatform.program": _program(),
+        **({"msgplatform.cell": label} if (label := cells.own().label) else {}),
+    })  # fmt: skip
+    # The sampling was decided when the message came: only its spans are begun at all.
+    provider = TracerProvider(
+        sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False,
+        span_limits=SpanLimits(max_links=MAX_LINKS),
+    )  # fmt: skip
+    queue = SpanQueue(Collector())
+    provider.add_span_processor(queue)
+    queue.start()
+    # A web worker ends as a child of multiprocessing does, any other program as Python does.
+    util.Finalize(None, queue.shutdown, exitpriority=1)
+    atexit.register(queue.shutdown)
+    return provider.get_tracer("msgplatform")
+
+
+def _program() -> str:
+    """The command that this process runs, such as run_sender; a web server has none."""
+    name = Path(sys.argv[0]).name
+    return sys.argv[1] if name == "manage.py" and len(sys.argv) > 1 else "web"
+
+
+class SpanQueue(SpanProcessor):
+    """Ended spans that wait for the collector. `on_end` may be called in any thread."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._spans: deque[ReadableSpan] = deque()
+        self._batch: list[ReadableSpan] = []  # the thread's own, until the collector has it
+        self._is_idle = False  # written by the thread: the next span must wake it
+        self._dropped = 0
+        self._lock = threading.Lock()
+        self._pause = Backoff(first=_FIRST_PAUSE, factor=2.0, cap=_MAX_PAUSE)
+        self._tally = figures.Tally()
+        self._loop = ThreadLoop("traces", self._turn, every=EVERY_SECONDS, last=self._flush)
+
+    def start(self) -> None:
+        self._loop.start()
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if len(self._spans) >= MAX_SPANS:
+            with self._lock:
+                self._dropped += 1
+            return
+        self._spans.append(span)
+        if self._is_idle or (len(self._spans) >= BATCH and not self._batch):
+            self._loop.wake()
+
+    def shutdown(self) -> None:
+        """Export what waits, within FLUSH_SECONDS."""
+        self._loop.stop(FLUSH_SECONDS)
+
+    # -- the thread ------------------------------------------------------------------------------
+    def _turn(self) -> float:
+        """Export a batch; the seconds until the next. Never raises: a collector that is away is
+        one line in the log, and another one when it is back."""
+        if self._is_idle and self._spans:
+            self._is_idle = False
+            return EVERY_SECONDS  # others follow the first
+        while self._batch or self._spans:
+            if not self._export(settings.OTEL_EXPORTER_OTLP_TIMEOUT / 1000):
+                self._report()
+                return self._pause.next()
+            self._pause.reset()
+        self._report()
+        self._is_idle = True
+        # A span that came just before has not woken this thread.
+        return 0.0 if self._spans else IDLE_SECONDS
+
+    def _flush(self) -> None:
+        until = time.monotonic() + FLUSH_SECONDS
+        while (self._batch or self._spans) and (left := until - time.monotonic()) > 0:
+            if not self._export(left):
+                break
+        self._report()
+
+    def _export(self, seconds: float) -> bool:
+        """Hand one batch to the collector; False if it comes again later."""
+        while self._spans and len(self._batch) < BATCH:
+            self._batch.append(self._spans.popleft())
+        try:
+            body = encode_spans(self._batch).SerializeToString()
+            status, why = self._collector.post(body, seconds)
+        except Exception:
+            # A span that cannot be encoded would come again and again.
+            log.exception("spans_not_encoded", spans=len(self._batch))
+            self._tally.dropped += len(self._batch)
+            self._batch = []
+            return True
+        if 200 <= status < 300:
+            self._tally.exported += len(self._batch)
+        elif status in _RETRYABLE:
+            self._note_failure(why)
+            return False
+        else:
+            self._note_failure(why)
+            self._tally.dropped += len(self._batch)
+        self._batch = []
+        if 200 <= status < 300 and self._tally.failure:
+            self._tally.failure = ""
+            log.warning("traces_exported_again", dropped=self._tally.dropped)
+        return True
+
+    def _note_failure(self, why: str) -> None:
+        if not self._tally.failure:
+            log.warning("traces_not_exported", why=why)
+        self._tally.failure = why
+
+    def _report(self) -> None:
+        with self._lock:
+            dropped, self._dropped = self._dropped, 0
+        self._tally.dropped += dropped
+        self._tally.report()
+
+
+class Collector:
+    """The collector's address; used by one thread."""
+
+    def __init__(self) -> None:
+        self._url = settings.OTEL_EXPORTER_OTLP_ENDPOINT + _PATH
+        self._headers = [("content-type", "application/x-protobuf"), *_headers()]
+        self._engine: http.Engine | None = None
+
+    def post(self, body: bytes, seconds: float) -> tuple[int, str]:
+        """The status of the answer (0: none came), and a sentence for one that is not 2xx."""
+        if self._engine is None:
+            self._engine = http.engine_from_settings(
+                guard=http.AddressGuard(_ANYWHERE), window=1, max_connections=1
+            )
+        self._engine.submit(http.Request(self._url, body, self._headers, max(0.1, seconds)))
+        while not (responses := self._engine.poll(seconds)):
+            continue  # the engine ends the request in time
+        response = responses[0]
+        why = response.detail or response.error or f"HTTP {response.status}"
+        return response.status, why
+
+
+def _headers() -> list[tuple[str, str]]:
+    """The headers of OTEL_EXPORTER_OTLP_HEADERS: name=value,name=value."""
+    pairs = (part.partition("=") for part in settings.OTEL_EXPORTER_OTLP_HEADERS.split(","))
+    return [(name.strip().lower(), value.strip()) for name, equals, value in pairs if equals]

@@ -1,0 +1,137 @@
+"""How many spans were exported and dropped, by all processes; which of them cannot export; and the
+exemplars of histograms. All of it is in the work Redis, and may be lost with it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from msgplatform.core.connections import RedisError, briefly, work_redis
+from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.flows.metric import Metrics, Sample
+from msgplatform.core.tracing.context import is_on
+
+_SPANS, _FAILING, _EXEMPLARS = "platform:spans", "platform:traces", "platform:exemplars"
+_EXPORTED, _DROPPED = "exported", "dropped"
+# A process that cannot export says so again within this time.
+_FAILING_SECONDS = 90.0
+_MAX_WHY = 200
+# Prometheus takes an exemplar with the scrape; an old one leads to a trace that is deleted.
+MAX_EXEMPLAR_SECONDS = 3600.0
+
+METRICS = Metrics()
+_COUNT = METRICS.counter(
+    "trace_spans", "Spans of traces, exported to the collector or dropped", "outcome"
+)
+
+
+@dataclass
+class Failing:
+    """A process whose spans the collector does not take, and why."""
+
+    why: str
+
+
+_failing = Presence(work_redis, _FAILING, Failing, _FAILING_SECONDS)
+
+
+class Tally:
+    """The spans of this process. Used by the exporting thread."""
+
+    def __init__(self) -> None:
+        self.exported = self.dropped = 0
+        self.failure = ""  # '': the collector takes spans
+        self._reported = {_EXPORTED: 0, _DROPPED: 0}
+        self._has_failed = False
+        self._name = f"{socket.gethostname()}:{os.getpid()}"
+
+    @briefly()
+    def report(self) -> None:
+        """Add what came since the last report; without Redis the next one does."""
+        totals = {_EXPORTED: self.exported, _DROPPED: self.dropped}
+        with suppress(RedisError):
+            for outcome, total in totals.items():
+                if new := total - self._reported[outcome]:
+                    work_redis().hincrby(_SPANS, outcome, new)
+                    self._reported[outcome] = total
+            if self.failure:
+                _failing.report({self._name: Failing(self.failure[:_MAX_WHY])})
+            elif self._has_failed:
+                _failing.withdraw(self._name)
+            self._has_failed = bool(self.failure)
+
+
+def failing() -> dict[str, str]:
+    """Process (host:pid) → why the collector does not take its spans. Raises RedisError."""
+    return {name: state.why for name, state in _failing.read().items()}
+
+
+def samples() -> Iterator[Sample]:
+    """The spans of all processes; none while traces are off."""
+    if not is_on():
+        return
+    try:
+        counts: Any = work_redis().hgetall(_SPANS)
+    except RedisError:
+        return
+    for outcome in (_EXPORTED, _DROPPED):
+        yield _COUNT.of(int(counts.get(outcome.encode(), 0)), outcome=outcome)
+
+
+# -- exemplars -----------------------------------------------------------------------------------
+class Exemplar(NamedTuple):
+    """An observation of a histogram that was traced; `at` in unix seconds."""
+
+    trace_id: str
+    value: float
+    at: float
+
+
+class Observation(NamedTuple):
+    """A traced observation of a histogram. `metric` is its name without the prefix, `labels` the
+    values of its labels, `bound` the upper bound of the bucket."""
+
+    metric: str
+    labels: tuple[str, ...]
+    bound: str
+    value: float
+    trace_id: str
+
+
+Key = tuple[str, tuple[str, ...], str]  # metric, values of its labels, bound
+
+
+def note(observations: Sequence[Observation]) -> None:
+    """Keep the last exemplar of each bucket. Without Redis nothing is kept."""
+    now = time.time()
+    fields: dict[Any, Any] = {
+        "\x1f".join((each.metric, *each.labels, each.bound)): (
+            f"{each.trace_id} {each.value:.6g} {now:.3f}"
+        )
+        for each in observations
+    }
+    if fields:
+        with suppress(RedisError):
+            work_redis().hset(_EXEMPLARS, mapping=fields)
+
+
+def exemplars() -> dict[Key, Exemplar]:
+    """The last exemplar of each bucket."""
+    if not is_on():
+        return {}
+    try:
+        rows: Any = work_redis().hgetall(_EXEMPLARS)
+    except RedisError:
+        return {}
+    kept, now = {}, time.time()
+    for field, row in rows.items():
+        name, *labels, bound = field.decode().split("\x1f")
+        trace_id, value, at = row.decode().split(" ")
+        if now - float(at) < MAX_EXEMPLAR_SECONDS:
+            kept[name, tuple(labels), bound] = Exemplar(trace_id, float(value), float(at))
+    return kept

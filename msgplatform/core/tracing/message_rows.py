@@ -1,0 +1,49 @@
+"""The table `message_trace`: which trace a message belongs to, for programs that handle it later.
+
+It has a row for each traced message of Notify, SMS (when it is archived) and CRM sync, and for no
+other. Programs read it only while traces are on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from django.db import connection
+
+from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.tracing.context import Context, is_on, parse
+
+TABLE = "message_trace"
+_CHUNK = 500
+
+
+def insert(contexts: Mapping[int, Context]) -> None:
+    """Remember the contexts of messages, in the transaction that stores these. It can be
+    repeated."""
+    if contexts:
+        rows = [(message, context.text) for message, context in contexts.items()]
+        sql.insert_or_keep(TABLE, ("id", "traceparent"), rows)
+
+
+def read(ids: Iterable[int]) -> dict[int, Context]:
+    """Message → context, of those messages that are traced. Asks nothing while traces are off."""
+    if not is_on():
+        return {}
+    contexts: dict[int, Context] = {}
+    with connection.cursor() as cursor:
+        for some in chunks(sorted(set(ids)), _CHUNK):
+            numbers = ",".join(map(str, map(int, some)))
+            cursor.execute(f"SELECT id, traceparent FROM {TABLE} WHERE id IN ({numbers})")  # noqa: S608
+            for message, text in cursor.fetchall():
+                if context := parse(text):
+                    contexts[int(message)] = context
+    return contexts
+
+
+def traceparent(message: int) -> str:
+    """The `traceparent` of one message, also while traces are off; '' if it was not traced."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SELECT traceparent FROM {TABLE} WHERE id = %s", (message,))  # noqa: S608
+        row = cursor.fetchone()
+    return str(row[0]) if row else ""

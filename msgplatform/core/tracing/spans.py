@@ -1,0 +1,130 @@
+"""Spans of messages and of batches. Every function may be called while traces are off.
+
+A message's spans are children of the span of its intake, in its caller's trace. The span of a batch
+is in a trace of its own and links to the messages: a batch belongs to no one caller.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal
+
+from msgplatform.core.tracing.context import Context, is_on, parse
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+__all__ = [
+    "MAX_LINKS", "Kind", "Span", "Value", "context_of", "contexts", "end", "nanoseconds", "now",
+    "record", "record_batch", "start",
+]  # fmt: skip
+
+Kind = Literal["internal", "server", "client", "producer", "consumer"]
+Value = str | int | float | bool
+MAX_LINKS = 500  # of one span, and so of a batch
+
+
+def start(
+    name: str,
+    parent: Context | None,
+    *,
+    kind: Kind = "internal",
+    at: int | None = None,
+    links: Iterable[Context] = (),
+    **attributes: Value,
+) -> Span:
+    """Begin a span, for a message that is traced; `at` in unix nanoseconds, now without it.
+
+    Without a `parent` it begins a trace.
+    """
+    span: Span = _export().start(name, parent, kind, at, links, _named(attributes))
+    return span
+
+
+@lru_cache(maxsize=1)
+def _export() -> ModuleType:
+    """The module that exports. Only a program that records spans loads OpenTelemetry."""
+    for name in ("opentelemetry.metrics", "opentelemetry.sdk.metrics"):
+        if name in sys.modules and sys.modules[name] is None:  # see `msgplatform/__init__.py`
+            del sys.modules[name]
+    return import_module("msgplatform.core.tracing.export")
+
+
+def end(span: Span, *, at: int | None = None, error: str = "", **attributes: Value) -> None:
+    """End a span, with the reason why its work failed, if it did."""
+    span.set_attributes(_named(attributes))
+    if error:
+        from opentelemetry.trace import StatusCode
+
+        span.set_status(StatusCode.ERROR, error)
+    span.end(at)
+
+
+def record(
+    name: str,
+    parent: Context | None,
+    started_at: int,
+    *,
+    kind: Kind = "internal",
+    ended_at: int | None = None,
+    links: Iterable[Context] = (),
+    error: str = "",
+    **attributes: Value,
+) -> Context:
+    """Record a span that is over; times in unix nanoseconds. Returns its context."""
+    span = start(name, parent, kind=kind, at=started_at, links=links, **attributes)
+    end(span, at=ended_at, error=error)
+    return context_of(span)
+
+
+def record_batch(name: str, started_at: int, messages: Sequence[Context], size: int) -> Context:
+    """Record the span of a batch of `size` messages, of which `messages` are traced."""
+    return record(
+        name, None, started_at, links=messages[:MAX_LINKS], batch_size=size,
+        batch_traced=len(messages),
+    )  # fmt: skip
+
+
+def context_of(span: Span) -> Context:
+    """The context that children of the span have as their parent."""
+    of_span = span.get_span_context()
+    return Context(f"{of_span.trace_id:032x}", f"{of_span.span_id:016x}")
+
+
+def contexts(texts: Mapping[int, str]) -> dict[int, Context]:
+    """Message → context, of stored texts."""
+    parsed = ((message, parse(text)) for message, text in texts.items())
+    return {message: context for message, context in parsed if context}
+
+
+def nanoseconds(seconds: float) -> int:
+    """Unix nanoseconds of unix seconds."""
+    return int(seconds * 1e9)
+
+
+def now() -> int:
+    """Unix nanoseconds, while traces are on; 0 else."""
+    return time.time_ns() if is_on() else 0
+
+
+def _named(attributes: Mapping[str, Value]) -> dict[str, Value]:
+    """The attributes under the platform's prefix; those of the conventions have names of their
+    own."""
+    return {_CONVENTIONS.get(name, f"msgplatform.{name}"): v for name, v in attributes.items()}
+
+
+# Names of OpenTelemetry's semantic conventions.
+_CONVENTIONS = {
+    "message_id": "messaging.message.id",
+    "batch_size": "messaging.batch.message_count",
+    "http_status": "http.response.status_code",
+    "http_method": "http.request.method",
+    "url": "url.full",
+    "host": "server.address",
+    "error_type": "error.type",
+}

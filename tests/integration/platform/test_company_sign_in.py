@@ -1,0 +1,512 @@
+"""Sign-in by the company's provider: who gets in and as what, and every way in which a provider can
+be wrong, slow or away."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from allauth.socialaccount.models import SocialAccount
+from django.contrib.auth.models import Group, User
+from django.core.management import CommandError, call_command
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from msgplatform import person_limits
+from msgplatform.api.access import throttling
+from msgplatform.console.signing_in.provider import guarded
+from msgplatform.models import Alert, AuditLog, Biz
+from tests.support.oidc_provider import CLIENT, OidcProvider, new_key
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
+PASSWORD = "a long enough one"
+PAGE = "/console/preferences"
+LOGIN = "/console/sign-in/company"
+CALLBACK = f"{LOGIN}/callback"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[OidcProvider]:
+    running = OidcProvider()
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def provider(server: OidcProvider) -> OidcProvider:
+    server.reset()
+    return server
+
+
+@pytest.fixture(autouse=True)
+def configured(provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(throttling, "_paused_until", 0.0)
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    settings.PUBLIC_URL = "http://testserver"
+    for name, value in provider.settings().items():
+        setattr(settings, name, value)
+    provider.claims = {"groups": ["ops"], "preferred_username": "anna", "email": "a@example.com"}
+
+
+def begin(client: Client, next_page: str = PAGE) -> str:
+    """The address of the provider to which the browser is led."""
+    left = client.get(LOGIN, {"next": next_page})
+    assert left.status_code == 302, left.content.decode()
+    return str(left["Location"])
+
+
+def sign_in(provider: OidcProvider, client: Client | None = None) -> Any:
+    client = client or Client()
+    return client.get(CALLBACK, provider.authorize(begin(client)))
+
+
+def is_in(client: Client) -> bool:
+    return client.get(PAGE).status_code == 200
+
+
+# -- who gets in -------------------------------------------------------------------------------
+def test_a_person_with_a_group_gets_in_with_its_role(provider: OidcProvider) -> None:
+    client = Client()
+    assert "Sign in with Example Corp" in client.get("/admin/login/").content.decode()
+    answer = sign_in(provider, client)
+    assert answer["Location"] == PAGE
+    assert is_in(client)
+    user = User.objects.get()
+    assert (user.username, user.email, user.is_staff) == ("anna", "a@example.com", True)
+    assert [group.role.name for group in user.groups.all()] == ["operator"]
+    assert not user.is_superuser
+    assert not user.has_usable_password()
+
+
+def test_roles_are_those_of_the_groups_at_each_login(provider: OidcProvider) -> None:
+    sign_in(provider)
+    user = User.objects.get()
+    user.groups.add(Group.objects.create(name="By hand"))
+    provider.claims["groups"] = ["CN=Admins,OU=x", "unknown"]
+    client = Client()
+    sign_in(provider, client)
+    assert [group.role.name for group in user.groups.all()] == ["administrator"]
+    entry = AuditLog.objects.filter(action="user_changed").latest("pk")
+    assert entry.detail["changes"]["groups"] == [["By hand", "Operator"], ["Administrator"]]
+    provider.claims["groups"] = ["somebody"]
+    refused = sign_in(provider)
+    assert refused.status_code == 403
+    user.refresh_from_db()
+    assert (user.is_staff, user.groups.count()) == (False, 0)
+    assert not is_in(client), "a person without a role is still in"
+
+
+def test_nobody_without_a_role_gets_in(provider: OidcProvider) -> None:
+    for groups in ([], ["marketing"], None, "marketing", {"ops": 1}, [1, None]):
+        provider.claims["groups"] = groups
+        provider.userinfo = {} if groups is None else provider.userinfo
+        page = sign_in(provider)
+        text = page.content.decode()
+        assert page.status_code == 403
+        assert "none of your groups has a role" in text
+        assert "Your name there: anna" in text
+    assert not User.objects.exists()
+    entry = AuditLog.objects.filter(action="sign_in_refused").earliest("pk")
+    assert (entry.actor, entry.target) == ("anna", "no_role")
+
+
+def test_a_role_that_does_not_exist_is_ignored_and_audited(provider: OidcProvider) -> None:
+    provider.claims["groups"] = ["odd"]
+    client = Client()
+    sign_in(provider, client)
+    assert is_in(client)
+    assert [group.role.name for group in User.objects.get().groups.all()] == ["viewer"]
+    entry = AuditLog.objects.get(action="sign_in_unknown_names")
+    assert entry.detail == {"missing": ["role no-such-role"]}
+
+
+def test_groups_may_be_in_the_user_information_and_inside_of_objects(
+    provider: OidcProvider, settings: Settings
+) -> None:
+    settings.OIDC_GROUPS_CLAIM = "realm_access.roles"
+    del provider.claims["groups"]
+    provider.userinfo = {"realm_access": {"roles": ["ops"]}}
+    assert sign_in(provider)["Location"] == PAGE
+
+
+def test_systems_are_those_of_the_groups(provider: OidcProvider, settings: Settings) -> None:
+    Biz.objects.create(name="shop")
+    settings.OIDC_SYSTEMS = {"shop-team": ["shop", "gone"], "all": ["*"]}
+    provider.claims["groups"] = ["ops", "shop-team"]
+    sign_in(provider)
+    user = User.objects.get()
+    assert [*person_limits.limit_of(user)] == ["shop"]
+    provider.claims["groups"] = ["ops", "all"]
+    sign_in(provider)
+    assert person_limits.limit_of(user) is None
+    provider.claims["groups"] = ["ops"]
+    sign_in(provider)
+    assert person_limits.limit_of(user) == {}
+
+
+def test_accounts_with_one_address_or_name_stay_apart(provider: OidcProvider) -> None:
+    local = User.objects.create_superuser("anna", "a@example.com", PASSWORD)
+    sign_in(provider)
+    provider.claims |= {"sub": "u2"}
+    sign_in(provider)
+    people = User.objects.exclude(pk=local.pk)
+    assert people.count() == 2
+    assert not people.filter(username="anna").exists()
+    assert set(people.values_list("email", flat=True)) == {"a@example.com"}
+    assert not people.filter(is_superuser=True).exists()
+    assert SocialAccount.objects.filter(user=local).count() == 0
+
+
+def test_the_same_subject_of_another_issuer_is_another_person(
+    provider: OidcProvider, settings: Settings
+) -> None:
+    sign_in(provider)
+    SocialAccount.objects.update(uid="u1 https://other.example.com")
+    sign_in(provider)
+    assert User.objects.count() == 2
+
+
+def test_a_person_links_their_account(provider: OidcProvider) -> None:
+    local = User.objects.create_superuser("local", password=PASSWORD)
+    client = Client()
+    client.post("/admin/login/", {"username": "local", "password": PASSWORD})
+    assert "Link your company account" in client.get("/console/sessions").content.decode()
+    assert client.get(f"{LOGIN}/link").status_code == 200
+    page = client.post(f"{LOGIN}/link")
+    done = client.get(CALLBACK, provider.authorize(page.context["continue_url"]))
+    assert done["Location"] == "/console/sessions"
+    assert "is linked with this one" in client.get("/console/sessions").content.decode()
+    assert SocialAccount.objects.get().user == local
+    assert AuditLog.objects.get(action="company_account_linked").target == "local"
+    other = Client()
+    assert sign_in(provider, other)["Location"] == PAGE
+    assert User.objects.count() == 1
+
+
+def test_somebody_who_was_switched_off_stays_out(provider: OidcProvider) -> None:
+    sign_in(provider)
+    User.objects.update(is_active=False)
+    client = Client()
+    page = sign_in(provider, client)
+    assert "switched off" in page.content.decode()
+    assert not is_in(client)
+
+
+# -- bad providers ------------------------------------------------------------------------------
+def sets(name: str, value: Any) -> Callable[[OidcProvider], None]:
+    return lambda provider: provider.claims.update({name: value})
+
+
+def signs(algorithm: str = "ES256", kid: str = "one", key: Any = None) -> Any:
+    def change(provider: OidcProvider) -> None:
+        provider.algorithm, provider.kid, provider.signing_key = algorithm, kid, key
+
+    return change
+
+
+def says(path: str, body: bytes) -> Callable[[OidcProvider], None]:
+    return lambda provider: provider.bodies.update({path: body})
+
+
+WRONG = {
+    "issuer": sets("iss", "https://evil.example.com"),
+    "no issuer": sets("iss", None),
+    "audience": sets("aud", "another-client"),
+    "two audiences": sets("aud", [CLIENT, "another-client"]),
+    "authorized party": sets("azp", "another-client"),
+    "no audience": sets("aud", None),
+    "nonce": sets("nonce", "0" * 64),
+    "no nonce": sets("nonce", None),
+    "expired": sets("exp", 1_700_000_000),
+    "no expiry": sets("exp", None),
+    "clock ahead": sets("iat", 4_000_000_000),
+    "not yet valid": sets("nbf", 4_000_000_000),
+    "no subject": sets("sub", None),
+    "a number as subject": sets("sub", 7),
+    "an empty subject": sets("sub", ""),
+    "another key": signs(key=new_key()),
+    "unknown key": signs(kid="two"),
+    "none": signs("none"),
+    "the secret": signs("HS256"),
+    "not a token": says("/token", b'{"access_token": "x", "id_token": "a.b.c"}'),
+    "no token": says("/token", b'{"access_token": "x"}'),
+    "a number as token": says("/token", b'{"access_token": "x", "id_token": 7}'),
+    "a list": says("/token", b"[1]"),
+    "no keys": says("/keys", b"{}"),
+    "keys of nothing": says("/keys", b'{"keys": [{}]}'),
+    "no JSON": says("/keys", b"<html>"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_token_is_refused(provider: OidcProvider, wrong: str) -> None:
+    WRONG[wrong](provider)
+    client = Client()
+    page = sign_in(provider, client)
+    assert page.status_code in (403, 503)
+    assert "Example Corp" in page.content.decode()
+    assert not is_in(client)
+    assert not User.objects.exists()
+    assert AuditLog.objects.filter(action="sign_in_refused").count() == 1
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"issuer": "https://evil.example.com"}, {"issuer": None}, {"token_endpoint": 7},
+     {"jwks_uri": None}, {"authorization_endpoint": None}],
+)  # fmt: skip
+def test_a_wrong_document_is_refused(provider: OidcProvider, document: dict[str, Any]) -> None:
+    provider.document = document
+    page = Client().get(LOGIN)
+    assert page.status_code == 403
+    assert "nobody was signed in" in page.content.decode()
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b"\xff\xfe", b"{" * 5000])
+def test_a_document_that_cannot_be_read_is_refused(provider: OidcProvider, body: bytes) -> None:
+    provider.bodies["/.well-known/openid-configuration"] = body
+    assert Client().get(LOGIN).status_code in (403, 503)
+
+
+def test_user_information_of_somebody_else_is_refused(provider: OidcProvider) -> None:
+    del provider.claims["groups"]
+    provider.userinfo = {"sub": "u2", "groups": ["ops"]}
+    assert sign_in(provider).status_code == 403
+    assert not User.objects.exists()
+
+
+@pytest.mark.parametrize("path", ["/token", "/keys", "/.well-known/openid-configuration"])
+def test_errors_of_the_provider_are_a_page(provider: OidcProvider, path: str) -> None:
+    client = Client()
+    back = provider.authorize(begin(client))
+    provider.statuses[path] = 500
+    page = client.get(CALLBACK, back)
+    assert page.status_code in (403, 503)
+
+
+def test_a_code_serves_once(provider: OidcProvider) -> None:
+    client = Client()
+    back = provider.authorize(begin(client))
+    assert client.get(CALLBACK, back)["Location"] == PAGE
+    again = client.get(CALLBACK, back)
+    assert again.status_code == 403
+    assert "begin again" in again.content.decode()
+    thief = Client()
+    assert thief.get(CALLBACK, back).status_code == 403
+    state = provider.authorize(begin(thief))["state"]
+    stolen = thief.get(CALLBACK, {"code": back["code"], "state": state})
+    assert stolen.status_code == 403
+    assert not is_in(thief)
+    assert not Alert.objects.exists(), "a code that comes twice is no alert"
+
+
+def test_a_code_of_another_sign_in_has_another_nonce(provider: OidcProvider) -> None:
+    """The code of a victim, with the attacker's own state: PKCE and the nonce are of the state."""
+    victim, attacker = Client(), Client()
+    code = provider.authorize(begin(victim))["code"]
+    state = provider.authorize(begin(attacker))["state"]
+    provider.codes[code]["code_challenge"] = provider.codes["code-1"]["code_challenge"]
+    page = attacker.get(CALLBACK, {"code": code, "state": state})
+    assert page.status_code == 403
+    assert AuditLog.objects.latest("pk").target == "nonce"
+    assert not is_in(attacker)
+
+
+def test_a_cancelled_sign_in_is_a_page(provider: OidcProvider) -> None:
+    client = Client()
+    state = provider.authorize(begin(client))["state"]
+    page = client.get(CALLBACK, {"error": "access_denied", "state": state})
+    assert "was cancelled" in page.content.decode()
+    assert not Alert.objects.exists()
+    for query in ({}, {"code": "x"}, {"state": "x"}, {"code": "x", "state": "\0"}):
+        assert client.get(CALLBACK, query).status_code == 403
+
+
+def test_a_provider_that_is_down_is_a_page_and_an_alert(
+    provider: OidcProvider, settings: Settings
+) -> None:
+    settings.OIDC_ISSUER = "http://127.0.0.1:1"
+    page = Client().get(LOGIN)
+    assert page.status_code == 503
+    assert "Example Corp does not answer" in page.content.decode()
+    alert = Alert.objects.get()
+    assert alert.kind == "platform.signin"
+    assert "http://127.0.0.1:1: connect" in alert.text
+    assert AuditLog.objects.get(action="sign_in_refused").target == "connect"
+    settings.OIDC_ISSUER = provider.issuer
+    sign_in(provider)
+    alert.refresh_from_db()
+    assert alert.resolved_at, "somebody got in"
+
+
+def test_a_provider_that_hangs_holds_nobody_for_long(
+    provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.OIDC_TIMEOUT_SECONDS = 0.5
+    provider.hangs = True
+    began = time.monotonic()
+    page = Client().get(LOGIN)
+    assert page.status_code == 503
+    assert time.monotonic() - began < 60
+    assert Alert.objects.get().text.startswith(f"{provider.issuer}: timeout")
+    monkeypatch.setattr(guarded, "_places", threading.BoundedSemaphore(1))
+    with guarded.exchange():
+        busy = Client().get(LOGIN)
+    assert "Many people sign in" in busy.content.decode()
+
+
+def test_a_provider_inside_is_called_if_it_is_allowed_only(
+    provider: OidcProvider, settings: Settings
+) -> None:
+    settings.OUTBOUND_ALLOW = []
+    page = Client().get(LOGIN)
+    assert page.status_code == 503
+    assert provider.paths == []
+    assert AuditLog.objects.get(action="sign_in_refused").target == "address_forbidden"
+    settings.OUTBOUND_ALLOW, settings.OUTBOUND = ["127.0.0.0/8"], False
+    assert Client().get(LOGIN).status_code == 503
+    assert provider.paths == []
+
+
+def test_endpoints_of_the_document_are_guarded_too(provider: OidcProvider) -> None:
+    client = Client()
+    back = provider.authorize(begin(client))
+    for address in ("http://169.254.169.254/token", "file:///etc/passwd", "gopher://x/"):
+        provider.document = {"token_endpoint": address}
+        page = client.get(CALLBACK, back)
+        assert page.status_code in (403, 503), address
+        back = {**back, "state": provider.authorize(begin(client))["state"]}
+
+
+def test_redirects_are_not_followed(provider: OidcProvider) -> None:
+    provider.statuses["/.well-known/openid-configuration"] = 302
+    assert Client().get(LOGIN).status_code in (403, 503)
+
+
+def test_refusals_fill_no_log(provider: OidcProvider) -> None:
+    client = Client()
+    for _ in range(30):
+        assert client.get(CALLBACK).status_code == 403
+    assert AuditLog.objects.filter(action="sign_in_refused").count() == 20
+
+
+# -- out again ----------------------------------------------------------------------------------
+def test_the_logout_leads_to_the_provider(provider: OidcProvider) -> None:
+    client = Client()
+    sign_in(provider, client)
+    page = client.post("/admin/logout/")
+    url = page.context["continue_url"]
+    assert url.startswith(f"{provider.issuer}/end?client_id=platform&post_logout_redirect_uri=")
+    assert "id_token_hint=ey" in url
+    assert not is_in(client)
+    back = client.get(f"{LOGIN}/signed-out", follow=True)
+    assert "You are signed out" in back.content.decode()
+
+
+def test_a_provider_without_such_a_page(provider: OidcProvider) -> None:
+    for end in (None, "javascript:alert(1)", 7):
+        provider.document = {"end_session_endpoint": end}
+        client = Client()
+        sign_in(provider, client)
+        assert client.post("/admin/logout/").status_code == 200
+        assert not is_in(client)
+
+
+def logout_token(provider: OidcProvider, **claims: Any) -> str:
+    event: dict[str, Any] = {"http://schemas.openid.net/event/backchannel-logout": {}}
+    return provider.token({"jti": "j1", "events": event, **claims})
+
+
+def test_the_provider_ends_sessions(provider: OidcProvider) -> None:
+    url = f"{LOGIN}/backchannel-logout"
+    provider.claims["sid"] = "s1"
+    one, other = Client(), Client()
+    sign_in(provider, one)
+    provider.claims["sid"] = "s2"
+    sign_in(provider, other)
+    server = Client(enforce_csrf_checks=True)
+    wrongs: list[dict[str, Any]] = [
+        {"events": {}}, {"nonce": "x"}, {"aud": "x"}, {"iss": "x"}, {"exp": 1}, {"jti": None},
+        {"sub": None},
+    ]  # fmt: skip
+    for wrong in wrongs:
+        token = logout_token(provider, sid=None, **wrong)
+        assert server.post(url, {"logout_token": token}).status_code == 400, wrong
+    assert server.post(url).status_code == 400
+    assert [is_in(one), is_in(other)] == [True, True]
+    token = logout_token(provider, sid="s1", sub=None)
+    assert server.post(url, {"logout_token": token}).status_code == 200
+    assert [is_in(one), is_in(other)] == [False, True]
+    assert server.post(url, {"logout_token": token}).status_code == 400, "it came twice"
+    assert server.post(url, {"logout_token": logout_token(provider, jti="j2")}).status_code == 200
+    assert not is_in(other)
+    assert AuditLog.objects.filter(action="session_ended", actor="OIDC").count() == 2
+
+
+# -- without passwords --------------------------------------------------------------------------
+def test_passwords_switched_off(provider: OidcProvider, settings: Settings) -> None:
+    User.objects.create_superuser("local", password=PASSWORD)
+    settings.LOCAL_PASSWORDS = False
+    page = Client().get("/admin/login/").content.decode()
+    assert 'name="password"' not in page
+    assert "Sign in with Example Corp" in page
+    client = Client()
+    refused = client.post("/admin/login/", {"username": "local", "password": PASSWORD})
+    assert "Passwords are switched off" in refused.content.decode()
+    assert not is_in(client)
+    sign_in(provider, client)
+    assert "Change password" not in client.get(PAGE).content.decode()
+
+
+def test_the_emergency_link(capsys: pytest.CaptureFixture[str], settings: Settings) -> None:
+    user = User.objects.create_superuser("local", password=PASSWORD)
+    settings.LOCAL_PASSWORDS = False
+    call_command("login_link", "local")
+    first = capsys.readouterr().out.strip()
+    call_command("login_link", "local")
+    url = capsys.readouterr().out.strip()
+    client = Client()
+    assert "signs you in as local" in client.get(url).content.decode()
+    assert client.post(url)["Location"] == "/console/"
+    assert is_in(client)
+    actions = AuditLog.objects.order_by("pk").values_list("action", flat=True)
+    assert [*actions] == ["login_link_made", "login_link_made", "login_link_used"]
+    for used in (url, first, f"{url}x", "/console/sign-in/link/x"):
+        refused = Client().post(used)
+        assert refused.status_code == 403
+        assert "no longer works" in refused.content.decode()
+    user.is_active = False
+    user.save()
+    for name, text in (("local", "may not enter"), ("nobody", "There is no user")):
+        with pytest.raises(CommandError, match=text):
+            call_command("login_link", name)
+
+
+def test_the_provider_proves_who_somebody_is(provider: OidcProvider) -> None:
+    client = Client()
+    sign_in(provider, client)
+    user = User.objects.get()
+    user.is_superuser = True
+    user.save()
+    for subject, status in (("u2", 403), ("u1", 200)):
+        session = client.session
+        session["confirmed_at"] = 0.0
+        session.save()
+        asked = client.get("/admin/auth/user/add/", follow=False)
+        there = client.get(asked["Location"])
+        assert there["Location"].startswith(f"{LOGIN}/confirm?next=")
+        url = client.get(there["Location"])["Location"]
+        assert "prompt=login" in url
+        provider.claims["sub"] = subject
+        answer = client.get(CALLBACK, provider.authorize(url), follow=True)
+        assert answer.status_code == status
+
+
+def test_without_a_provider_there_is_no_such_page(settings: Settings) -> None:
+    settings.OIDC_ISSUER = ""
+    for page in ("", "/callback", "/confirm", "/link", "/signed-out", "/backchannel-logout"):
+        assert Client().get(LOGIN + page).status_code == 404
+    assert "Sign in with" not in Client().get("/admin/login/").content.decode()

@@ -1,0 +1,117 @@
+"""Where a trace id is shown, how long it is kept, and what traces cost while they are off."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from pytest_django import Settings
+
+from msgplatform import env
+from msgplatform.core.data import ids
+from msgplatform.core.tracing import figures, message_rows
+from msgplatform.core.tracing.context import Context
+from msgplatform.core.tracing.figures import Observation
+from msgplatform.jobs.bulk import OldTraces
+from msgplatform.models import Biz, MessageTrace
+from notify.maker.maker import Maker
+from tests.support.notify_rows import publish, subscription
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+CONTEXT = Context(TRACE, "00f067aa0ba902b7")
+COLLECTOR = "http://127.0.0.1:9"
+PROGRAMS = (
+    "notify.maker.maker", "notify.sender.sender", "notify.marker.marker", "notify.api.views",
+    "gateway.intake.accept", "gateway.sender.sender", "gateway.receiver.receiver",
+    "gateway.forwarder.forwarder", "gateway.pump.pump", "crmsync.poller.poller",
+    "crmsync.handler.handler", "msgplatform.jobs.bulk", "msgplatform.web.application",
+    "msgplatform.core.metrics", "notify.agent.relay",
+)  # fmt: skip
+
+
+@pytest.fixture
+def traced(settings: Settings) -> int:
+    """A message that is traced; its id."""
+    settings.OTEL_EXPORTER_OTLP_ENDPOINT = COLLECTOR
+    settings.OTEL_TRACES_SAMPLER_ARG = 0.0
+    row = subscription(Biz.objects.create(name="orders"), "warehouse")
+    (pk,) = publish(row.biz)
+    message_rows.insert({pk: CONTEXT})
+    return pk
+
+
+def test_the_page_of_a_message_names_its_trace(
+    admin_client: Client, traced: int, settings: Settings
+) -> None:
+    address = f"/console/notify/{traced}"
+    assert f"<dd>{TRACE}</dd>" in admin_client.get(address).content.decode()
+    settings.TRACE_URL = "https://traces.example.com/trace/{trace_id}?from=msgplatform"
+    link = f'<a href="https://traces.example.com/trace/{TRACE}?from=msgplatform">{TRACE}</a>'
+    assert link in admin_client.get(address).content.decode()
+    (other,) = publish(Biz.objects.get(name="orders"))
+    assert "Trace" not in admin_client.get(f"/console/notify/{other}").content.decode()
+
+
+def test_off_no_statement_reads_a_trace(
+    admin_client: Client, traced: int, settings: Settings
+) -> None:
+    settings.OTEL_EXPORTER_OTLP_ENDPOINT = ""
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        publish(Biz.objects.get(name="orders"))
+        Maker().turn()
+        shown = admin_client.get(f"/console/notify/{traced}").content.decode()
+    assert TRACE not in shown
+    assert not [q["sql"] for q in queries.captured_queries if "message_trace" in q["sql"]]
+
+
+@pytest.mark.usefixtures("traced")
+def test_histograms_have_exemplars(client: Client, settings: Settings) -> None:
+    settings.METRICS_TOKEN = "token"
+    key = {"authorization": "Bearer token"}
+    figures.note([Observation("notify_delivery_seconds", (), "0.25", 0.2, TRACE)])
+    accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
+    answer = client.get("/metrics", headers={"accept": accept, **key})
+    assert answer["Content-Type"].startswith("application/openmetrics-text")
+    samples = [
+        sample
+        for family in text_string_to_metric_families(answer.content.decode())
+        for sample in family.samples
+        if sample.exemplar
+    ]
+    (sample,) = samples
+    assert sample.name == "msgplatform_notify_delivery_seconds_bucket"
+    assert sample.labels["le"] == "0.25"
+    assert (sample.exemplar.labels, sample.exemplar.value) == ({"trace_id": TRACE}, 0.2)
+    plain = client.get("/metrics", headers=key)
+    assert plain["Content-Type"].startswith("text/plain")
+    assert TRACE not in plain.content.decode()
+
+
+def test_a_trace_is_forgotten_after_its_days(settings: Settings) -> None:
+    settings.TRACE_DAYS = 2
+    days = [ids.first_id_at(timezone.now() - timedelta(days=number)) for number in (3, 1)]
+    message_rows.insert(dict.fromkeys(days, CONTEXT))
+    OldTraces().turn_if_due()
+    assert list(MessageTrace.objects.values_list("id", flat=True)) == days[1:]
+
+
+def test_off_no_program_loads_opentelemetry() -> None:
+    code = "import django, importlib, sys; django.setup()\n"
+    code += f"for name in {PROGRAMS}: importlib.import_module(name)\n"
+    code += "print([n for n in sys.modules if n.startswith('opentelemetry') and sys.modules[n]])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=env.BASE_DIR, env=dict(os.environ), check=True,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"

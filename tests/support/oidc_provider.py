@@ -1,0 +1,165 @@
+"""An OpenID provider that can be told to be wrong: what it says and how it fails is set by the
+test. Written from OpenID Connect Core 1.0; the test's client is the browser."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import ec
+
+CLIENT, SECRET = "platform", "a secret of the client"
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+class OidcProvider:
+    """`claims` go into each ID token in place of the usual ones (None takes one away), `userinfo`
+    is what else its user information has, `document` changes the document. `statuses` has a path's
+    status in place of 200, `bodies` its whole body. While `hangs` is set, no answer comes."""
+
+    def __init__(self) -> None:
+        self.hangs, self._released = False, threading.Event()
+        self.reset()
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                provider._answer(self, {})
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+                form = {name: values[0] for name, values in parse_qs(body.decode()).items()}
+                provider._answer(self, form)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing is printed."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.issuer = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def reset(self) -> None:
+        """Be a good provider, with a new key."""
+        self._released.set()  # requests that hang end
+        self._released = threading.Event()
+        self.claims: dict[str, Any] = {}
+        self.userinfo: dict[str, Any] = {}
+        self.document: dict[str, Any] = {}
+        self.statuses: dict[str, int] = {}
+        self.bodies: dict[str, bytes] = {}
+        self.paths: list[str] = []
+        self.hangs = False
+        self.key, self.signing_key, self.algorithm, self.kid = new_key(), None, "ES256", "one"
+        self.codes: dict[str, dict[str, str]] = {}
+        self._next_code = 0
+
+    def settings(self) -> dict[str, Any]:
+        """Settings of a platform that uses this provider."""
+        app = {
+            "provider_id": "company", "name": "Example Corp", "client_id": CLIENT,
+            "secret": SECRET, "settings": {"server_url": self.issuer},
+        }  # fmt: skip
+        return {
+            "OUTBOUND_ALLOW": ["127.0.0.0/8"],
+            "OIDC_ISSUER": self.issuer,
+            "OIDC_NAME": "Example Corp",
+            "OIDC_CLIENT_ID": CLIENT,
+            "OIDC_CLIENT_SECRET": SECRET,
+            "OIDC_ROLES": {"ops": ["operator"], "CN=Admins,OU=x": ["administrator"],
+                           "odd": ["no-such-role", "viewer"]},
+            "SOCIALACCOUNT_PROVIDERS": {"company": {"APPS": [app]}},
+        }  # fmt: skip
+
+    def close(self) -> None:
+        self._released.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def authorize(self, url: str) -> dict[str, str]:
+        """The browser comes with this URL and somebody signs in: what leads it back."""
+        query = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        assert url.startswith(f"{self.issuer}/authorize?")
+        assert query["client_id"] == CLIENT
+        assert query["response_type"] == "code"
+        assert query["code_challenge_method"] == "S256"
+        code = f"code-{self._next_code}"
+        self._next_code += 1
+        self.codes[code] = query
+        return {"code": code, "state": query["state"]}
+
+    def token(self, claims: Mapping[str, Any]) -> str:
+        """A token with these claims in place of the usual ones."""
+        now = int(time.time())
+        usual = {"iss": self.issuer, "aud": CLIENT, "sub": "u1", "iat": now, "exp": now + 300}
+        values = {name: value for name, value in {**usual, **claims}.items() if value is not None}
+        key: Any = self.signing_key or self.key
+        if self.algorithm.startswith("HS"):
+            key = SECRET * 3
+        if self.algorithm == "none":
+            key = None
+        return jwt.encode(values, key, self.algorithm, {"kid": self.kid})
+
+    def _answer(self, handler: BaseHTTPRequestHandler, form: dict[str, str]) -> None:
+        path = urlsplit(handler.path).path
+        self.paths.append(path)
+        if self.hangs:
+            self._released.wait(300)
+            return
+        answers = {
+            "/.well-known/openid-configuration": self._document,
+            "/keys": self._keys,
+            "/token": lambda: self._token(form),
+            "/userinfo": lambda: {"sub": "u1", **self.userinfo},
+        }
+        status = self.statuses.get(path, 200)
+        if path in self.bodies:
+            body = self.bodies[path]
+        else:
+            value = answers[path]()
+            status = 400 if "error" in value else status
+            body = json.dumps(value).encode()
+        handler.send_response(status)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    def _document(self) -> dict[str, Any]:
+        return {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+            "userinfo_endpoint": f"{self.issuer}/userinfo",
+            "jwks_uri": f"{self.issuer}/keys",
+            "end_session_endpoint": f"{self.issuer}/end",
+            "token_endpoint_auth_methods_supported": ["client_secret_post"],
+            **self.document,
+        }
+
+    def _keys(self) -> dict[str, Any]:
+        key = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
+        return {"keys": [{**key, "kid": "one", "alg": "ES256", "use": "sig"}]}
+
+    def _token(self, form: dict[str, str]) -> dict[str, Any]:
+        query = self.codes.pop(form.get("code", ""), None)
+        if query is None:
+            return {"error": "invalid_grant"}
+        digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+        challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+        assert challenge == query["code_challenge"]
+        assert (form["client_id"], form["client_secret"]) == (CLIENT, SECRET)
+        assert form["redirect_uri"] == query["redirect_uri"]
+        token = self.token({"nonce": query["nonce"], **self.claims})
+        return {"access_token": "opaque", "token_type": "Bearer", "id_token": token}
