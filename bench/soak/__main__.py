@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from bench.harness.ground import ROOT, Ground
+from bench.harness.ground import Ground
 from msgplatform.core.errors import PlatformError
 
 
@@ -56,11 +56,12 @@ def _set_up(ground: Ground, seconds: float) -> None:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    return [(name, rate) for name, _, rate in (part.partition("=") for part in text.split(",") if part)]
+    return [
+        (name, rate) for name, _, rate in (part.partition("=") for part in text.split(",") if part)
+    ]
 
 
 if __name__ == "__main__":
-    assert ROOT.is_dir()
     try:
         main()
     except PlatformError as error:

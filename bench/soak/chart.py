@@ -50,8 +50,10 @@ def _panel(panel: Panel, top: float, seconds: float, marks: Sequence[float]) -> 
         y = scale.y(value)
         parts.append(f'<path d="M{_LEFT} {y:.1f}h{inner}" stroke="#e5e7eb"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.4g}</text>')
-    for mark in marks:
-        parts.append(f'<path d="M{x(mark):.1f} {top}v{_HEIGHT}" stroke="#d1d5db" stroke-dasharray="2"/>')
+    parts += [
+        f'<path d="M{x(mark):.1f} {top}v{_HEIGHT}" stroke="#d1d5db" stroke-dasharray="2"/>'
+        for mark in marks
+    ]
     for part in range(_TICKS + 1):
         at = seconds * part / _TICKS
         parts.append(
@@ -59,12 +61,17 @@ def _panel(panel: Panel, top: float, seconds: float, marks: Sequence[float]) -> 
             f"{at / 60:.4g} min</text>"
         )
     for number, (name, line) in enumerate(panel.lines.items()):
-        colour, points = _COLOURS[number % len(_COLOURS)], " ".join(
-            f"{x(at):.1f},{scale.y(value):.1f}" for at, value in line
+        colour, points = (
+            _COLOURS[number % len(_COLOURS)],
+            " ".join(f"{x(at):.1f},{scale.y(value):.1f}" for at, value in line),
         )
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts.append(
+            f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>'
+        )
         y = top + 12 + 16 * number
-        parts.append(f'<path d="M{_WIDTH - _RIGHT + 12} {y - 4}h16" stroke="{colour}" stroke-width="3"/>')
+        parts.append(
+            f'<path d="M{_WIDTH - _RIGHT + 12} {y - 4}h16" stroke="{colour}" stroke-width="3"/>'
+        )
         parts.append(f'<text x="{_WIDTH - _RIGHT + 34}" y="{y}">{escape(name)}</text>')
     return parts
 

@@ -46,7 +46,9 @@ def rates(texts: Sequence[str]) -> dict[str, float]:
         except ValueError:
             raise InvalidInput(f"--rate {text}: write FLOW=NUMBER, such as notify=50") from None
         if flow not in FLOWS or not 0 < found[flow] < 100_000:
-            raise InvalidInput(f"--rate {text}: the flows are {', '.join(FLOWS)}, the number above 0")
+            raise InvalidInput(
+                f"--rate {text}: the flows are {', '.join(FLOWS)}, the number above 0"
+            )
     if found and (missing := [flow for flow in FLOWS if flow not in found]):
         raise InvalidInput(f"--rate: {', '.join(missing)} has none; name all flows, or none")
     return found

@@ -18,6 +18,7 @@ import signal
 import socket
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from bench.harness.programs.progress import Progress
@@ -109,10 +110,8 @@ class Consumer:
         self._book.write(f"{place} {number} {due} {at:.6f}\n")
 
     def _send(self, client: socket.socket, answer: bytes) -> None:
-        try:
+        with suppress(OSError):  # the sender was killed; its end is read as such
             client.sendall(answer)
-        except OSError:
-            pass  # the sender was killed; its end is read as such
 
     def stop(self, *_: object) -> None:
         self.stopping = True

@@ -23,9 +23,14 @@ Result = Mapping[str, Any]
 def table(result: Result) -> str:
     """The ledger, the judgement and latencies for a terminal."""
     lines = [f"{'way':<16}" + "".join(f"{name:>12}" for name in _LEDGER)]
-    for line in result["lines"]:
-        lines.append(f"{line['way']:<16}" + "".join(f"{line[name]:>12,}" for name in _LEDGER))
-    lines += ["", f"{'ms since due':<46}" + "".join(f"{n.removesuffix('_ms'):>10}" for n in _COLUMNS)]
+    lines += [
+        f"{line['way']:<16}" + "".join(f"{line[name]:>12,}" for name in _LEDGER)
+        for line in result["lines"]
+    ]
+    lines += [
+        "",
+        f"{'ms since due':<46}" + "".join(f"{n.removesuffix('_ms'):>10}" for n in _COLUMNS),
+    ]
     for place, title in _PLACES.items():
         if times := result["latency"].get(place):
             lines.append(f"{title:<46}" + "".join(f"{times[name]:>10,.0f}" for name in _COLUMNS))
@@ -46,7 +51,9 @@ def judgement(result: Result) -> list[str]:
     sentences = [f"{len(findings) - len(grown)} of {len(findings)} figures are flat."]
     for each in grown:
         unit = UNITS.get(each["column"], each["column"])
-        sentences.append(f"NOT FLAT: {each['subject']}: {each['before']:g} → {each['after']:g} {unit}")
+        sentences.append(
+            f"NOT FLAT: {each['subject']}: {each['before']:g} → {each['after']:g} {unit}"
+        )
     if result["old_rows"]:
         sentences.append(f"NOT DELETED: {result['old_rows']} rows are older than retention allows.")
     return sentences
@@ -60,38 +67,57 @@ def _verdict(result: Result) -> str:
 
 def section(result: Result, image: str) -> str:
     """The section of docs/benchmarks.md, between its marks."""
+    parts = [START, "## Soak", "", _introduction(result), "", f"![Latency and memory]({image})", ""]
+    parts += [_LEDGER_TEXT, "", f"| way | {' | '.join(_LEDGER)} |"]
+    parts.append("|---|" + "---:|" * len(_LEDGER))
+    for line in result["lines"]:
+        cells = [line["way"], *(f"{line[name]:,}" for name in _LEDGER)]
+        parts.append(f"| {' | '.join(cells)} |")
+    names = " | ".join(name.removesuffix("_ms") for name in _COLUMNS)
+    parts += ["", f"| ms since due | {names} | p95 first quarter | last |", "|---|" + "---:|" * 7]
+    parts += [*_latency_rows(result), "", *_flatness(result), ""]
+    parts += [f"- {line}" for line in judgement(result)]
+    parts += [f"- An error was logged: {error}" for error in result["errors"]]
+    retried, repeated = (sum(result[name].values()) for name in ("retried", "repeated"))
+    parts.append(
+        f"- {retried:,} requests were repeated by callers, {repeated:,} messages came twice (at "
+        "least once is the promise)."
+    )
+    return "\n".join([*parts, END])
+
+
+_LEDGER_TEXT = """\
+The ledger, by the books of callers and consumers and by the database (hot tables and archive),
+after everything was stopped: published = delivered + failed + waiting. Messages to the dead
+subscriber fail behind its open breaker, most of them without a request."""
+
+
+def _introduction(result: Result) -> str:
     rates = ", ".join(f"{flow} {rate:g}" for flow, rate in result["rates"].items())
     signals = [each["signal"] for each in result["restarts"]]
-    parts = [
-        START, "## Soak", "",
-        f"{result['seconds'] / 60:.0f} minutes of open load ({rates} a second), written by `manage.py "
-        "bench soak`. Moments are drawn beforehand and a latency counts from the moment that was "
-        "drawn. Archive, retention, statistics and partitions are at work, with times so short that "
-        f"they act within the run. Each program was restarted once in the first quarter: "
-        f"{signals.count('SIGTERM')} by SIGTERM, {signals.count('SIGKILL')} by SIGKILL (grey lines).",
-        "", f"![Latency and memory]({image})", "",
-        "The ledger, by the books of callers and consumers and by the database (hot tables and "
-        "archive), when everything was stopped:", "",
-        f"| way | {' | '.join(_LEDGER)} |", "|---|" + "---:|" * len(_LEDGER),
-        *(f"| {line['way']} | {' | '.join(f'{line[n]:,}' for n in _LEDGER)} |"
-          for line in result["lines"]),
-        "", f"| ms since due | {' | '.join(n.removesuffix('_ms') for n in _COLUMNS)} | "
-        "p95 first quarter | last |", "|---|" + "---:|" * 7,
-        *_latency_rows(result),
-        "", "The last quarter beside the second one (median of samples, processes with children):", "",
-        "| | | second | last | flat |", "|---|---|---:|---:|---|",
-        *(f"| {f['subject']} | {f['column'].removesuffix('_mb')} | {f['before']:g} | {f['after']:g} | "
-          f"{'yes' if f['is_flat'] else '**no**'} |" for f in result["findings"]
-          if f["column"] in ("pss_mb", "memory_mb", "fds", "connections", "mb")),
-        "", "Flat: at most " + "; ".join(
-            f"{name} {share:.0%} and {more:g} more" for name, (share, more) in TOLERANCES.items()
-        ) + ".", "",
-        *(f"- {line}" for line in judgement(result)),
-        f"- {sum(result['retried'].values()):,} requests were repeated by callers, "
-        f"{sum(result['repeated'].values()):,} messages came twice (at least once is the promise).",
-        END,
-    ]  # fmt: skip
-    return "\n".join(parts)
+    text = f"""\
+{result["seconds"] / 60:.0f} minutes of open load ({rates} a second), written by
+`manage.py bench soak`. Moments are drawn beforehand, and a latency counts from the moment that was
+drawn, restarts included. Archive, retention, statistics and partitions are at work, with times so
+short that they act within the run. Programs were restarted in the first quarter,
+{signals.count("SIGTERM")} by SIGTERM and {signals.count("SIGKILL")} by SIGKILL (grey lines)."""
+    if load := result.get("load_average"):
+        text += f" The machine's load average was {load:g} (median), of which this run is a part."
+    return text
+
+
+def _flatness(result: Result) -> list[str]:
+    """The compared figures that say most, as a table, and what counts as flat."""
+    if not result["findings"]:
+        return []
+    parts = ["The last quarter beside the second one (medians of samples, programs with children):"]
+    parts += ["", "| | | second | last | flat |", "|---|---|---:|---:|---|"]
+    for each in result["findings"]:
+        if each["column"] in ("pss_mb", "memory_mb", "fds", "connections", "mb"):
+            cells = [each["subject"], each["column"], f"{each['before']:g}", f"{each['after']:g}"]
+            parts.append(f"| {' | '.join([*cells, 'yes' if each['is_flat'] else '**no**'])} |")
+    allowed = [f"{name} {share:.0%} + {more:g}" for name, (share, more) in TOLERANCES.items()]
+    return [*parts, "", f"Flat is a growth of at most: {', '.join(allowed)}."]
 
 
 def _latency_rows(result: Result) -> list[str]:

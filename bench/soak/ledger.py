@@ -60,9 +60,7 @@ class Line:
         return asdict(self)
 
 
-def lines(
-    books: Books, cast: stage.Cast, timeline: Callable[[], set[int]]
-) -> list[Line]:
+def lines(books: Books, cast: stage.Cast, timeline: Callable[[], set[int]]) -> list[Line]:
     """All lines. `timeline` reads the numbers of the posts that the watched reader sees."""
     return [
         *notify(books, cast.systems["notify"].pk, cast.subscriptions),

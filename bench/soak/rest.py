@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db.models import Exists, OuterRef
+from django.db.models import CharField, Exists, OuterRef
 from django.db.models.functions import Cast
-from django.db.models import CharField
 
 from bench.soak.stage import SUBSCRIBERS
 from crmsync.models import Lead, Record

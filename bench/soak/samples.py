@@ -28,9 +28,7 @@ _TABLES = (
 
 def take(ground: Ground, crew: Crew) -> dict[str, Any]:
     """The sample of this moment, with a process that ended meanwhile left out."""
-    trees = crew.trees() | {
-        name: [psutil.Process(pid)] for name, pid in ground.servers().items()
-    }
+    trees = crew.trees() | {name: [psutil.Process(pid)] for name, pid in ground.servers().items()}
     return {
         "programs": {label: _program(processes) for label, processes in trees.items()},
         "redis": {"work": _redis(work_redis()), "sms": _redis(sms_redis())},
@@ -67,7 +65,9 @@ def _mariadb() -> dict[str, Any]:
     with connection.cursor() as cursor:
         cursor.execute(_TABLES)
         tables = {
-            name: dict(zip(TABLE_COLUMNS, (round(float(mb), 3), int(rows), int(parts)), strict=True))
+            name: dict(
+                zip(TABLE_COLUMNS, (round(float(mb), 3), int(rows), int(parts)), strict=True)
+            )
             for name, mb, rows, parts in cursor.fetchall()
         }
         cursor.execute("SHOW GLOBAL STATUS LIKE 'Threads_connected'")

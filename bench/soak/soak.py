@@ -1,12 +1,14 @@
 """The run: capacity, load, restarts, samples, the rest of the work, the ledger.
 
-    start ─ capacity ─┤ load … samples … restarts in the first quarter … ├─ rest ─ stop ─ ledger
+start ─ capacity ─┤ load … samples … restarts in the first quarter … ├─ rest ─ stop ─ ledger
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
+import statistics
 import sys
 import threading
 import time
@@ -24,6 +26,7 @@ from bench.harness.programs.progress import Progress
 from bench.soak import books, judgement, ledger, samples, stage
 from bench.soak.rest import open_messages
 from msgplatform.core.logging import unexpected_errors
+from msgplatform.models import Biz
 
 FLOWS = ("notify", "sms", "crmsync", "feed")
 READS_A_SECOND = 5.0
@@ -39,9 +42,9 @@ _REST_SECONDS = 120.0  # without progress, when what is open stays open
 
 @dataclass(frozen=True)
 class Options:
-    """`rates` are calls a second by flow, empty: half of capacity. `restarted` are the programs that
-    are restarted, empty: all. `has_loss`: a delivery is deleted before the ledger, which must show
-    it."""
+    """`rates` are calls a second by flow, empty: half of capacity. `restarted` are the programs
+    that are restarted, empty: all. `has_loss`: a delivery is deleted before the ledger, which must
+    show it."""
 
     seconds: float
     rates: Mapping[str, float]
@@ -182,6 +185,7 @@ class Soak:
     def _sample(self, crew: Crew, restarted: list[str]) -> None:
         sample = {
             "elapsed": round(self._elapsed, 1),
+            "load_average": round(os.getloadavg()[0], 2),
             **samples.take(self.ground, crew),
             "latency": books.report(self.books.read()),
             "accepted": {flow: len(self.books.accepted[flow]) for flow in FLOWS},
@@ -220,12 +224,12 @@ class Soak:
         time.sleep(3 / READS_A_SECOND)
 
     def _result(self, rates: Mapping[str, float], lines: list[ledger.Line]) -> dict[str, Any]:
-        old_biz = stage.Biz.objects.get(name=stage.OLD_BIZ).pk
+        old_biz = Biz.objects.get(name=stage.OLD_BIZ).pk
         end = self._begin + self._elapsed
-        quarter = (self.samples[-1]["elapsed"] if self.samples else 0.0) / 4
+        quarter = self.samples[-1]["elapsed"] / 4
         result: dict[str, Any] = {
             "bench": "soak",
-            "seconds": self.samples[-1]["elapsed"] if self.samples else 0.0,
+            "seconds": self.samples[-1]["elapsed"],
             "rates": {flow: round(rate, 1) for flow, rate in rates.items()},
             "latency": books.report(self.books.between(self._begin, end)),
             "quarters": [
@@ -234,6 +238,7 @@ class Soak:
                 )
                 for n in range(4)
             ],
+            "load_average": statistics.median(s["load_average"] for s in self.samples),
             "retried": dict(self.books.retried),
             "repeated": dict(self.books.repeated),
             "restarts": self.restarts,
@@ -264,7 +269,7 @@ def _lose_one(subscription: int) -> None:
     with connection.cursor() as cursor:
         for table in ("receive_msg", "receive_msg_cold"):
             cursor.execute(
-                f"DELETE FROM {table} WHERE biz_receive_id = %s LIMIT 1",  # noqa: S608
+                f"DELETE FROM {table} WHERE biz_receive_id = %s LIMIT 1",
                 [subscription],
             )
             if cursor.rowcount:

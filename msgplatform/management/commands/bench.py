@@ -9,7 +9,6 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.core.errors import PlatformError
 
-
 SOAK = "soak"
 
 
@@ -54,9 +53,12 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         if SOAK in options["names"]:
             self._soak(options)
-            return
-        if options["hours"] is not None or options["rate"]:
+        elif options["hours"] is not None or options["rate"]:
             raise CommandError(f"--hours and --rate are for: bench {SOAK}")
+        else:
+            self._measure(options)
+
+    def _measure(self, options: dict[str, Any]) -> None:
         if options["seconds"] <= 0 or options["runs"] < 1:
             raise CommandError("--seconds must be above 0 and --runs at least 1")
         bench = self._benches("bench.harness.command")
