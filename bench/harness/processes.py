@@ -20,7 +20,7 @@ from msgplatform.core.servers import child_process
 from msgplatform.core.servers.private_server import tail
 
 _STOP_SECONDS = 120.0  # some programs drain for a minute
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
 
 
 class BenchFailed(Permanent):

@@ -50,6 +50,7 @@ class Books:
         self.states: dict[int, str] = {}  # the state in the last Report of a short message
         self.repeated: defaultdict[str, int] = defaultdict(int)
         self.retried: defaultdict[str, int] = defaultdict(int)  # requests with more than one try
+        self.unsent: defaultdict[str, int] = defaultdict(int)  # due when the load ended
         self.arrivals: list[Arrival] = []
 
     def read(self) -> list[Arrival]:
@@ -61,6 +62,9 @@ class Books:
     def _read_accepted(self) -> Iterator[Arrival]:
         for flow, book in self._accepted_books.items():
             for number, due, at, tries, id in book.lines():
+                if tries == "0":
+                    self.unsent[flow] += 1
+                    continue
                 self.retried[flow] += tries != "1"
                 self.accepted[flow][int(number)] = id
                 # The answer's time: of intake, or of a read timeline.

@@ -10,7 +10,8 @@ error. Each accepted request is a line in the book: number, moment due, moment a
 Without `--rate` it keeps `--at-most` messages ahead of the count in `--behind`.
 
 The flow `reads` asks for timelines. Its book has the answers' times, and `--seen` a line for each
-post that it saw for the first time. On SIGTERM it draws no more, and ends after the last answer.
+post that it saw for the first time. On SIGTERM it draws no more and sends nothing new, and ends
+after the last answer; a call that was due and never sent is a line with 0 tries.
 Standard library only.
 """
 
@@ -112,6 +113,8 @@ class Caller:
         due, retry_at = time.monotonic(), 0.0
         while not self.stopping or self._busy or self._calls:
             now = time.monotonic()
+            if self.stopping:
+                self._drop_unsent(now)
             due = self._draw(due, now)
             while self._calls and self._idle and now >= retry_at:
                 if not self._send(self._calls.popleft()):
@@ -134,6 +137,13 @@ class Caller:
             self._add(due)
             due += random.expovariate(self.options.rate)
         return due
+
+    def _drop_unsent(self, now: float) -> None:
+        """Write down the calls that were never sent; the others must have an answer."""
+        unsent = [call for call in self._calls if call.number not in self._tries]
+        for call in unsent:
+            self._calls.remove(call)
+            self._book.write(f"{call.number} {call.due:.6f} {now:.6f} 0 -\n")
 
     def _add(self, due: float) -> None:
         self._calls.append(Call(self._number, round(due, 6)))

@@ -36,7 +36,7 @@ def table(result: Result) -> str:
             lines.append(f"{title:<46}" + "".join(f"{times[name]:>10,.0f}" for name in _COLUMNS))
     lines += ["", *judgement(result)]
     lines += [f"an error was logged: {error}" for error in result["errors"]]
-    return "\n".join([*lines, *result["problems"], _verdict(result)])
+    return "\n".join([*lines, _counts(result), *result["problems"], _verdict(result)])
 
 
 _LEDGER = ("published", "delivered", "failed", "waiting", "arrived")
@@ -78,12 +78,17 @@ def section(result: Result, image: str) -> str:
     parts += [*_latency_rows(result), "", *_flatness(result), ""]
     parts += [f"- {line}" for line in judgement(result)]
     parts += [f"- An error was logged: {error}" for error in result["errors"]]
-    retried, repeated = (sum(result[name].values()) for name in ("retried", "repeated"))
-    parts.append(
-        f"- {retried:,} requests were repeated by callers, {repeated:,} messages came twice (at "
-        "least once is the promise)."
+    return "\n".join([*parts, f"- {_counts(result)}", END])
+
+
+def _counts(result: Result) -> str:
+    retried, repeated, unsent = (
+        sum(result[name].values()) for name in ("retried", "repeated", "unsent")
     )
-    return "\n".join([*parts, END])
+    return (
+        f"Callers repeated {retried:,} requests, {repeated:,} messages came twice (at least once "
+        f"is the promise), {unsent:,} calls were due and not sent when the load ended."
+    )
 
 
 _LEDGER_TEXT = """\

@@ -37,6 +37,7 @@ _MAIN_FIRST = 10_000_000  # the number of the first call after the look for the 
 _RESTARTS = (0.10, 0.24)  # the part of the run in which programs are restarted
 # One program of each flow is killed; the others get SIGTERM.
 KILLED = ("run_sender", "run_sms_sender", "run_sync_handler", "run_feed_dispatcher")
+_LAST_READ_SECONDS = 30.0
 _REST_SECONDS = 120.0  # without progress, when what is open stays open
 
 
@@ -220,8 +221,17 @@ class Soak:
                 least, deadline = count, time.monotonic() + _REST_SECONDS
             crew.check(*expected)
             time.sleep(0.2)
-        # The watched reader comes again and again: the last posts are seen soon.
-        time.sleep(3 / READS_A_SECOND)
+        self._await_last_read()
+
+    def _await_last_read(self) -> None:
+        """The watched reader comes again and again; what it does not see the ledger looks for."""
+        deadline = time.monotonic() + _LAST_READ_SECONDS
+        self.books.read()
+        while len(self.books.arrived["feed"]) < len(self.books.accepted["feed"]):
+            if time.monotonic() > deadline:
+                return
+            time.sleep(1 / READS_A_SECOND)
+            self.books.read()
 
     def _result(self, rates: Mapping[str, float], lines: list[ledger.Line]) -> dict[str, Any]:
         old_biz = Biz.objects.get(name=stage.OLD_BIZ).pk
@@ -241,6 +251,7 @@ class Soak:
             "load_average": statistics.median(s["load_average"] for s in self.samples),
             "retried": dict(self.books.retried),
             "repeated": dict(self.books.repeated),
+            "unsent": dict(self.books.unsent),
             "restarts": self.restarts,
             "findings": [each.as_dict() for each in judgement.judge(self.samples)],
             "old_rows": ledger.old_rows(old_biz),

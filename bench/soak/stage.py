@@ -211,16 +211,24 @@ def caller(
     ground: Ground, flow: str, token: str, rate: float = 0.0, first: int = 0, at_most: int = 0,
     label: str = "",
 ) -> Program:  # fmt: skip
-    """The load of one flow; without a rate it keeps `at_most` messages in flight."""
+    """The load of one flow, ready with its first answer; without a rate it keeps `at_most` messages
+    in flight."""
     folder = ground.folder
+    book = folder / f"{flow}.book"
+    size = book.stat().st_size if book.exists() else 0
+
+    def has_answer() -> bool:
+        return book.exists() and book.stat().st_size > size
+
     arguments: list[object] = ["--flow", flow, "--port", ground.web_port, "--token", token]
-    arguments += ["--book", folder / f"{flow}.book", "--first", first]
+    arguments += ["--book", book, "--first", first]
     arguments += ["--rate", rate] if rate else ["--at-most", at_most]
     if not rate:
         arguments += ["--behind", folder / f"{WAYS[flow]}.progress"]
     if flow == "reads":
         arguments += ["--seen", folder / "seen.book", "--seen-progress", folder / "feed.progress"]
-    return ground.module(label or flow, "bench.soak.caller", *arguments, load=True)
+    name = label or flow
+    return ground.module(name, "bench.soak.caller", *arguments, load=True, ready=has_answer)
 
 
 # The place whose count says how many messages of a flow are through.

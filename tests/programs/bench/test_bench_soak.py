@@ -17,30 +17,32 @@ from bench.soak import books, calls, command, document, judgement, samples
 from msgplatform.core.errors import InvalidInput
 from tests.programs.bench.bench_command import bench
 
-RATES = {"notify": 20, "sms": 10, "crmsync": 5, "feed": 5}
+RATES = {"notify": 8, "sms": 5, "crmsync": 3, "feed": 3}
 WAYS = ["notify, fast", "notify, slow", "notify, dead", "sms", "crmsync", "feed"]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[subprocess.CompletedProcess[str]]:
+    rates = [f"--rate={flow}={rate}" for flow, rate in RATES.items()]
+    said = bench(
+        "soak", "--hours", "0.001", "--every", "1", "--json", "--lose-one", *rates,
+        "--restart", "run_sender,run_maker",
+    )  # fmt: skip
+    yield said
+    if said.stdout:
+        shutil.rmtree(Path(json.loads(said.stdout)["samples"]).parent)
+
+
+@pytest.fixture
+def result(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert run.stdout, run.stderr
+    result: dict[str, Any] = json.loads(run.stdout)
+    return result
 
 
 class TestRun:
     """A run of some seconds that deletes a delivery between two ledgers. Only two programs are
     restarted, for each start costs a second of a processor."""
-
-    @pytest.fixture(scope="class")
-    def run(self) -> Iterator[subprocess.CompletedProcess[str]]:
-        rates = [f"--rate={flow}={rate}" for flow, rate in RATES.items()]
-        said = bench(
-            "soak", "--hours", "0.001", "--every", "1", "--json", "--lose-one", *rates,
-            "--restart", "run_sender,run_maker",
-        )  # fmt: skip
-        yield said
-        if said.stdout:
-            shutil.rmtree(Path(json.loads(said.stdout)["samples"]).parent)
-
-    @pytest.fixture
-    def result(self, run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-        assert run.stdout, run.stderr
-        result: dict[str, Any] = json.loads(run.stdout)
-        return result
 
     def test_the_ledger_balances(self, result: dict[str, Any]) -> None:
         lines = {line["way"]: line for line in result["lines_before_loss"]}
@@ -147,7 +149,9 @@ class TestJudgement:
 
 class TestBooks:
     def test_first_arrivals_count(self, tmp_path: Path) -> None:
-        (tmp_path / "notify.book").write_text("7 10.0 10.25 1 99\n8 11.0 11.5 3 100\n9 12.0")
+        (tmp_path / "notify.book").write_text(
+            "7 10.0 10.25 1 99\n6 10.0 10.0 0 -\n8 11.0 11.5 3 100\n9 12.0"
+        )
         (tmp_path / "arrived.book").write_text("fast 7 10.0 10.5\nfast 7 10.0 12.5\n")
         found = books.Books(tmp_path)
         report = books.report(found.read())
@@ -156,6 +160,7 @@ class TestBooks:
         assert report["fast"]["count"] == 1
         assert report["fast"]["max_ms"] == 500
         assert (found.repeated["fast"], found.retried["notify"]) == (1, 1)
+        assert found.unsent["notify"] == 1
         with (tmp_path / "notify.book").open("a") as file:
             file.write(" 12.5 1 101\n")
         assert [arrival.place for arrival in found.read()] == ["notify:answer"]
