@@ -45,6 +45,7 @@ class Crew:
         self._programs = {program.label: program for program in programs}
         self._folder, self._directory = folder, directory
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopped: set[str] = set()
 
     def __enter__(self) -> Self:
         try:
@@ -79,6 +80,7 @@ class Crew:
             # A program without a handler of its own ends by the signal, which is as good.
             if code not in (0, -signal.SIGTERM):
                 raise BenchFailed(f"{label} ended with {code}\n{self._tail(label)}")
+            self._stopped.add(label)
 
     def add(self, *programs: Program) -> None:
         """Start more programs. One with the label of a program that has ended takes its place."""
@@ -98,9 +100,10 @@ class Crew:
         self._start(self._programs[label], "ab")
 
     def check(self, *ended: str) -> None:
-        """Raises BenchFailed when a process has ended that is not among `ended`."""
+        """Raises BenchFailed when a process has ended that is not among `ended` and was not
+        stopped."""
         for label, process in self._processes.items():
-            if process.poll() is not None and label not in ended:
+            if process.poll() is not None and label not in self._stopped.union(ended):
                 raise BenchFailed(f"{label} ended with {process.poll()}\n{self._tail(label)}")
 
     def printed(self, label: str) -> Any:
@@ -139,6 +142,7 @@ class Crew:
                 stderr=log,
                 process_group=0,  # so that Ctrl-C reaches only us: we stop them in order
             )
+        self._stopped.discard(program.label)
         deadline = time.monotonic() + _READY_SECONDS
         while not program.ready():
             self.check()

@@ -133,7 +133,7 @@ class Soak:
         took = time.monotonic() - begun
         rates = {flow: max(0.5, (counts[flow].count - before[flow]) / took / 2) for flow in FLOWS}
         crew.stop(*labels)
-        self._await_rest(crew, ended=labels)
+        self._await_rest(crew)
         _say("half of capacity: " + ", ".join(f"{flow} {rates[flow]:.1f}/s" for flow in FLOWS))
         return rates
 
@@ -142,7 +142,6 @@ class Soak:
         self._begin = time.monotonic()
         self.books.read()
         plan = self._plan(crew)
-        ended = [f"{flow}-capacity" for flow in FLOWS]
         next_sample = self._begin + self.options.every
         restarted: list[str] = []
         while not self._stop.is_set() and (plan or self._elapsed < self.options.seconds):
@@ -152,7 +151,7 @@ class Soak:
                 self._restart(crew, label)
                 restarted.append(label)
             elif now >= next_sample:
-                crew.check(*ended)
+                crew.check()
                 self._sample(crew, restarted)
                 restarted = []
                 next_sample = max(next_sample + self.options.every, time.monotonic())
@@ -211,15 +210,14 @@ class Soak:
         return f"{whole}  {' · '.join(parts)}"
 
     # -- the end ---------------------------------------------------------------------------------
-    def _await_rest(self, crew: Crew, ended: list[str] | None = None) -> None:
+    def _await_rest(self, crew: Crew) -> None:
         """Until nothing is open but what waits for a dead subscriber; what stays is in the
         ledger."""
-        expected = [*(ended or [f"{flow}-capacity" for flow in FLOWS]), *FLOWS]
         least, deadline = -1, time.monotonic() + _REST_SECONDS
         while (count := open_messages()) and time.monotonic() < deadline:
             if least < 0 or count < least:
                 least, deadline = count, time.monotonic() + _REST_SECONDS
-            crew.check(*expected)
+            crew.check()
             time.sleep(0.2)
         self._await_last_read()
 
