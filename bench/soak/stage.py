@@ -51,7 +51,8 @@ def settings(seconds: float) -> dict[str, str]:
         "SMS_IDEMPOTENCY_SECONDS": str(max(60, int(keep))),
         "FEED_KEEP_EVENT_HOURS": "1",
         "FEED_TIMELINE_LENGTH": "100",
-        "FEED_CLEAN_SECONDS": f"{min(60.0, keep):.1f}",
+        # Every 24th round goes through all timelines.
+        "FEED_CLEAN_SECONDS": f"{max(0.1, min(60.0, keep / 24)):.2f}",
         "API_RATE_READ": "1000000/min",
     }
 
