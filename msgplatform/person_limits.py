@@ -7,13 +7,15 @@ superuser too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 from django.http import HttpRequest
+from django.urls import Resolver404, resolve
 from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput
@@ -22,7 +24,40 @@ from msgplatform.models import AuditLog, Biz, PersonLimit
 # Name of a business system → its id.
 Systems = Mapping[str, int]
 
+# Of the admin site: they show nothing that is stored, or what an admin's `get_queryset` gives.
+_SITE_VIEWS = frozenset({
+    "login", "logout", "i18n_javascript", "password_change_done", "autocomplete_view", "app_index",
+})  # fmt: skip
+_View = TypeVar("_View", bound=Callable[..., Any])
 _by_request: WeakKeyDictionary[HttpRequest, Systems | None] = WeakKeyDictionary()
+
+
+def answers_limited_people(view: _View) -> _View:
+    """Declares that a view of the console shows and changes only what belongs to the systems of
+    `systems_of`. A limited person is refused by every view that does not declare it."""
+    view.answers_limited_people = True  # type: ignore[attr-defined]
+    return view
+
+
+def is_declared(view: Callable[..., Any]) -> bool:
+    """True if the view answers limited people."""
+    if getattr(getattr(view, "view_class", view), "answers_limited_people", False):
+        return True
+    if getattr(view, "admin_site", None) is not None and view.__name__ in _SITE_VIEWS:
+        return True
+    model_admin = getattr(view, "model_admin", None)
+    return model_admin is not None and view.__name__ in model_admin.limited_views
+
+
+def may_open(request: HttpRequest, address: str) -> bool:
+    """True if the person of this request is not refused there for a limit: what leads to a page is
+    shown only to people who may open it."""
+    if not is_limited(request):
+        return True
+    try:
+        return is_declared(resolve(urlsplit(address).path).func)
+    except Resolver404:
+        return False
 
 
 def systems_of(request: HttpRequest) -> Systems | None:
@@ -32,6 +67,24 @@ def systems_of(request: HttpRequest) -> Systems | None:
         user: Any = request.user
         _by_request[request] = limit_of(user) if user.is_authenticated else None
     return _by_request[request]
+
+
+def names_of(request: HttpRequest) -> frozenset[str]:
+    """The names of these systems as the API has those of a key, where an empty set is no limit: a
+    limited person without a system has the name of none."""
+    systems = systems_of(request)
+    return frozenset() if systems is None else frozenset(systems or {""})
+
+
+def ids_of(request: HttpRequest) -> frozenset[int] | None:
+    """The ids of the business systems that the person of this request may see; None: all."""
+    systems = systems_of(request)
+    return None if systems is None else frozenset(systems.values())
+
+
+def is_limited(request: HttpRequest) -> bool:
+    """True if the person of this request sees some business systems only."""
+    return systems_of(request) is not None
 
 
 def limit_of(user: Any) -> Systems | None:

@@ -120,6 +120,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "msgplatform.web.middleware.preferences.PreferencesMiddleware",
+    "msgplatform.web.middleware.limited_people.LimitedPeopleMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "msgplatform.web.middleware.ended_sessions.EndedSessionMiddleware",

@@ -21,6 +21,7 @@ from msgplatform.console.signing_in.logout import log_out
 from msgplatform.console.signing_in.passwords import change_password
 from msgplatform.console.views.api_docs import api_docs
 from msgplatform.core import flows
+from msgplatform.person_limits import answers_limited_people as to_all
 from msgplatform.web import queue_pages
 
 
@@ -35,13 +36,13 @@ handler404 = error_pages.not_found
 handler500 = error_pages.server_error
 
 urlpatterns: list[URLPattern | URLResolver] = [
-    path("", RedirectView.as_view(pattern_name="console:overview"), name="home"),
+    path("", to_all(RedirectView.as_view(pattern_name="console:overview")), name="home"),
     # Browsers request this address for pages without an icon of their own, such as JSON.
-    path("favicon.ico", lambda _request: redirect(static("console/favicon.svg")), name="favicon"),
+    path("favicon.ico", to_all(lambda _: redirect(static("console/favicon.svg"))), name="favicon"),
     path("console/sign-in/", include("msgplatform.console.signing_in.urls")),
     path("console/", include("msgplatform.console.urls")),
-    path("admin/login/", log_in),
-    path("admin/logout/", log_out),
+    path("admin/login/", to_all(log_in)),
+    path("admin/logout/", to_all(log_out)),
     # It stands before Django's own page at this address, which does not slow down guesses.
     path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),
@@ -51,10 +52,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
     path("api/schema/", limit_to_staff(SchemaView.as_view()), name="api-schema"),
     path("api/docs/", limit_to_staff(api_docs), name="api-docs"),
-    path("api/docs", RedirectView.as_view(pattern_name="api-docs")),
-    re_path(r"^api/", error_pages.unknown_api_address),
-    path("problems/", error_pages.catalogue, name="problems"),
-    path("problems/<slug:slug>", error_pages.catalogue, name="problem"),
+    path("api/docs", to_all(RedirectView.as_view(pattern_name="api-docs"))),
+    re_path(r"^api/", to_all(error_pages.unknown_api_address)),
+    path("problems/", to_all(error_pages.catalogue), name="problems"),
+    path("problems/<slug:slug>", to_all(error_pages.catalogue), name="problem"),
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
     path("metrics", health.prometheus, name="metrics"),

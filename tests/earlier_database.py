@@ -55,6 +55,8 @@ LATER = {
         "DROP TABLE alert_rule",
         "DROP TABLE alert_channel",
         "ALTER TABLE msgplatform_apikey DROP COLUMN systems",
+        "DROP INDEX bulk_job_system /*! ON msgplatform_bulkjob */",
+        "ALTER TABLE msgplatform_bulkjob DROP COLUMN biz_id",
         "DROP TABLE person_limit_systems",
         "DROP TABLE person_limit",
         "DROP TABLE audit_export",

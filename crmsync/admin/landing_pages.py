@@ -83,6 +83,9 @@ class LandingPageForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no
 @admin.register(LandingPage)
 class LandingPageAdmin(UndeletableAdmin):
     audit_name = "landing_page"
+    system_lookup = "biz"
+    limited_views = frozenset({"changelist_view", "change_view", "add_view"})
+    limited_may_change = True
     form = LandingPageForm
     list_display = ["title", "appkey", "biz", "state", "asks_for", "page"]
     list_filter = ["enabled", "biz"]
@@ -100,6 +103,10 @@ class LandingPageAdmin(UndeletableAdmin):
         """Leads belong to the system that the page had when they came."""
         fields = super().get_readonly_fields(request, obj)
         return [*fields, "biz", "appkey"] if obj else fields
+
+    def view_on_site(self, obj: LandingPage) -> str:
+        """The page itself: Django's own way there asks for nothing but an id."""
+        return str(obj.get_absolute_url())
 
     def audit_target(self, obj: LandingPage) -> str:
         return str(obj.appkey)

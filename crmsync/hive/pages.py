@@ -57,6 +57,7 @@ class PublicPage(View):
     """A page in the language of its landing page; an unknown APPKEY gets a page that says so."""
 
     http_method_names = ["get", "head", "post"]
+    answers_limited_people = True  # it is for everybody
 
     def dispatch(self, request: HttpRequest, *args: Any, appkey: str, **kwargs: Any) -> Any:
         page = directory.page(appkey)

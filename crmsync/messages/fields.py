@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
@@ -13,6 +13,7 @@ from crmsync.models import Crm, LandingPage, Policy, Record
 from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option
+from msgplatform.core.flows.messages import Systems
 
 NO_CRM = _("there is no CRM of this name")
 NO_POLICY = _("there is no such policy; use source/CRM or its id")
@@ -29,8 +30,20 @@ def read_crm(text: str, field: str) -> int:
     return filters.id_of(Crm.objects.all(), text, field, str(NO_CRM))
 
 
-def _crms(text: str) -> Sequence[Option]:
+def _policies_of(rows: QuerySet[Policy]) -> list[int | None]:
+    """The systems of policies; None: that of a policy which carries the leads of all systems."""
+    return list(rows.order_by().values_list("biz_id", flat=True).distinct())
+
+
+def _seen_policies(systems: frozenset[int]) -> QuerySet[Policy]:
+    """The policies that carry leads of these systems."""
+    return Policy.objects.filter(Q(biz=None) | Q(biz_id__in=systems))
+
+
+def _crms(text: str, systems: Systems) -> Sequence[Option]:
     rows = Crm.objects.filter(name__icontains=text).order_by("name")
+    if systems is not None:
+        rows = rows.filter(pk__in=_seen_policies(systems).values("crm"))
     return [Option(name, adapter) for name, adapter in rows.values_list("name", "adapter")]
 
 
@@ -46,9 +59,10 @@ def read_policy(text: str, field: str) -> int:
     return policy_id
 
 
-def _policies(text: str) -> Sequence[Option]:
+def _policies(text: str, systems: Systems) -> Sequence[Option]:
     """By a part of the name of the source or the CRM; also hive/sa."""
-    rows = Policy.objects.select_related("source", "crm")
+    rows = Policy.objects.all() if systems is None else _seen_policies(systems)
+    rows = rows.select_related("source", "crm")
     source, slash, crm_name = text.rpartition("/")
     if slash:
         rows = rows.filter(source__name__icontains=source.strip())
@@ -59,8 +73,14 @@ def _policies(text: str) -> Sequence[Option]:
     return [Option(f"{source}/{crm_name}") for source, crm_name in names[:MAX_OPTIONS]]
 
 
-def _landing_pages(text: str) -> Sequence[Option]:
+def _owners_of_page(appkey: str) -> list[int]:
+    return list(LandingPage.objects.filter(appkey=appkey).values_list("biz_id", flat=True))
+
+
+def _landing_pages(text: str, systems: Systems) -> Sequence[Option]:
     rows = LandingPage.objects.filter(Q(title__icontains=text) | Q(appkey__startswith=text))
+    if systems is not None:
+        rows = rows.filter(biz_id__in=systems)
     names = rows.order_by("title").values_list("appkey", "title")[:MAX_OPTIONS]
     return [Option(appkey, title) for appkey, title in names]
 
@@ -70,6 +90,7 @@ CRM = FilterField(
     _("Type a part of its name"),
     "name",
     options=_crms,
+    owners=lambda crm: _policies_of(Policy.objects.filter(crm=crm)),
     read=read_crm,
     parameter_help="Only leads with a record at this CRM: its name",
 )
@@ -78,6 +99,7 @@ POLICY = FilterField(
     _("Type a part of its source or CRM"),
     "name",
     options=_policies,
+    owners=lambda policy: _policies_of(Policy.objects.filter(pk=policy)),
     read=read_policy,
     parameter_help="Only leads with a record of this policy: its id, or its source and CRM",
 )
@@ -99,6 +121,7 @@ FIELDS: Fields = {
         _("APPKEY of a landing page; type a part of its title"),
         "name",
         options=_landing_pages,
+        owners=_owners_of_page,
         parameter_help="Only leads of this landing page",
     ),
     "deleted": filter_fields.choice(

@@ -95,6 +95,8 @@ class AccountList(PlainList):
 @admin.register(SmsAccount)
 class SmsAccountAdmin(UndeletableAdmin):
     audit_name = "sms_account"
+    system_lookup = "biz"
+    limited_views = frozenset({"changelist_view", "change_view"})
     form = AccountForm
     list_display = ["name", "system", "state", "sp_number", "usual", "today", "created_at"]
     list_filter = ["enabled", "biz"]

@@ -58,6 +58,7 @@ def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
 class OwnerFilter(PickFilter):
     title = _("owner")
     parameter_name = "owner"
+    names_systems = True
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         rows = Biz.objects.order_by("name")[:_MAX_SYSTEMS]
@@ -109,7 +110,7 @@ class ArchiveAdmin(ReadOnlyAdmin):
         (`clear`): others could guess what is masked."""
         # A number of digits may be either; an id that is there is what was meant.
         number = row_id(text)
-        if number is not None and rows.model._default_manager.filter(pk=number).exists():
+        if number is not None and rows.filter(pk=number).exists():
             return rows.filter(pk=number)
         return rows.filter(user_number=sgip.international(text)) if clear else rows.none()
 
@@ -135,6 +136,8 @@ class ArchiveAdmin(ReadOnlyAdmin):
 
 @admin.register(SgipMo)
 class SgipMoAdmin(ArchiveAdmin):
+    system_lookup = "biz_id"
+    limited_views = frozenset({"changelist_view", "change_view"})
     personal_fields = ("user_number",)
     content_fields = ("text",)
     list_display = [

@@ -24,7 +24,7 @@ from gateway.messages.lines import live_lines
 from msgplatform.api import filters
 from msgplatform.core.connections import RedisError
 from msgplatform.core.flows import Hit, TextSearchResult
-from msgplatform.core.flows.messages import Values
+from msgplatform.core.flows.messages import Systems, Values
 from msgplatform.models import Biz
 
 _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis
@@ -43,15 +43,24 @@ class Walk:
     cursor: int | None = 0
 
 
-def walk(matches: Callable[[Mt, str], bool], cursor: int, seconds: float, max_ids: int) -> Walk:
+def walk(
+    matches: Callable[[Mt, str], bool],
+    cursor: int,
+    seconds: float,
+    max_ids: int,
+    systems: Systems = None,
+) -> Walk:
     """Go on from a cursor, 0 at first, until the time is over or `max_ids` are found. `matches`
-    gets a message and how it ended, '' while it has not. Raises RedisError."""
+    gets a message and how it ended, '' while it has not. With `systems` messages of others are not
+    looked at. Raises RedisError."""
     part, redis = Walk(cursor=cursor), sms_redis()
     until = time.monotonic() + seconds
     while True:
         # An older cursor is None only at the end, where nobody asks again.
         following, names = redis.scan(part.cursor or 0, match=keys.EVERY_MT, count=_STEP)
         for mt, final in _messages(redis, names):
+            if systems is not None and mt.biz not in systems:
+                continue
             part.seen += 1
             if matches(mt, final):
                 part.ids.append(mt.id)
@@ -83,12 +92,12 @@ class InFlight:
             return _("The SMS Redis does not answer.")
         return ""
 
-    def find(self, values: Values, limit: int) -> tuple[list[Hit], str]:
+    def find(self, values: Values, limit: int, systems: Systems = None) -> tuple[list[Hit], str]:
         """By id or key a message is found at once, by what else it has as far as a short walk
         gets."""
 
         def matches(mt: Mt, final: str) -> bool:
-            return _matches(values, mt, final)
+            return _matches(values, mt, final) and (systems is None or mt.biz in systems)
 
         warning = ""
         if "id" in values:
@@ -96,7 +105,7 @@ class InFlight:
         elif "key" in values:
             ids = ids_of_key(values["key"])
         else:
-            part = walk(matches, 0, WALK_SECONDS, MAX_WALKED)
+            part = walk(matches, 0, WALK_SECONDS, MAX_WALKED, systems)
             # The newest: all of them are on the first page.
             ids = sorted(part.ids, key=int, reverse=True)[:limit]
             if part.cursor is not None or len(part.ids) > limit:
@@ -106,7 +115,9 @@ class InFlight:
                 warning %= part.seen
         return live_lines(ids, lambda message: matches(message.mt, message.final)), warning
 
-    def search_text(self, query: str, cursor: str, seconds: float) -> TextSearchResult:
+    def search_text(
+        self, query: str, cursor: str, seconds: float, systems: Systems = None
+    ) -> TextSearchResult:
         """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
         begin, _colon, seen_text = cursor.partition(":")
         number = sgip.international(query)
@@ -115,7 +126,7 @@ class InFlight:
             return query in mt.text or query == mt.reference or number == mt.user_number
 
         at = filters.number(begin, "cursor") if begin else 0
-        part = walk(matches, at, seconds, _HITS)
+        part = walk(matches, at, seconds, _HITS, systems)
         looked_at = part.seen + (filters.number(seen_text, "cursor") if seen_text else 0)
         following = "" if part.cursor is None else f"{part.cursor}:{looked_at}"
         sentence = ngettext(

@@ -21,7 +21,16 @@ from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, MessageStore, Option
-from msgplatform.core.flows.messages import BY_ID, Check, Index, Reader, Source, Values, ordered
+from msgplatform.core.flows.messages import (
+    BY_ID,
+    Check,
+    Index,
+    Reader,
+    Source,
+    Systems,
+    Values,
+    ordered,
+)
 from msgplatform.messages.engine import exact_id
 
 _Final = SgipMt.Final
@@ -42,9 +51,15 @@ def _read_account(text: str, field: str) -> int:
     return account
 
 
-def _accounts(text: str) -> Sequence[Option]:
+def _owners(account: int) -> list[int]:
+    return list(SmsAccount.objects.filter(pk=account).values_list("biz_id", flat=True))
+
+
+def _accounts(text: str, systems: Systems) -> Sequence[Option]:
     """Accounts with the typed text in their name or SP number."""
     rows = SmsAccount.objects.filter(Q(name__icontains=text) | Q(sp_number__startswith=text))
+    if systems is not None:
+        rows = rows.filter(biz_id__in=systems)
     names = rows.order_by("name").values_list("name", "sp_number", "biz__name")[:MAX_OPTIONS]
     return [Option(name, f"{biz} · {sp_number}") for name, sp_number, biz in names]
 
@@ -60,6 +75,7 @@ ACCOUNT = FilterField(
     gettext_lazy("Type a part of its name"),
     "name",
     options=_accounts,
+    owners=_owners,
     read=_read_account,
     parameter_help="Only messages of the account of this name",
 )

@@ -48,6 +48,7 @@ from msgplatform.admin.base import (
     PlainList,
     ReadOnlyAdmin,
     UndeletableAdmin,
+    limited_choices,
     next_page,
     sees_personal,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "audit_messages",
     "cells",
     "confirmed",
+    "limited_choices",
     "message_target",
     "next_page",
     "row_id",

@@ -20,9 +20,11 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
+from msgplatform.alerting import matching
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import alert_store, runbooks
+from msgplatform.person_limits import answers_limited_people
 
 _EARLIER_SHOWN = 10
 _COUNTED = 1000
@@ -62,6 +64,7 @@ class KindFilter(PickFilter):
 
 @admin.register(Alert)
 class AlertAdmin(RowsAdmin):
+    limited_views = frozenset({"changelist_view", "change_view"})
     sentence_fields = ("subject", "text", "note")
     empty_text = _("No alert has been raised yet.")
     list_display = ["subject_link", "kind", "times", "first_at", "last_at", "state_mark", "act"]
@@ -77,6 +80,10 @@ class AlertAdmin(RowsAdmin):
             path("<int:pk>/do/<slug:what>/", act, name="msgplatform_alert_act"),
             *super().get_urls(),
         ]
+
+    def limited_rows(self, rows: QuerySet[Alert], system_ids: frozenset[int]) -> QuerySet[Alert]:
+        """The alerts about rows of these systems."""
+        return matching.of_systems(rows, system_ids)
 
     @admin.action(description=_("Mark as resolved"), permissions=["operate"])
     def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
@@ -119,6 +126,7 @@ class AlertAdmin(RowsAdmin):
             "seen": _acknowledgement_time(row),
         }
 
+    @answers_limited_people
     def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
         """Acknowledge an alert, with a note, or resolve it."""
         if request.method != "POST":

@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from django.contrib import messages
+from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.functional import cached_property
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from msgplatform import person_limits
 from msgplatform.admin import auditing
 from msgplatform.admin.auditing import audit, hidden_fields
 from msgplatform.admin.versions import ComparedAdmin
 from msgplatform.core import personal
 from msgplatform.core.flows.text import Text
+from msgplatform.models import Biz
 
 if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
     from django.contrib.admin.views.main import ChangeList
@@ -90,6 +92,15 @@ class ModelAdmin(ComparedAdmin):
     content_fields: Sequence[str] = ()
     # Columns in whose sentences numbers and addresses are masked; a filter may ask for a whole one.
     sentence_fields: Sequence[str] = ()
+    # Lookup of the id of the business system to which a row belongs. '': rows belong to the
+    # platform, and people who are limited to business systems are refused.
+    system_lookup = ""
+    # The views that answer limited people. Each gets its rows from `get_queryset`.
+    limited_views: frozenset[str] = frozenset()
+    # True if limited people with the permission may change the rows of their systems.
+    limited_may_change = False
+    # Columns of a system's own rows that limited people see and do not change.
+    limited_readonly: Sequence[str] = ()
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PlainList
@@ -119,12 +130,93 @@ class ModelAdmin(ComparedAdmin):
             return sees_personal(request)
         return not secret_names and bool(super().lookup_allowed(lookup, value, request))
 
+    # -- people who are limited to business systems ------------------------------------------------
+    def limited_rows(self, rows: QuerySet[Any], system_ids: frozenset[int]) -> QuerySet[Any]:
+        """The rows that somebody sees who is limited to these business systems."""
+        if not self.system_lookup:
+            return rows.none()
+        return rows.filter(**{f"{self.system_lookup}__in": system_ids})
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        system_ids = person_limits.ids_of(request)
+        return rows if system_ids is None else self.limited_rows(rows, system_ids)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is None and person_limits.is_limited(request):
+            # Instead of Django's way to the index, which shows the whole platform.
+            raise Http404(_("There is no such row in your business systems."))
+        return row
+
+    def is_refused(self, request: HttpRequest) -> bool:
+        """True if the person of this request is limited, and the rows are the platform's."""
+        return not self.limited_views and person_limits.is_limited(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return not self.is_refused(request) and bool(super().has_view_permission(request, obj))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_refused = not self.limited_may_change and person_limits.is_limited(request)
+        return not is_refused and bool(super().has_change_permission(request, obj))
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_refused = "add_view" not in self.limited_views and person_limits.is_limited(request)
+        return not is_refused and bool(super().has_add_permission(request))
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_refused = "delete_view" not in self.limited_views and person_limits.is_limited(request)
+        return not is_refused and bool(super().has_delete_permission(request, obj))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        fields = super().get_readonly_fields(request, obj)
+        is_limited = bool(self.limited_readonly) and person_limits.is_limited(request)
+        return [*fields, *self.limited_readonly] if is_limited else fields
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        """Without the filters that name rows of other tables, for limited people."""
+        filters = super().get_list_filter(request)
+        if not person_limits.is_limited(request):
+            return filters
+        relations = {field.name for field in self.opts.get_fields() if field.is_relation}
+
+        def is_own(each: Any) -> bool:
+            name, kind = each if isinstance(each, tuple | list) else (each, each)
+            if getattr(kind, "keeps_to_limit", False):
+                return True
+            return name not in relations and not getattr(kind, "names_systems", False)
+
+        return [each for each in filters if is_own(each)]
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_foreignkey(db_field, request, **kwargs)
+        if field is not None and person_limits.is_limited(request):
+            field.queryset = limited_choices(field.queryset, request)
+            # Without a system a row would be everybody's.
+            field.required = field.required or db_field.related_model is Biz
+        return field
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_manytomany(db_field, request, **kwargs)
+        if field is not None and person_limits.is_limited(request):
+            field.queryset = limited_choices(field.queryset, request)
+        return field
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if person_limits.is_limited(request):
+            context["show_history"] = False  # a link to a page that names other people's changes
+        return super().render_change_form(request, context, *args, **kwargs)
+
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """For actions that change no setting: with the permission to operate these rows, or to
         change them."""
         user: Any = request.user
         label, model = self.opts.app_label, self.opts.model_name
-        return any(user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change"))
+        return not self.is_refused(request) and any(
+            user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
+        )
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         """Of an existing row save only the columns that the form changes: a daemon may have changed
@@ -175,6 +267,19 @@ class ModelAdmin(ComparedAdmin):
 
     def audit_action_name(self, what: str) -> str:
         return f"{self.audit_name or self.opts.model_name}_{what}"
+
+
+def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
+    """The rows of a form's field that a limited person may choose: those that their list has."""
+    none: QuerySet[Any] = rows.none()
+    if not admin.site.is_registered(rows.model):
+        return none
+    of_model = admin.site.get_model_admin(rows.model)
+    if not of_model.has_view_permission(request):
+        return none
+    keys = of_model.get_queryset(request).order_by().values("pk")
+    choices: QuerySet[Any] = rows.filter(pk__in=keys)
+    return choices
 
 
 class UndeletableAdmin(ModelAdmin):

@@ -4,8 +4,9 @@ and their roles are changed, and what cannot be undone is done.
     @confirmed            a view of the console
     class X(Confirmed)    an admin: its forms that add, change and delete
 
-A login is such a proof. Its page (`console:confirm`) asks for the second factor, of people without
-one for the password, and of people of the company's provider for another sign-in there.
+A login is such a proof, unless the company's provider had remembered the person. Its page
+(`console:confirm`) asks for the second factor, of people without one for the password, and of
+people of the company's provider for another sign-in there.
 """
 
 from __future__ import annotations
@@ -43,6 +44,11 @@ def record_login(sender: Any, request: HttpRequest, **other: Any) -> None:
 def record(request: HttpRequest) -> None:
     """Store that the person of this session has just proved who they are."""
     request.session[_KEY] = time.time()
+
+
+def forget(request: HttpRequest) -> None:
+    """A login that proved nothing: the provider had remembered the person."""
+    request.session.pop(_KEY, None)
 
 
 def is_recent(request: HttpRequest) -> bool:

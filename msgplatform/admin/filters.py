@@ -20,6 +20,8 @@ from unfold.contrib.filters.admin.autocomplete_filters import AutocompleteSelect
 from unfold.contrib.filters.admin.dropdown_filters import ChoicesDropdownFilter, DropdownFilter
 from unfold.widgets import UnfoldAdminTextInputWidget
 
+from msgplatform import person_limits
+from msgplatform.admin.base import limited_choices
 from msgplatform.core.data import ids
 
 _MAX_ID = 2**63 - 1  # the largest BIGINT
@@ -45,10 +47,17 @@ class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unf
     """Rows of a related row, which is found by typing; its admin needs `search_fields`."""
 
     template = _TEMPLATE
+    keeps_to_limit = True
 
     def value(self) -> str | None:
+        """The chosen key; None for a row that the person may not see, as for one that is gone."""
         choice: str | None = super().value()
-        return None if row_id(choice) is None else choice
+        if row_id(choice) is None:
+            return None
+        if person_limits.is_limited(self.request):
+            rows = limited_choices(self.field.remote_field.model._default_manager, self.request)
+            return choice if rows.filter(pk=choice).exists() else None
+        return choice
 
 
 class RowSelect(AutocompleteSelect):

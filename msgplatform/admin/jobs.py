@@ -24,6 +24,8 @@ from msgplatform.models import BulkJob, MinuteCounter
 
 @admin.register(BulkJob)
 class BulkJobAdmin(ReadOnlyAdmin):
+    system_lookup = "biz_id"
+    limited_views = frozenset({"changelist_view", "change_view"})
     sentence_fields = ("filter", "error")
     empty_text = _("No bulk job has been started yet.")
     list_display = ["__str__", "state", "done", "total_text", "rate", "created_by", "created_at"]

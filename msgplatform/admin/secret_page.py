@@ -21,6 +21,7 @@ from msgplatform.admin.base import ModelAdmin
 from msgplatform.admin.confirmation import confirmed
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
+from msgplatform.person_limits import answers_limited_people
 
 _KEY = "shown_once"
 # If the page is never opened (the browser was closed), the secret is not kept longer than this.
@@ -48,6 +49,7 @@ class SecretPageAdmin(ModelAdmin):
         }  # fmt: skip
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
+    @answers_limited_people  # the session has it of the person's own form
     @confirmed
     def secret_view(self, request: HttpRequest) -> HttpResponse:
         entry: dict[str, Any] | None = request.session.pop(_KEY, None)

@@ -19,6 +19,7 @@ from unfold.widgets import (
     UnfoldAdminSelect2MultipleWidget,
 )
 
+from msgplatform import person_limits
 from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import UndeletableAdmin, next_page
 from msgplatform.admin.secret_page import SecretPageAdmin
@@ -83,6 +84,10 @@ def can_give(user: Any, scope: str) -> bool:
 @admin.register(Biz)
 class BizAdmin(UndeletableAdmin):
     audit_name = "system"
+    system_lookup = "pk"
+    limited_views = frozenset({"changelist_view", "change_view"})
+    limited_may_change = True
+    limited_readonly = ["name"]  # limits of keys name it
     list_display = [
         "name",
         "title",
@@ -178,6 +183,9 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 @admin.register(ApiKey)
 class ApiKeyAdmin(SecretPageAdmin):
     audit_name = "api_key"
+    system_lookup = "biz"
+    limited_views = frozenset({"changelist_view", "change_view", "add_view"})
+    limited_may_change = True
     form = ApiKeyForm
     list_display = [
         "name", "biz", "limited_to", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at",
@@ -191,6 +199,8 @@ class ApiKeyAdmin(SecretPageAdmin):
     def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         form: Any = super().get_form(request, *args, **kwargs)
         form.user = request.user  # a class of this request's own
+        if person_limits.is_limited(request):
+            form.base_fields.pop("systems", None)  # of keys without a system, which it cannot make
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:

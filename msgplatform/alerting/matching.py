@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from django.apps import apps
 from django.core.exceptions import FieldDoesNotExist
+from django.db.models import QuerySet
 
 from msgplatform.core.daemons.watch.kinds import CHANNEL
 from msgplatform.models import Alert, AlertChannel, AlertRule
@@ -56,6 +57,33 @@ class Rules:
                     yield rule, channel
 
 
+def of_systems(rows: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:
+    """The alerts that are about rows of these business systems. One statement for each model, and
+    the index of alerts by key."""
+    kinds: dict[str, list[str]] = defaultdict(list)  # of each model
+    for kind, book in runbooks.by_kind().items():
+        if book.model and has_system(book.model):
+            kinds[book.model].append(kind)
+    keys = [
+        f"{kind}:{pk}"
+        for label, kinds_of_model in kinds.items()
+        for pk in apps.get_model(label)
+        ._default_manager.filter(biz__in=system_ids)
+        .values_list("pk", flat=True)
+        for kind in kinds_of_model
+    ]
+    return rows.filter(key__in=keys)
+
+
+def has_system(label: str) -> bool:
+    """True if rows of this model belong to a business system."""
+    try:
+        apps.get_model(label)._meta.get_field("biz")
+    except FieldDoesNotExist:
+        return False
+    return True
+
+
 def systems(alerts: Iterable[Alert]) -> Mapping[int, int | None]:
     """The id of the business system that each alert is about, by the alert's id. One statement for
     each model of rows that alerts are about."""
@@ -68,12 +96,9 @@ def systems(alerts: Iterable[Alert]) -> Mapping[int, int | None]:
         if book and book.model and _NUMBER.fullmatch(subject):
             subjects[book.model][alert.pk] = int(subject)
     for label, row_ids in subjects.items():
-        model = apps.get_model(label)
-        try:
-            model._meta.get_field("biz")
-        except FieldDoesNotExist:
+        if not has_system(label):
             continue
-        rows = model._default_manager.filter(pk__in=set(row_ids.values()))
+        rows = apps.get_model(label)._default_manager.filter(pk__in=set(row_ids.values()))
         owners = dict(rows.values_list("pk", "biz_id"))
         result |= {alert: owners.get(row) for alert, row in row_ids.items()}
     return result

@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db.models import Q, TextChoices
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.api import filters
-from msgplatform.core.flows import MAX_OPTIONS, FilterField, Option, Text
+from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option, Text
+from msgplatform.core.flows.messages import Systems
 from msgplatform.models import Biz
 
 
-def systems(typed_text: str) -> Sequence[Option]:
+def systems(typed_text: str, systems: Systems) -> Sequence[Option]:
     """Business systems with the typed text in their name or title."""
     rows = Biz.objects.filter(Q(name__icontains=typed_text) | Q(title__icontains=typed_text))
+    if systems is not None:
+        rows = rows.filter(pk__in=systems)
     names = rows.order_by("name").values_list("name", "title")[:MAX_OPTIONS]
     return [Option(name, title) for name, title in names]
+
+
+def owner_of(fields: Fields, entered: Mapping[str, str]) -> int | None:
+    """The business system to which everything belongs that a filter means; None: several. Raises
+    InvalidInput for a value that cannot be read."""
+    for name, text in entered.items():
+        field = fields.get(name)
+        if field is None or field.owners is None or not text:
+            continue
+        owners = set(
+            field.owners((field.read or filters.READERS.get(name, filters.searchable))(text, name))
+        )
+        if len(owners) == 1 and owners != {None}:
+            return owners.pop()
+    return None
 
 
 def choice(
@@ -49,6 +67,12 @@ def message_id(help: Text) -> FilterField:
     return FilterField(_("Message id"), help)
 
 
-BIZ = FilterField(_("Business system"), _("Type a part of its name"), "name", options=systems)
+BIZ = FilterField(
+    _("Business system"),
+    _("Type a part of its name"),
+    "name",
+    options=systems,
+    owners=lambda system_id: [system_id],
+)
 SINCE = since(_("Accepted at this time or later"))
 UNTIL = until(_("Accepted before this time"))

@@ -13,11 +13,14 @@ from weakref import WeakKeyDictionary
 from django.db.models import QuerySet
 from django.http import HttpRequest
 
+from msgplatform import person_limits
+from msgplatform.alerting import matching
 from msgplatform.console.views.page import visible
 from msgplatform.core import flows, lazy_text
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_store
 
@@ -54,16 +57,39 @@ def open_alerts() -> QuerySet[Alert]:
 def of_request(request: HttpRequest) -> Condition:
     """The condition, looked up once for each request."""
     if request not in _by_request:
-        _by_request[request] = look()
+        systems = person_limits.ids_of(request)
+        _by_request[request] = look() if systems is None else _of_systems(systems)
     return _by_request[request]
 
 
 def failures(request: HttpRequest) -> int:
     """The number of groups of failures in the flows that this person may see."""
+    if (systems := person_limits.systems_of(request)) is not None:
+        try:
+            return sum(len(own_failures(flow, systems)) for flow in visible(request))
+        except UNAVAILABLE:  # the page Failures says so
+            return 0
     names = [flow.name for flow in visible(request)]
     number = of_request(request).failures
     # The number of all flows, already known, holds for a person who may see every flow.
     return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
+
+
+def own_failures(
+    flow: flows.Flow, systems: person_limits.Systems | None
+) -> Sequence[flows.Failure]:
+    """The failures of a flow; with `systems` those of their messages alone. Raises UNAVAILABLE."""
+    groups = flow.health.failures()
+    return [each for each in groups if systems is None or each.system in systems]
+
+
+def _of_systems(systems: frozenset[int]) -> Condition:
+    """What somebody sees of the condition who is limited to these systems: their alerts. The
+    failures are counted where they are shown."""
+    rows = matching.of_systems(open_alerts(), systems).order_by()
+    times = list(rows.values_list("acknowledged_at", flat=True)[:_MAX_ALERTS])
+    acknowledged_count = sum(at is not None for at in times)
+    return Condition(len(times) - acknowledged_count, acknowledged_count, 0, [], [])
 
 
 def look() -> Condition:

@@ -27,7 +27,7 @@ class Card:
     address. `failures` is the number of failures that somebody has to look at."""
 
     flow: Flow
-    status: Status
+    status: Status | None  # None for people who do not see what waits
     failures: int = 0
     numbers: Sequence[tuple[Any, Any, str, str]] = field(default_factory=list)
     charts: Sequence[Chart] = ()
@@ -36,11 +36,12 @@ class Card:
     @property
     def is_idle(self) -> bool:
         """True if there is nothing to show: nothing waits, nothing happened."""
-        return not (self.status.backlog or self.status.problem or self.failures or self.charts)
+        is_busy = self.status is not None and (self.status.backlog or self.status.problem)
+        return not (is_busy or self.failures or self.charts)
 
 
 def card(
-    flow: Flow, status: Status, failures: int, points: Sequence[Point],
+    flow: Flow, status: Status | None, failures: int, points: Sequence[Point],
     backlog: Sequence[float | None], step: str, period: str,
 ) -> Card:  # fmt: skip
     """`points` are empty for a flow that counts nothing; `backlog` has a value for each of them."""
@@ -56,7 +57,7 @@ def card(
         [Line(_("waiting"), backlog, "limit", is_area=True)],
     )
     counts = over_time(flow.name, flow.health.activity, points, step=step, is_recent=True)
-    charts = [counts, waiting]
+    charts = [counts, waiting] if backlog else [counts]
     return Card(
         flow,
         status,

@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from msgplatform import person_limits
 from msgplatform.console import condition
 from msgplatform.console.views import person_data, retention
 from msgplatform.console.views.page import can_start_jobs, list_name, model_of, visible
@@ -48,6 +49,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
     }
     order = {model: place for place, model in enumerate(icons)}
+    is_limited = person_limits.is_limited(request)
     for app in sorted(_apps(request), key=_place):
         models = sorted(
             app["models"], key=lambda model: order.get(model["object_name"], len(order))
@@ -63,6 +65,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             for link in flow.links
             if flow.permission.startswith(f"{app['app_label']}.")
             and user.has_perms(link.permissions)
+            and person_limits.may_open(request, link.address)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path.startswith(link["link"]) for link in links):
@@ -71,7 +74,9 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         if app["app_label"] == "msgplatform":
             items += _platform(request)
         groups.append({"title": title, "separator": True, "items": [*items, *links]})
-    return [group for group in [*groups, _internals(request)] if group["items"]]
+    if not is_limited:
+        groups.append(_internals(request))
+    return [group for group in groups if group["items"]]
 
 
 def _apps(request: HttpRequest) -> list[dict[str, Any]]:
@@ -156,7 +161,13 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
                 else []
             ),
             *_bulk(request),
-            _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
+            *(
+                []
+                if person_limits.is_limited(request)
+                else [
+                    _item(_("Getting started"), "rocket_launch", reverse("console:getting-started"))
+                ]
+            ),
             _item(_("API documentation"), "description", reverse("api-docs")),
         ],
     }
@@ -165,6 +176,8 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
 def _status(request: HttpRequest) -> dict[str, str]:
     """The status on every page: green only when nothing is known to be wrong."""
     state = condition.of_request(request)
+    if person_limits.is_limited(request) and not state.number:
+        return {}  # nobody has counted their failures here
     if state.number:
         text = ngettext("%d problem", "%d problems", state.number) % state.number
         return {"badge": text, "badge_variant": "danger"}
@@ -188,6 +201,8 @@ def _failures(request: HttpRequest) -> list[dict[str, Any]]:
     if not visible(request):
         return []
     item = _item(_("Failures"), "heart_broken", reverse("console:failures"))
+    if person_limits.is_limited(request):  # to count them takes several statements of each flow
+        return [item]
     number = condition.failures(request)
     return [{**item, "badge": str(number), "badge_variant": "danger"} if number else item]
 

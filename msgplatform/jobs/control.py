@@ -37,7 +37,8 @@ class JobRequest:
 
     `rate` is messages a second, 0: without a limit. `cursor` is the page with which the job begins,
     '' the first one. A second job with the same `request_key` (at most 32 characters) is not
-    started; None: no repeat is recognised.
+    started; None: no repeat is recognised. `system_id` is the business system to which all its
+    messages belong, None: several; people who are limited to some systems see the jobs of these.
     """
 
     flow: str
@@ -46,6 +47,7 @@ class JobRequest:
     rate: int = 0
     request_key: str | None = None
     cursor: str = ""
+    system_id: int | None = None
 
 
 def find_started(request: JobRequest) -> BulkJob | None:
@@ -71,6 +73,7 @@ def start(request: JobRequest, size: flows.Counted, actor: str) -> BulkJob:
             flow=request.flow,
             action=request.action,
             filter=dict(request.filter),
+            biz_id=request.system_id,
             total=size.count,
             more=size.more,
             rate=request.rate,

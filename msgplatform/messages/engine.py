@@ -20,13 +20,22 @@ from functools import partial
 from typing import Any, TypeVar
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
+from django.utils.translation import gettext as _
 
 from msgplatform.api import filters
 from msgplatform.api.filters import position
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.core.flows import Hit, SearchResult, TextSearchResult
-from msgplatform.core.flows.messages import MAX_ID, Fields, MessageStore, Reader, Source, Values
+from msgplatform.core.flows.messages import (
+    MAX_ID,
+    Fields,
+    MessageStore,
+    Reader,
+    Source,
+    Systems,
+    Values,
+)
 from msgplatform.messages.scan import Candidates, Scan, scan
 
 BATCH = 500  # ids of one page that is checked
@@ -45,27 +54,72 @@ def read_filter(
     return filters.values(entered, {**filters.READERS, **readers}, fields, required)
 
 
-def find(store: MessageStore, entered: Mapping[str, str], cursor: str, limit: int) -> SearchResult:
-    """Messages that match all fields of the filter, page by page.
+def read_limited(
+    fields: Fields, entered: Mapping[str, Any], systems: Systems, required: Sequence[str] = ()
+) -> dict[str, Any]:
+    """`read_filter` for somebody who sees `systems`: a thing of another system is answered like one
+    that does not exist."""
+    if systems is None:
+        return read_filter(fields, entered, required)
+    try:
+        values = read_filter(fields, entered, required)
+    except InvalidInput as error:
+        if error.field in fields and fields[error.field].owners is not None:
+            raise _not_theirs(error.field) from None
+        raise
+    for name in values:
+        owners = fields[name].owners if name in fields else None
+        if owners is not None and not {None, *systems}.intersection(owners(values[name])):
+            raise _not_theirs(name)
+    return values
+
+
+def _not_theirs(field: str) -> InvalidInput:
+    return InvalidInput(_("there is nothing of this name in your business systems"), field)
+
+
+def find(
+    store: MessageStore,
+    entered: Mapping[str, str],
+    cursor: str,
+    limit: int,
+    systems: Systems = None,
+) -> SearchResult:
+    """Messages that match all fields of the filter, page by page; of these systems, or of all.
 
     A page may hold fewer than `limit` and still have a next one. Raises InvalidInput naming the
     field, or "cursor".
     """
-    values = read_filter(store.fields, entered)
+    values = read_limited(store.fields, entered, systems)
     store.check(values)
-    return find_values(store, values, position(cursor), limit)
+    return find_values(store, values, position(cursor), limit, systems)
 
 
-def find_values(store: MessageStore, values: Values, before: int, limit: int) -> SearchResult:
+def is_of_systems(store: MessageStore, id: str, systems: Systems) -> bool:
+    """True if the message with this id belongs to one of these systems. Raises Unavailable when it
+    may be in a store that cannot be read at present."""
+    if systems is None:
+        return True
+    for values in exact_id(id):
+        result = find_values(store, values, MAX_ID, 1, systems)
+        if not result.hits and result.notice:
+            raise Unavailable(result.notice)
+        return any(hit.id == id for hit in result.hits)
+    return False
+
+
+def find_values(
+    store: MessageStore, values: Values, before: int, limit: int, systems: Systems = None
+) -> SearchResult:
     """The same for values, below the id `before` (MAX_ID: the first page)."""
     live: Sequence[Hit] = ()
     warning = ""
     if store.live is not None and before == MAX_ID:
         try:
-            live, warning = store.live.find(values, limit)
+            live, warning = store.live.find(values, limit, systems)
         except UNAVAILABLE:
             warning = store.live.missing
-    search = _Search(store, values, limit)
+    search = _Search(store, values, limit, systems)
     page = search.page(before, skipped_ids=frozenset(int(hit.id) for hit in live))
     lines = search.lines(page)
     if live:
@@ -89,21 +143,28 @@ def find_ids(
     return certain_ids, certain_ids[-1]
 
 
-def search(store: MessageStore, query: str, limit: int, personal: bool = True) -> list[Hit]:
+def search(
+    store: MessageStore, query: str, limit: int, personal: bool = True, systems: Systems = None
+) -> list[Hit]:
     """Messages that the text in the search box means, by the first of its readings that finds
-    some; newest first."""
+    some; newest first. With `systems` without lines that are no messages: they belong to all."""
     query = query.strip()
     if not query or "\x00" in query:
         return []
-    lines = list(store.other_lines(query))
+    lines = list(store.other_lines(query)) if systems is None else []
     for values in store.readings(query, personal):
-        if hits := find_values(store, values, MAX_ID, limit).hits:
+        if hits := find_values(store, values, MAX_ID, limit, systems).hits:
             return [*lines, *hits]
     return lines
 
 
 def search_text(
-    store: MessageStore, query: str, since: datetime, cursor: str, seconds: float
+    store: MessageStore,
+    query: str,
+    since: datetime,
+    cursor: str,
+    seconds: float,
+    systems: Systems = None,
 ) -> TextSearchResult:
     """Messages accepted at `since` or later that hold the text, and live ones by their number too.
 
@@ -116,14 +177,15 @@ def search_text(
     missing = ""
     if store.live is not None and (not cursor or cursor.startswith(_LIVE)):
         try:
-            piece = store.live.search_text(query, cursor.removeprefix(_LIVE), seconds)
+            piece = store.live.search_text(query, cursor.removeprefix(_LIVE), seconds, systems)
             following = f"{_LIVE}{piece.cursor}" if piece.cursor else str(MAX_ID)
             return replace(piece, cursor=following)
         except UNAVAILABLE:
             cursor = f"{_WITHOUT_LIVE}{MAX_ID}"
     if store.live is not None and cursor.startswith(_WITHOUT_LIVE):
         cursor, missing = cursor.removeprefix(_WITHOUT_LIVE), store.live.missing
-    search = _Search(store, {"text": query, "since": id_numbers.first_id_at(since)}, TEXT_HITS)
+    values = {"text": query, "since": id_numbers.first_id_at(since)}
+    search = _Search(store, values, TEXT_HITS, systems)
     page = search.run(position(cursor), MAX_ID, seconds=seconds)
     piece = page.text_result(search.lines(page), search.problem, missing)
     return (
@@ -134,9 +196,21 @@ def search_text(
 class _Search:
     """One search. When a source cannot be read it goes on without, and `problem` says so."""
 
-    def __init__(self, store: MessageStore, values: Values, limit: int) -> None:
+    def __init__(
+        self, store: MessageStore, values: Values, limit: int, systems: Systems = None
+    ) -> None:
         self._values, self._limit = values, limit
-        self._tables = [Table(source, values) for source in store.sources(values)]
+        sources = store.sources(values)
+        if systems is None:
+            self._tables = [Table(source, values) for source in sources]
+        else:
+            # Each system by its own index: the tables of one source are merged like several.
+            self._tables = [
+                Table(source, {**values, "biz": system}, is_of_system=True)
+                for source in sources
+                for system in sorted(systems)
+                if values.get("biz", system) == system
+            ]
         self.problem = ""
 
     def page(self, before: int, skipped_ids: Collection[int] = ()) -> Scan:
@@ -224,8 +298,8 @@ class _Search:
 class Table:
     """A source in one search, with the index that is chosen for it."""
 
-    def __init__(self, source: Source, values: Values) -> None:
-        self.source, self._values = source, values
+    def __init__(self, source: Source, values: Values, is_of_system: bool = False) -> None:
+        self.source, self._values, self._is_of_system = source, values, is_of_system
         self.failed = False
         self._chosen: tuple[Reader, frozenset[str]] | None = None
 
@@ -237,6 +311,8 @@ class Table:
         return self._choose()[0](before, size)
 
     def present(self, ids: Sequence[int]) -> set[int]:
+        if self._is_of_system:
+            return self._fitting(ids, {"biz"})
         rows = self.source.rows().filter(**{f"{self.source.id}__in": ids}).order_by()
         return set(rows.values_list(self.source.id, flat=True))
 
@@ -246,8 +322,11 @@ class Table:
         The conditions are evaluated as expressions, never as WHERE: with more conditions MariaDB
         may choose another index, and read all rows of a system, a type or a state by it.
         """
-        names, source = self._unchecked(), self.source
-        condition = Q()
+        return self._fitting(ids, self._unchecked())
+
+    def _fitting(self, ids: Sequence[int], names: set[str]) -> set[int]:
+        """Which of these ids match the fields of these names."""
+        source, condition = self.source, Q()
         for name in sorted(names & source.conditions.keys()):
             column, value = source.conditions[name], self._values[name]
             condition &= column(value) if callable(column) else Q(**{column: value})

@@ -26,6 +26,8 @@ class BulkJob(models.Model):
     flow = models.CharField(_("flow"), max_length=32)
     action = models.CharField(_("action"), max_length=32, default="resend")
     filter = models.JSONField(_("filter"), default=dict)
+    # The business system to which all its messages belong; NULL: several, or nobody knows.
+    biz_id = models.BigIntegerField(null=True, editable=False)
     state = models.CharField(_("state"), max_length=16, choices=State, default=State.PENDING)
     total = models.PositiveBigIntegerField(_("total"), default=0)
     # The preview stopped counting at `total`: there may be more.
@@ -53,7 +55,10 @@ class BulkJob(models.Model):
         verbose_name = _("bulk job")
         verbose_name_plural = _("bulk jobs")
         ordering = ["-id"]
-        indexes = [models.Index(fields=["state", "lease_until"], name="bulk_job_claim")]
+        indexes = [
+            models.Index(fields=["state", "lease_until"], name="bulk_job_claim"),
+            models.Index(fields=["biz_id", "id"], name="bulk_job_system"),
+        ]
 
     def __str__(self) -> str:
         flow = flows.get(self.flow)

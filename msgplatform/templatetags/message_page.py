@@ -7,6 +7,7 @@ from typing import Any
 from django import template
 from django.utils.html import format_html
 
+from msgplatform import person_limits
 from msgplatform.console import curl
 from msgplatform.core import flows
 from msgplatform.core.json import text as json_text
@@ -22,6 +23,8 @@ def linked(context: dict[str, Any], value: flows.Value) -> str:
     if not isinstance(value, flows.PageLink):
         return value
     if not value.url or not _has_permissions(context, value.permission):
+        return value.text
+    if not person_limits.may_open(context["request"], value.url):
         return value.text
     return format_html('<a href="{}">{}</a>', value.url, value.text)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 from django import template
+from django.http import HttpRequest
 from django.urls import reverse
 
+from msgplatform import person_limits
 from msgplatform.core.flows import ViewLink
 
 register = template.Library()
@@ -19,3 +21,10 @@ def address(link: ViewLink | None) -> str:
         return ""
     query = f"?{urlencode(link.query)}" if link.query else ""
     return reverse(link.view, args=link.args) + query
+
+
+@register.filter
+def is_limited(request: HttpRequest) -> bool:
+    """True if the person sees some business systems only: links to pages of the platform are not
+    for them."""
+    return person_limits.is_limited(request)

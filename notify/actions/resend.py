@@ -88,11 +88,15 @@ class FailedDeliveries:
         with reading(place):
             rows = ended(place, self._statuses, self._begun).order_by()
             rows_by_id = rows.values_list(
-                "id", "msg_id", "created_at", "updated_at", "status", "http_status", "error"
-            )
-            return self._wanted(
-                [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)], place
-            )
+                "biz_id", "biz_receive_id",
+                "id", "msg_id", "created_at", "updated_at", "status", "http_status", "error",
+            )  # fmt: skip
+            named = [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)]
+            biz, subscription = (self._values.get(name) for name in ("biz", "subscription"))
+            of_filter = [
+                row[2:] for row in named if biz in (None, row[0]) and subscription in (None, row[1])
+            ]
+            return self._wanted(of_filter, place)
 
     def _subscriptions(self, first: int) -> list[int]:
         """Subscriptions with deliveries in the status, ascending, from `first` on; an index dive

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.db import transaction
+from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -24,7 +25,7 @@ from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
 from notify import operations
-from notify.models import Receive
+from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
 from notify.subscriptions.limits import MASK, shown_url
 
@@ -131,6 +132,7 @@ class RotationForm(forms.Form):
 @admin.register(Receive)
 class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
     audit_name = "consumer"
+    limited_views = frozenset({"changelist_view", "change_view"})
     form = ConsumerForm
     list_display = ["name", "title", "address", "secret_state", "created_at"]
     search_fields = ["name", "title", "url"]
@@ -151,6 +153,14 @@ class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
         who = (None, {"fields": ["name", "title", "delivery", "address"]})
         what = (_("Request"), {"fields": ["header_prefix", "header_names", "networks"]})
         return [who, what, self.fieldsets[2]]
+
+    def limited_rows(
+        self, rows: QuerySet[Receive], system_ids: frozenset[int]
+    ) -> QuerySet[Receive]:
+        """The consumers of these systems' subscriptions: a consumer belongs to no system, and where
+        another one's messages go is that one's concern."""
+        subscriptions = BizReceive.objects.filter(biz__in=system_ids)
+        return rows.filter(pk__in=subscriptions.values("receive"))
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         """Without the URL for people who may only look: a search would reveal it, letter by

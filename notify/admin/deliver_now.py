@@ -15,6 +15,7 @@ from msgplatform.admin import ModelAdmin, audit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import NotNow
 from msgplatform.core.lazy_text import translated
+from msgplatform.person_limits import answers_limited_people
 from notify import operations
 from notify.models import BizReceive
 
@@ -22,6 +23,7 @@ from notify.models import BizReceive
 def deliver_now_view(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
     """The view of the button: a POST delivers now, and leads to the page `next` with a message."""
 
+    @answers_limited_people
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])

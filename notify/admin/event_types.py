@@ -13,6 +13,7 @@ from django.http import HttpRequest
 from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform import person_limits
 from msgplatform.admin import AutocompleteFilter, ModelAdmin, cells
 from msgplatform.admin.fields import JsonField, ObjectField
 from notify.admin import event_reference
@@ -50,6 +51,9 @@ class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none
 class EventTypeAdmin(ModelAdmin):
     form = EventTypeForm
     audit_name = "event_type"
+    system_lookup = "biz"
+    limited_views = frozenset({"changelist_view", "change_view", "add_view"})
+    limited_may_change = True
     list_display = ["entry", "system", "has_schema", "changed_at"]
     list_filter = [("biz", AutocompleteFilter)]
     list_filter_submit = True
@@ -68,6 +72,18 @@ class EventTypeAdmin(ModelAdmin):
         rows: QuerySet[EventType] = super().get_queryset(request)
         condition = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
         return rows.annotate(with_schema=condition).defer("example", "schema")
+
+    def limited_rows(
+        self, rows: QuerySet[EventType], system_ids: frozenset[int]
+    ) -> QuerySet[EventType]:
+        """Those that all systems share too: their events may have these types."""
+        return rows.filter(Q(biz__in=system_ids) | Q(biz=None))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_shared = obj is not None and obj.biz_id is None
+        if is_shared and person_limits.is_limited(request):
+            return False
+        return super().has_change_permission(request, obj)
 
     def save_model(
         self, request: HttpRequest, obj: EventType, form: ModelForm[EventType], change: bool

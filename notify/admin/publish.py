@@ -19,11 +19,13 @@ from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform import person_limits
 from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.json.sample import sample
 from msgplatform.core.lazy_text import translated
 from msgplatform.models import Biz
+from msgplatform.person_limits import answers_limited_people
 from notify.intake import catalogue, intake
 from notify.models import EventType
 
@@ -68,11 +70,16 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
     """GET shows the form, with a sample for the type that the address names; POST publishes and
     leads to the page `next`, or to the message."""
 
+    @answers_limited_people
     def view(request: HttpRequest) -> HttpResponse:
         user: Any = request.user
         if not user.has_perms(PERMISSIONS):
             raise PermissionDenied
         form = PublishForm(request.POST or None, initial=_initial(request))
+        systems = person_limits.ids_of(request)
+        if systems is not None:
+            choice: Any = form.fields["system"]
+            choice.queryset = choice.queryset.filter(pk__in=systems)
         if form.is_valid() and (message := _publish(request, form)):
             next_url = request.GET.get("next", "")
             if not url_has_allowed_host_and_scheme(next_url, None):
@@ -87,7 +94,8 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             **model_admin.admin_site.each_context(request),
             "title": gettext("Publish a test event"), "opts": model_admin.opts, "form": form,
             "types": list(dict.fromkeys(names)),
-            "next": request.GET.get("next", ""), "has_systems": Biz.objects.exists(),
+            "next": request.GET.get("next", ""),
+            "has_systems": systems is not None or Biz.objects.exists(),
         }  # fmt: skip
         return TemplateResponse(request, "notify/publish.html", context)
 
@@ -97,6 +105,9 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
 def _types(request: HttpRequest) -> Any:
     """The catalogue as the chosen system has it; its own entries go before shared ones."""
     system = request.GET.get("system", "")
+    systems = person_limits.systems_of(request)
+    if systems is not None and system not in systems:
+        system = ""
     return EventType.objects.filter(Q(owner=0) | Q(biz__name=system)).order_by("name", "-owner")
 
 

@@ -23,6 +23,7 @@ from msgplatform.core.errors import Conflict
 from msgplatform.core.lazy_text import translated
 from msgplatform.core.sandbox import Behaviour
 from msgplatform.models import Biz
+from msgplatform.person_limits import answers_limited_people
 from notify.admin import publish
 from notify.models import BizReceive
 from notify.sandbox import calls, setup
@@ -132,6 +133,7 @@ def _listed(row: BizReceive) -> dict[str, Any]:
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
     """The page of one sandbox: what came, and how it answers."""
 
+    @answers_limited_people
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         row = model_admin.get_queryset(request).filter(pk=pk).first()
         if row is None or not own.is_sandbox(row.receive.url):

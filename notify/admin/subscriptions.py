@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform import person_limits
 from msgplatform.admin import (
     AutocompleteFilter,
     ChoiceFilter,
@@ -115,6 +116,9 @@ class SubscriptionList(HealthList):
 @admin.register(BizReceive)
 class BizReceiveAdmin(StateActions, UndeletableAdmin):
     audit_name = "subscription"
+    system_lookup = "biz"
+    limited_views = frozenset({"changelist_view", "change_view", "add_view"})
+    limited_may_change = True
     form = SubscriptionForm
     list_display = [
         "name", "state", "waiting", "oldest_due", "in_flight", "breaker", "success", "failing",
@@ -164,6 +168,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     def get_search_fields(self, request: HttpRequest) -> list[str]:
         """The consumer's URL may hold a token: only people who may change it search it."""
         may_see = request.user.has_perm("notify.change_receive")
+        may_see = may_see and not person_limits.is_limited(request)
         return [name for name in self.search_fields if may_see or name != "receive__url"]
 
     def get_urls(self) -> list[URLPattern]:

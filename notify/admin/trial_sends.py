@@ -16,10 +16,12 @@ from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform import person_limits
 from msgplatform.admin import ModelAdmin, Select, Textarea, audit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.json import schema as json_schema
+from msgplatform.person_limits import answers_limited_people
 from notify import directory, operations
 from notify.models import BizReceive, EventType
 from notify.sender import trial_send
@@ -66,6 +68,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
     """The view: GET shows the form, with the example of the type that the address names; POST
     sends. A POST without a type sends the usual test."""
 
+    @answers_limited_people
     def view(request: HttpRequest, pk: int) -> HttpResponse:
         row = model_admin.get_queryset(request).filter(pk=pk).first()
         if row is None:
@@ -112,6 +115,7 @@ def _send(
     except directory.UNUSABLE as error:
         return {"refused": str(error)}
     may_see = request.user.has_perm("notify.change_receive")
+    may_see = may_see and not person_limits.is_limited(request)
     is_probing = False
     if outcome.is_delivered:  # deliveries behind the breaker need not wait for its probe
         with suppress(RedisError):

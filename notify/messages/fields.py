@@ -13,8 +13,9 @@ from msgplatform.api import filter_fields, filters
 from msgplatform.api.converters import ID
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option, Text
+from msgplatform.core.flows.messages import Systems
 from notify.messages.states import ACCEPTED
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.models import BizMsg, BizReceive, EventType, ReceiveMsg
 
 EVENT_TYPE_PATTERN = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
 
@@ -31,7 +32,7 @@ def _read_subscription(text: str, field: str) -> int:
     return subscription
 
 
-def _subscriptions(text: str) -> Sequence[Option]:
+def _subscriptions(text: str, systems: Systems) -> Sequence[Option]:
     """By a part of the names or titles of the system or the consumer; also orders/ware. An id, as
     links have it, is offered by its name."""
     rows = BizReceive.objects.select_related("biz", "receive")
@@ -43,6 +44,8 @@ def _subscriptions(text: str) -> Sequence[Option]:
         if text.isdecimal() and text.isascii() and len(text) < 19:
             condition |= Q(id=int(text))
         rows = rows.filter(condition)
+    if systems is not None:
+        rows = rows.filter(biz_id__in=systems)
     columns = ("biz__name", "receive__name", "biz__title", "receive__title")
     names = rows.order_by("biz__name", "receive__name").values_list(*columns)[:MAX_OPTIONS]
     return [
@@ -56,8 +59,18 @@ def _named(what: str, text: str) -> Q:
     return Q(**{f"{what}__name__icontains": text}) | Q(**{f"{what}__title__icontains": text})
 
 
-def _event_types(text: str) -> Sequence[Option]:
-    """Event types of hot messages that begin so: each is one dive into their index."""
+def _owners(subscription: int) -> list[int]:
+    rows = BizReceive.objects.filter(pk=subscription)
+    return list(rows.values_list("biz_id", flat=True))
+
+
+def _event_types(text: str, systems: Systems) -> Sequence[Option]:
+    """Event types of hot messages that begin so: each is one dive into their index. Of some systems
+    those of the catalogue, since no index has the types of one."""
+    if systems is not None:
+        rows_of_systems = EventType.objects.filter(Q(biz=None) | Q(biz_id__in=systems))
+        entries = rows_of_systems.filter(name__startswith=text).order_by("name")
+        return [Option(name) for name in entries.values_list("name", flat=True)[:MAX_OPTIONS]]
     rows = BizMsg.objects.order_by("event_type").values_list("event_type", flat=True)
     names: list[str] = []
     following = rows.filter(event_type__gte=text).first()
@@ -79,6 +92,7 @@ SUBSCRIPTION = FilterField(
     gettext_lazy("Type a part of its system or consumer"),
     "name",
     options=_subscriptions,
+    owners=_owners,
     read=_read_subscription,
     parameter_help="Only events with a delivery for this subscription",
     schema=ID,

@@ -102,7 +102,8 @@ class OidcProvider:
     def token(self, claims: Mapping[str, Any]) -> str:
         """A token with these claims in place of the usual ones."""
         now = int(time.time())
-        usual = {"iss": self.issuer, "aud": CLIENT, "sub": "u1", "iat": now, "exp": now + 300}
+        usual = {"iss": self.issuer, "aud": CLIENT, "sub": "u1", "iat": now, "exp": now + 300,
+                 "auth_time": now}  # fmt: skip
         values = {name: value for name, value in {**usual, **claims}.items() if value is not None}
         key: Any = self.signing_key or self.key
         if self.algorithm.startswith("HS"):

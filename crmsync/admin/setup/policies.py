@@ -33,6 +33,7 @@ from msgplatform.admin import (
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.person_limits import answers_limited_people
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,8 @@ class PolicyList(HealthList):
 
 @admin.register(Policy)
 class PolicyAdmin(UndeletableAdmin):
+    system_lookup = "biz"
+    limited_views = frozenset({"changelist_view", "change_view"})
     form = PolicyForm
     list_display = ["name", "state", "schedule", "read_up_to", "last_run"]
     list_filter = ["enabled", ("crm", AutocompleteFilter), ("source", AutocompleteFilter)]
@@ -200,6 +203,7 @@ class PolicyAdmin(UndeletableAdmin):
             raise Http404
         return _VIEWS[what](self, request, pk)
 
+    @answers_limited_people
     def request_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         """Ask for a run; the poller that holds the policy begins it within seconds."""
         if request.method != "POST":

@@ -12,6 +12,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.api import filter_fields
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.bodies import field, text
 from msgplatform.api.json import decode
@@ -224,6 +225,9 @@ class FailureResendView(_GroupView):
             raise NotNow("Nothing is left of these failures: read the list again.")
         if failure.action not in flow.actions:
             raise NotNow("These messages cannot be sent again.")
-        job = control.JobRequest(flow.name, failure.action, failure.filter, rate or 0)
+        owner = filter_fields.owner_of(flow.actions[failure.action].fields, failure.filter)
+        job = control.JobRequest(
+            flow.name, failure.action, failure.filter, rate or 0, system_id=owner
+        )
         new = control.start(job, control.count(job.flow, job.action, job.filter), actor(request))
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)

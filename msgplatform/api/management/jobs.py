@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from django.db import IntegrityError, transaction
@@ -14,6 +15,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from msgplatform.api import filter_fields
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import IdempotencyKeyField, idempotency_key
 from msgplatform.api.management.fields import (
@@ -25,6 +27,7 @@ from msgplatform.api.management.fields import (
 from msgplatform.api.management.resources import actor, audit
 from msgplatform.api.query import ListView, QueryView
 from msgplatform.api.schema import operation
+from msgplatform.core import flows
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.jobs import control
 from msgplatform.models import BulkJob
@@ -133,6 +136,8 @@ class JobListView(ListView):
         if body.get("preview"):
             return Response({"total": preview.count, "more": preview.more})
         try:
+            fields = flows.get(job.flow).actions[job.action].fields  # type: ignore[union-attr]
+            job = replace(job, system_id=filter_fields.owner_of(fields, job.filter))
             new = control.start(job, preview, actor(request))
         except IntegrityError:
             if first := control.find_started(job):  # the same request, twice at once

@@ -16,6 +16,7 @@ from unfold.widgets import INPUT_CLASSES
 
 from msgplatform.admin.auditing import SECRET, audit
 from msgplatform.console.signing_in.login import OwnPasswordForm
+from msgplatform.person_limits import answers_limited_people
 
 
 class ChoosePasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # generic for mypy only
@@ -38,6 +39,7 @@ class ChoosePasswordView(PasswordResetConfirmView):
     form_class = ChoosePasswordForm
     success_url = reverse_lazy("console:overview")
     post_reset_login = True
+    answers_limited_people = True
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         # Without a token in the address the view looks for the one that it has put into the
@@ -75,5 +77,6 @@ class _PasswordChange(PasswordChangeView):
             return super().form_valid(form)
 
 
+@answers_limited_people
 def change_password(request: HttpRequest) -> HttpResponseBase:
     return admin.site.admin_view(_PasswordChange.as_view(), cacheable=True)(request)

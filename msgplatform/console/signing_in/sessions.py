@@ -24,6 +24,7 @@ from msgplatform.admin import confirmed
 from msgplatform.admin.auditing import audit
 from msgplatform.console.signing_in import second_factor
 from msgplatform.console.views.page import page
+from msgplatform.person_limits import answers_limited_people
 
 # The time of a session's last request is stored this often.
 _SEEN_SECONDS = 300
@@ -45,6 +46,7 @@ def _is_renamed(request: HttpRequest) -> bool:
     return bool(request.session.get("seen_key") != request.session.session_key)
 
 
+@answers_limited_people
 @staff_member_required
 @require_http_methods(["GET", "POST"])
 def own_sessions(request: HttpRequest) -> HttpResponse:

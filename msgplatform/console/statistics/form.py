@@ -12,13 +12,14 @@ from django import forms
 from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
-from django.http import QueryDict
+from django.http import HttpRequest, QueryDict
 from django.utils import timezone
 from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import RowSelect, Select, TextInput
+from msgplatform import person_limits
+from msgplatform.admin import RowSelect, Select, TextInput, limited_choices
 from msgplatform.core.flows import Activity, Dimension
 from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.time_steps import Step
@@ -42,7 +43,8 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # nothing was counted earlier
 
 
 class StatisticsForm(forms.Form):
-    """`activity` adds a field for each dimension of a flow."""
+    """`activity` adds a field for each dimension of a flow. For people who are limited to business
+    systems without the dimensions whose groups are the platform's."""
 
     period = forms.ChoiceField(
         label=_("Period"),
@@ -65,13 +67,15 @@ class StatisticsForm(forms.Form):
         widget=Select,
     )  # fmt: skip
 
-    def __init__(self, activity: Activity | None, query: QueryDict) -> None:
+    def __init__(self, activity: Activity | None, query: QueryDict, request: HttpRequest) -> None:
         data = query.copy()
         data.setdefault("period", _DEFAULT)
         super().__init__(data)
         self.activity = activity
+        self._systems = person_limits.ids_of(request)
         for dimension in activity.dimensions if activity else ():
-            self.fields[dimension.name] = _field(dimension)
+            if self._systems is None or dimension.relation:
+                self.fields[dimension.name] = _field(dimension, request)
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
@@ -102,7 +106,9 @@ class StatisticsForm(forms.Form):
         """The query for the counters of the period and groups of this form."""
         values = self.cleaned_data
         since: datetime = values["since"]
-        return CounterQuery(activity, values["step"], since, values["until"], self.selection())
+        return CounterQuery(
+            activity, values["step"], since, values["until"], self.selection(), self._systems
+        )
 
     def selection(self) -> dict[str, str]:
         """Dimension → key of the group that the person chose."""
@@ -120,13 +126,16 @@ class StatisticsForm(forms.Form):
         )
 
 
-def _field(dimension: Dimension) -> forms.Field:
+def _field(dimension: Dimension, request: HttpRequest) -> forms.Field:
     """The field of a dimension: its rows are found by typing, or chosen from a list of few."""
     if dimension.relation:
         app, model, name = dimension.relation.split(".")
         relation: Any = apps.get_model(app, model)._meta.get_field(name)
+        rows = relation.related_model._default_manager.all()
+        if person_limits.is_limited(request):
+            rows = limited_choices(rows, request)
         return forms.ModelChoiceField(
-            relation.related_model._default_manager.all(),
+            rows,
             label=capfirst(str(dimension.title)),
             required=False,
             widget=RowSelect(relation, admin.site),

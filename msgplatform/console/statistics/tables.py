@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from msgplatform import person_limits
 from msgplatform.admin import cells
 from msgplatform.admin.chart import Chart, Line, Tone, labels
 from msgplatform.console import flow_card
@@ -66,7 +67,11 @@ def of_flow(
     ]
     answers = groups.answers(activity, counts)
     selected_groups = [
-        (group, request.user.has_perm(dimension.permission))
+        (
+            group,
+            request.user.has_perm(dimension.permission)
+            and person_limits.may_open(request, group.url),
+        )
         for dimension in activity.dimensions
         if dimension.name in query.selection
         for group in dimension.named([query.selection[dimension.name]]).values()
@@ -129,7 +134,7 @@ def _by_dimension(
             line.group.title,
             _values(query.activity, line.counts, uncounted_names),
             _address(request, **{dimension.name: line.group.key}),
-            line.group.url if may_open else "",
+            line.group.url if may_open and person_limits.may_open(request, line.group.url) else "",
         )
         for line in lines[:SHOWN]
     ]

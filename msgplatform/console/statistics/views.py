@@ -20,10 +20,12 @@ from msgplatform.console.views.page import flow_of, page, visible
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.monitor.statistics import groups
+from msgplatform.person_limits import answers_limited_people
 
 _FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
@@ -32,7 +34,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
     if not visible_flows:
         raise PermissionDenied
     flow = _flow(request)
-    form = StatisticsForm(flow.health.activity if flow else None, request.GET)
+    form = StatisticsForm(flow.health.activity if flow else None, request.GET, request)
     context: dict[str, Any] = {}
     if form.is_valid():
         try:
@@ -45,6 +47,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
@@ -53,7 +56,7 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     flow = _flow(request)
     if flow is None or flow.health.activity is None:
         raise Http404(_("There is no such flow."))
-    form, by = StatisticsForm(flow.health.activity, request.GET), request.GET.get("by", "")
+    form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
     dimension = next((one for one in flow.health.activity.dimensions if one.name == by), None)
     if by and dimension is None:
         form.add_error(None, _("There is no such choice."))

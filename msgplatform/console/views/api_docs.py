@@ -10,10 +10,13 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from msgplatform import person_limits
 from msgplatform.console.views.page import page
 from msgplatform.core import flows
+from msgplatform.person_limits import answers_limited_people
 
 
+@answers_limited_people
 @require_GET
 def api_docs(request: HttpRequest) -> HttpResponse:
     tags = settings.SPECTACULAR_SETTINGS["TAGS"]
@@ -28,9 +31,11 @@ def _links(request: HttpRequest) -> list[dict[str, str]]:
         {"title": str(link.title), "address": link.address}
         for flow in flows.all()
         for link in flow.links
-        if link.is_reference and user.has_perms(link.permissions)
+        if link.is_reference
+        and user.has_perms(link.permissions)
+        and person_limits.may_open(request, link.address)
     ]
-    if user.is_active and user.is_staff:
+    if user.is_active and user.is_staff and not person_limits.is_limited(request):
         address = reverse("console:getting-started")
         links.append({"title": _("Getting started"), "address": address})
     return [

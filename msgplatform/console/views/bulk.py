@@ -13,25 +13,29 @@ from django.contrib.auth.decorators import permission_required
 from django.core import signing
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods
 
+from msgplatform import person_limits
 from msgplatform.admin import sees_personal
+from msgplatform.api import filter_fields
 from msgplatform.console.forms import BulkForm
 from msgplatform.console.masking import masked
-from msgplatform.console.views.page import page, require_bulk
+from msgplatform.console.views.page import jobs_of, page, require_bulk
 from msgplatform.console.views.saved_filters import saved_for
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.jobs import control
-from msgplatform.models import BulkJob
+from msgplatform.messages import engine
+from msgplatform.person_limits import answers_limited_people
 
 JOBS_SHOWN = 5
 _SALT = "msgplatform.console.preview"
 
 
+@answers_limited_people
 @staff_member_required
 @permission_required("msgplatform.add_bulkjob", raise_exception=True)
 @require_http_methods(["GET", "POST"])
@@ -41,9 +45,11 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     Only what was previewed is started: if anything changed since, the page shows a new preview.
     """
     able = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
-    parameters = request.POST if request.method == "POST" else request.GET
+    parameters: QueryDict = request.POST if request.method == "POST" else request.GET
     flow, name = _chosen(request, able, flow_name, parameters.get("action"))
+    parameters = _with_system(request, flow.actions[name], parameters)
     form = BulkForm(flow, name, sees_personal(request), parameters or None)
+    _keep_to_limit(request, flow, name, form)
     starts = request.method == "POST" and "start" in parameters
     preview_seen = _seen(request) if starts else None
     if preview_seen and form.is_valid() and preview_seen["wanted"] == _wanted(flow, name, form):
@@ -70,8 +76,38 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         saved=saved_for(request, flow, name),
         saved_page=name,
         query=form.filter() if preview else {},
-        jobs=BulkJob.objects.filter(flow__in=[each.name for each in able])[:JOBS_SHOWN],
+        jobs=jobs_of(request).filter(flow__in=[each.name for each in able])[:JOBS_SHOWN],
     )
+
+
+def _with_system(
+    request: HttpRequest, action: flows.BulkAction, parameters: QueryDict
+) -> QueryDict:
+    """What was entered; for somebody who sees one business system with that one."""
+    systems = person_limits.systems_of(request)
+    if systems is None or len(systems) != 1 or "biz" not in action.fields or not parameters:
+        return parameters
+    completed = parameters.copy()
+    if not completed.get("biz"):
+        completed["biz"] = next(iter(systems))
+    return completed
+
+
+def _keep_to_limit(request: HttpRequest, flow: flows.Flow, name: str, form: BulkForm) -> None:
+    """Refuse a filter that means messages of business systems that this person may not see."""
+    systems = person_limits.ids_of(request)
+    if systems is None or not form.is_valid():
+        return
+    fields = flow.actions[name].fields
+    try:
+        engine.read_limited(fields, form.filter(), systems)
+        if filter_fields.owner_of(fields, form.filter()) in systems:
+            return
+        names = [str(field.label) for field in fields.values() if field.owners is not None]
+        sentence = _("Choose what belongs to one of your business systems: %s.") % ", ".join(names)
+        form.refuse("biz", sentence)
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
 
 
 def _chosen(
@@ -145,12 +181,13 @@ def _start(
             preview_seen["pace"],
             preview_seen["key"],
             preview_seen["cursor"],
+            filter_fields.owner_of(flow.actions[name].fields, form.filter()),
         )
         job = control.start(
             new_job, flows.Counted(preview_seen["count"], preview_seen["more"]), actor
         )
     except IntegrityError:  # the second click of two: the job is there
-        job = BulkJob.objects.get(started_from=preview_seen["key"])
+        job = jobs_of(request).get(started_from=preview_seen["key"])
         return redirect("console:job", job.pk)
     messages.success(request, _("Bulk job started: %s.") % flow.actions[name].title)
     return redirect("console:job", job.pk)

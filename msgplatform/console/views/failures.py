@@ -19,7 +19,9 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngette
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
+from msgplatform import person_limits
 from msgplatform.admin import sees_personal
+from msgplatform.console import condition
 from msgplatform.console.views.page import can_start_jobs, flow_of, page, visible
 from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
@@ -27,6 +29,7 @@ from msgplatform.core.flows.text import Text
 from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import failure_store
+from msgplatform.person_limits import answers_limited_people
 
 ACKNOWLEDGED_SHOWN = 10
 ACKNOWLEDGE_PERMISSION = "msgplatform.change_alert"
@@ -111,20 +114,27 @@ class FlowFailures:
         return activity.dimensions[0].title if activity and activity.dimensions else ""
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def failures(request: HttpRequest) -> HttpResponse:
     """The groups that nobody has sent again or acknowledged, and the latest acknowledgements."""
     user: Any = request.user
     visible_flows = visible(request)
-    listings = [_flow_failures(flow, user, sees_personal(request)) for flow in visible_flows]
+    systems = person_limits.systems_of(request)
+    listings = [
+        _flow_failures(flow, user, sees_personal(request), systems) for flow in visible_flows
+    ]
     return page(
         request,
         "failures.html",
         _("Failures"),
         listings=[one for one in listings if one.places or one.problem],
         may_acknowledge=user.has_perm(ACKNOWLEDGE_PERMISSION),
-        acknowledged=_latest_acknowledgements(visible_flows, sees_personal(request)),
+        # Nothing of an acknowledgement says whose messages they were.
+        acknowledged=[]
+        if systems is not None
+        else _latest_acknowledgements(visible_flows, sees_personal(request)),
         max_note=MAX_NOTE,
     )
 
@@ -144,9 +154,11 @@ def _latest_acknowledgements(
     return rows
 
 
-def _flow_failures(flow: flows.Flow, user: Any, clear: bool) -> FlowFailures:
+def _flow_failures(
+    flow: flows.Flow, user: Any, clear: bool, systems: person_limits.Systems | None
+) -> FlowFailures:
     try:
-        groups = flow.health.failures()
+        groups = condition.own_failures(flow, systems)
     except UNAVAILABLE as error:
         return FlowFailures(flow, [], str(error)[:200])
     groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
@@ -192,6 +204,7 @@ def _bulk_url(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
     return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
 
 
+@answers_limited_people
 @staff_member_required
 @permission_required(ACKNOWLEDGE_PERMISSION, raise_exception=True)
 @require_POST
@@ -205,9 +218,13 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         return redirect("console:failures")
     values = form.cleaned_data
     snapshot = failure_store.GroupSnapshot(values["id"], values["lost"], values["until"])
-    count = failure_store.acknowledge_group(
-        flow, snapshot, values["note"], request.user.get_username()
-    )
+    systems, count = person_limits.systems_of(request), 0
+    if systems is None or any(
+        one.id == values["id"] for one in condition.own_failures(flow, systems)
+    ):
+        count = failure_store.acknowledge_group(
+            flow, snapshot, values["note"], request.user.get_username()
+        )
     if not count:
         messages.warning(request, _("There is nothing left to acknowledge."))
         return redirect("console:failures")

@@ -33,6 +33,7 @@ from msgplatform.core import flows, personal
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs import outcomes
 from msgplatform.models import BulkJob
+from msgplatform.person_limits import answers_limited_people
 
 _State = BulkJob.State
 SHOWN = 50
@@ -43,12 +44,13 @@ _TITLES: Mapping[flows.Ending, Any] = {
 }
 
 
+@answers_limited_people
 @staff_member_required
 @require_http_methods(["GET", "POST"])
 def job(request: HttpRequest, id: int) -> HttpResponse:
     """The page of one job, which renews itself while something may change: with `live` in the
     address, the parts that change alone."""
-    row = job_of(id)
+    row = job_of(request, id)
     clear = sees_personal(request)
     if not clear:
         row.error = personal.in_sentence(row.error)
@@ -128,11 +130,12 @@ def _time_left(row: BulkJob) -> timedelta | None:
     return (timezone.now() - row.created_at) * (missing / row.done)
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     """The messages that the job's page counts under this ending, page by page."""
-    row = job_of(id)
+    row = job_of(request, id)
     require_job(request)
     flow = flow_of(request, row.flow)
     which = next((one for one in _TITLES if one == ending), None)

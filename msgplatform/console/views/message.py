@@ -17,6 +17,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_GET, require_POST
 
+from msgplatform import person_limits
 from msgplatform.admin import (
     MESSAGE_RESENT,
     audit_messages,
@@ -36,18 +37,22 @@ from msgplatform.core.errors import (
 )
 from msgplatform.core.tracing import message_rows
 from msgplatform.core.tracing.context import is_on, trace_id_of
+from msgplatform.messages import engine
 from msgplatform.models import AuditLog
+from msgplatform.person_limits import answers_limited_people
 
 _SHOWN_AGAIN = 50  # entries of the audit log on a page
 _LINKED = 10  # new messages that an answer names
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     """What became of one message at each of its recipients, and what happened to it in time."""
     flow = flow_of(request, flow_name)
     try:
+        _require_own(request, flow, id)
         shown_page = flow.messages.page(id, request.GET.get("after", ""))
     except Unavailable as error:
         return _unavailable(request, flow, error)
@@ -72,6 +77,7 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     )
 
 
+@answers_limited_people
 @staff_member_required
 @require_POST
 def resend(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
@@ -106,10 +112,14 @@ def resend_messages(
     if action is None:
         raise PermissionDenied
     count, left_count, unknown_count = 0, 0, 0
+    systems = person_limits.ids_of(request)
     new_ids: list[str] = []
     refusal: Exception | None = None
     for position, id in enumerate(ids):
         try:
+            if not engine.is_of_systems(flow.messages, id, systems):
+                unknown_count += 1
+                continue
             resent = action.resend(id, recipient, request.user.get_username())
         except InvalidInput:
             unknown_count += 1
@@ -139,6 +149,7 @@ def resend_messages(
     return None if unknown_count == len(ids) else "".join(new_ids[-1:])
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
@@ -148,6 +159,7 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     if not sees_personal(request):
         raise PermissionDenied
     try:
+        _require_own(request, flow, id)
         file = flow.messages.file(id)
     except Unavailable as error:
         return _unavailable(request, flow, error)
@@ -225,6 +237,13 @@ def _unavailable(request: HttpRequest, flow: flows.Flow, error: Unavailable) -> 
     answer = page(request, "message.html", _("Message"), flow=flow, notice=str(error))
     answer.status_code = 503
     return answer
+
+
+def _require_own(request: HttpRequest, flow: flows.Flow, id: str) -> None:
+    """Raises Http404 for a message of a system that this person may not see, as for one that does
+    not exist; Unavailable when nobody can say."""
+    if not engine.is_of_systems(flow.messages, id, person_limits.ids_of(request)):
+        raise _missing()
 
 
 def _missing() -> Http404:

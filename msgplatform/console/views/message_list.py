@@ -20,6 +20,7 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
+from msgplatform import person_limits
 from msgplatform.admin import sees_personal
 from msgplatform.console.forms import SearchForm
 from msgplatform.console.masking import masked
@@ -31,6 +32,7 @@ from msgplatform.core import flows
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
+from msgplatform.person_limits import answers_limited_people
 
 LINES = 50  # of one page
 # A first page has as many messages in flight beside its rows.
@@ -40,6 +42,7 @@ _CSV_PAGE = 500
 _MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def find(request: HttpRequest, flow_name: str) -> HttpResponse:
@@ -72,11 +75,17 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         can_tick=may_resend(request, flow),
         ticked_action=_ticked_action(request, flow),
         bulk_links=_bulk_links(request, flow, filled_in),
-        flow_links=[link for link in flow.links if request.user.has_perms(link.permissions)],
+        flow_links=[
+            link
+            for link in flow.links
+            if request.user.has_perms(link.permissions)
+            and person_limits.may_open(request, link.address)
+        ],
         csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
     )
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
@@ -89,6 +98,7 @@ def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
 
 
+@answers_limited_people
 @staff_member_required
 @require_POST
 def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
@@ -120,7 +130,13 @@ def _read(
 ) -> flows.SearchResult | None:
     """A page as this person may see it; None when the filter is wrong, which the form then says."""
     try:
-        result = engine.find(flow.messages, form.filter(), request.GET.get("cursor", ""), limit)
+        result = engine.find(
+            flow.messages,
+            form.filter(),
+            request.GET.get("cursor", ""),
+            limit,
+            person_limits.ids_of(request),
+        )
     except InvalidInput as error:
         form.refuse(error.field, str(error))
         return None
@@ -138,6 +154,7 @@ def _csv_rows(
     # A message that was in flight with the first page may be read from the archive later.
     first_ids = {line.id for line in first.hits}
     result, count, pages = first, 0, 1
+    systems = person_limits.ids_of(request)
     notices = dict.fromkeys([first.notice])
     while True:
         for line in result.hits:
@@ -150,7 +167,7 @@ def _csv_rows(
         if not result.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
             break
         try:
-            result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE)
+            result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE, systems)
         except UNAVAILABLE:
             result = replace(result, cursor="")
             notices[_("A server does not answer at present: the file is not complete.")] = None

@@ -14,10 +14,12 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET
 
+from msgplatform import person_limits
 from msgplatform.admin import sees_personal
+from msgplatform.alerting import matching
 from msgplatform.console import condition, flow_card
 from msgplatform.console.views import getting_started
-from msgplatform.console.views.page import can_see_jobs, page, visible
+from msgplatform.console.views.page import can_see_jobs, jobs_of, page, visible
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
@@ -27,6 +29,7 @@ from msgplatform.models import BulkJob
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
+from msgplatform.person_limits import answers_limited_people
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
@@ -47,6 +50,7 @@ _HEADINGS = {
 }
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def overview(request: HttpRequest) -> HttpResponse:
@@ -76,7 +80,9 @@ def overview(request: HttpRequest) -> HttpResponse:
     periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
     return page(
         request, "overview.html", _("Overview"), period=period, periods=periods,
-        first_parts=getting_started.parts(request) if getting_started.is_new(request) else (),
+        first_parts=()
+        if person_limits.is_limited(request) or not getting_started.is_new(request)
+        else getting_started.parts(request),
         **context,
     )  # fmt: skip
 
@@ -93,12 +99,15 @@ def _alerts(request: HttpRequest) -> dict[str, Any]:
     """The latest open alerts, as this person may read them, and how many more there are."""
     if not request.user.has_perm("msgplatform.view_alert"):
         return {"alerts": [], "more_alerts": 0}
-    rows = list(condition.open_alerts()[:ALERTS_SHOWN])
+    open_rows = condition.open_alerts()
+    if (systems := person_limits.ids_of(request)) is not None:
+        open_rows = matching.of_systems(open_rows, systems)
+    rows = list(open_rows[:ALERTS_SHOWN])
     for row in rows:
         row.translate()
         if not sees_personal(request):
             row.subject = personal.in_sentence(row.subject)
-    more = max(0, condition.open_alerts().count() - ALERTS_SHOWN)
+    more = max(0, open_rows.count() - ALERTS_SHOWN)
     return {"alerts": rows, "more_alerts": more}
 
 
@@ -108,12 +117,14 @@ def _jobs(request: HttpRequest) -> list[BulkJob]:
         return []
     flow_names = [flow.name for flow in visible(request)]
     return list(
-        BulkJob.objects.filter(state__in=BulkJob.FROM["cancelled"], flow__in=flow_names)[:20]
+        jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=flow_names)[:20]
     )
 
 
 def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
     """A card for each flow that this user may see, and the groups in most trouble."""
+    if (systems := person_limits.systems_of(request)) is not None:
+        return _flows_of_systems(request, span, step, period, systems)
     # All flows: a problem of one that this person may not see keeps the page from being calm, too.
     statuses = {flow: flow.health.status() for flow in flows.all()}
     visible_flows, now = visible(request), sql.now()
@@ -142,6 +153,35 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         "troubles": [(one, _page_of(request, one)) for one in worst_groups],
         "problems": [status.problem for status in statuses.values() if status.problem],
         "step": step,
+    }
+
+
+def _flows_of_systems(
+    request: HttpRequest, span: Span, step: str, period: str, systems: person_limits.Systems
+) -> dict[str, Any]:
+    """The same of some business systems: without what is counted for all together, which is what
+    waits and what the programs report."""
+    visible_flows, now, ids = visible(request), sql.now(), frozenset(systems.values())
+    points = recent.series(visible_flows, span, now, ids)
+    worst_groups = recent.worst(
+        {flow: {} for flow in visible_flows}, now, TROUBLES_SHOWN, LATE_SECONDS, ids
+    )
+    cards, problems = [], []
+    for flow in visible_flows:
+        failures = 0
+        try:
+            failures = sum(one.count for one in condition.own_failures(flow, systems))
+        except UNAVAILABLE as error:
+            problems.append(str(error)[:200])
+        flow_points = points.get(flow.name, [])
+        cards.append(flow_card.card(flow, None, failures, flow_points, (), step, period))
+    return {
+        "cards": [card for card in cards if not card.is_idle],
+        "heading": _HEADINGS[period],
+        "troubles": [(one, _page_of(request, one)) for one in worst_groups],
+        "problems": problems,
+        "step": step,
+        "is_limited": True,
     }
 
 
@@ -176,4 +216,5 @@ def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
     """The address of the group in trouble, '' for people who may not see it."""
     activity = trouble.flow.health.activity
     can_open = activity and request.user.has_perm(activity.dimensions[0].permission)
-    return trouble.group.url if can_open else ""
+    url = trouble.group.url
+    return url if can_open and person_limits.may_open(request, url) else ""

@@ -7,12 +7,13 @@ from typing import Any
 from django.apps import apps
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import Model
+from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
+from msgplatform import person_limits
 from msgplatform.core import flows
 from msgplatform.models import BulkJob
 
@@ -53,9 +54,16 @@ def require_job(request: HttpRequest) -> None:
         raise PermissionDenied
 
 
-def job_of(id: int) -> BulkJob:
-    """The job with this id. Raises Http404."""
-    row = BulkJob.objects.filter(pk=id).first()
+def jobs_of(request: HttpRequest) -> QuerySet[BulkJob]:
+    """The jobs that this person may know of: all, or those that are about their systems alone."""
+    systems = person_limits.ids_of(request)
+    rows = BulkJob.objects.all()
+    return rows if systems is None else rows.filter(biz_id__in=systems)
+
+
+def job_of(request: HttpRequest, id: int) -> BulkJob:
+    """The job with this id. Raises Http404, also for one that this person may not know of."""
+    row = jobs_of(request).filter(pk=id).first()
     if row is None:
         raise Http404(_("There is no such bulk job."))
     return row

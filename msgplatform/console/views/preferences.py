@@ -20,6 +20,7 @@ from django.views.decorators.http import require_http_methods
 from msgplatform.admin import Select
 from msgplatform.console.views.page import page
 from msgplatform.models import Preferences
+from msgplatform.person_limits import answers_limited_people
 
 # Only zones that are named after a place: people look for one.
 _REGIONS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe",
@@ -66,6 +67,7 @@ class PreferencesForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes no
         fields = ["language", "time_zone"]
 
 
+@answers_limited_people
 @staff_member_required
 @require_http_methods(["GET", "POST"])
 def preferences(request: HttpRequest) -> HttpResponse:

@@ -16,11 +16,13 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
+from msgplatform import person_limits
 from msgplatform.admin import sees_personal
 from msgplatform.console.forms import BulkForm, FilterForm, SearchForm
 from msgplatform.console.views.page import can_start_jobs, flow_of
 from msgplatform.core import flows
 from msgplatform.models import SavedFilter
+from msgplatform.person_limits import answers_limited_people
 
 SHOWN = 50
 MOST = 100  # of one person
@@ -41,7 +43,11 @@ def saved_for(request: HttpRequest, flow: flows.Flow, page: str) -> list[Saved]:
     hold personal data, if they may not see that."""
     user: Any = request.user
     rows = SavedFilter.objects.filter(flow=flow.name, page=page)
-    rows = rows.filter(Q(owner=user) | Q(shared=True)).select_related("owner")
+    # What others share may name other systems.
+    is_theirs = Q(owner=user)
+    if not person_limits.is_limited(request):
+        is_theirs |= Q(shared=True)
+    rows = rows.filter(is_theirs).select_related("owner")
     # One's own first: others may share more than are shown.
     rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
     fields = flow.messages.fields if page == SavedFilter.SEARCH else flow.actions[page].fields
@@ -53,6 +59,7 @@ def saved_for(request: HttpRequest, flow: flows.Flow, page: str) -> list[Saved]:
     ]
 
 
+@answers_limited_people
 @staff_member_required
 @require_POST
 def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
@@ -95,14 +102,18 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
     return redirect(_address(row))
 
 
+@answers_limited_people
 @staff_member_required
 @require_POST
 def delete(request: HttpRequest, id: int) -> HttpResponse:
     """Forget one's own filter; administrators may forget what others share."""
     row = SavedFilter.objects.filter(pk=id).first()
-    if row is None or not _may_delete(request.user, row):
+    is_own = row is not None and row.owner_id == request.user.pk
+    if row is None or (person_limits.is_limited(request) and not is_own):
+        raise Http404
+    if not _may_delete(request.user, row):
         # Whether somebody keeps a filter that is not shared is nobody else's business.
-        raise (PermissionDenied() if row and row.shared else Http404())
+        raise (PermissionDenied() if row.shared else Http404())
     row.delete()
     messages.success(request, _("Deleted: %s.") % row.name)
     return redirect(_address(SavedFilter(flow=row.flow, page=row.page)))

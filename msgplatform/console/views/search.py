@@ -16,6 +16,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
+from msgplatform import person_limits
 from msgplatform.admin import sees_personal
 from msgplatform.console.masking import as_seen
 from msgplatform.console.views.page import flow_of, page, visible
@@ -24,6 +25,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
+from msgplatform.person_limits import answers_limited_people
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
@@ -35,6 +37,7 @@ TEXT_HOURS = 24
 TEXT_SECONDS = 0.2  # of one piece; a person sees that it goes on, and can stop it
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def search(request: HttpRequest) -> HttpResponse:
@@ -47,10 +50,11 @@ def search(request: HttpRequest) -> HttpResponse:
     # maxlength binds nobody who writes the URL.
     query = (request.GET.get("q") or request.GET.get("find") or "").strip()[:MAX_QUERY]
     able, clear = visible(request), sees_personal(request)
+    systems = person_limits.ids_of(request)
     groups = [
         (
             flow,
-            as_seen(request, engine.search(flow.messages, query, SEARCH_LIMIT, clear))
+            as_seen(request, engine.search(flow.messages, query, SEARCH_LIMIT, clear, systems))
             if query
             else [],
         )
@@ -103,6 +107,7 @@ def _other_cell(query: str) -> _OtherCell | None:
     return _OtherCell(f"{number}/{own.count}", address)
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
@@ -118,7 +123,12 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
     since = sql.now() - timedelta(hours=TEXT_HOURS)
     try:
         piece = engine.search_text(
-            flow.messages, query, since, request.GET.get("cursor", ""), TEXT_SECONDS
+            flow.messages,
+            query,
+            since,
+            request.GET.get("cursor", ""),
+            TEXT_SECONDS,
+            person_limits.ids_of(request),
         )
     except InvalidInput as error:
         return JsonResponse({"problem": str(error)}, status=400)
@@ -129,6 +139,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
     return JsonResponse({"rows": rows, "cursor": piece.cursor, "range": piece.range_text})
 
 
+@answers_limited_people
 @staff_member_required
 @require_GET
 def options(request: HttpRequest, flow_name: str, page_name: str, field_name: str) -> HttpResponse:
@@ -143,7 +154,7 @@ def options(request: HttpRequest, flow_name: str, page_name: str, field_name: st
     if field is None or field.options is None or (field.personal and not sees_personal(request)):
         raise Http404(_("There is no such field."))
     text = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
-    choices = field.options(text)
+    choices = field.options(text, person_limits.ids_of(request))
     return JsonResponse(
         {"options": [{"value": each.value, "label": str(each.label)} for each in choices]}
     )

@@ -19,6 +19,8 @@ from msgplatform.core.flows.page import File, Hit, Page, TextSearchResult
 from msgplatform.core.flows.text import Text
 
 MAX_ID = 2**63 - 1  # a BIGINT
+# Ids of the business systems that somebody may see; None: all of them.
+Systems = frozenset[int] | None
 MAX_OPTIONS = 20  # that one answer to a few typed letters has
 # Rows that can be read from an index of another order, and sorted. When more match, a search walks
 # all rows, where it finds enough of them soon.
@@ -37,8 +39,11 @@ class Option:
 class FilterField:
     """One field: a text, one of a few choices, a time, a list of ids, or the name of something.
 
-    `choices` are (value, label). `options` gives up to MAX_OPTIONS things that have the typed text
-    in their name, read by an index or from a small table. `read(text, name)` gives the value, and
+    `choices` are (value, label). `options(text, systems)` gives up to MAX_OPTIONS things that have
+    the typed text in their name, read by an index or from a small table; of people who are limited
+    to business systems those of `systems` (their ids, None: all). `owners(value)` are the ids of
+    the systems to which the thing of a value belongs, None among them: to all; a field of things
+    that are listed by name has it. `read(text, name)` gives the value, and
     raises InvalidInput naming the field; None: the reader that the platform has for this name
     (`api/filters.py`), else the text itself.
     """
@@ -48,7 +53,8 @@ class FilterField:
     kind: Literal["text", "choice", "time", "ids", "name"] = "text"
     choices: Sequence[tuple[str, Text]] = ()
     nothing: Text = ""  # the label of no choice; '': any of them
-    options: Callable[[str], Sequence[Option]] | None = None
+    options: Callable[[str, Systems], Sequence[Option]] | None = None
+    owners: Callable[[Any], Collection[int | None]] | None = None
     # The field asks for data that is masked for people who may not see personal data. These people
     # could guess it by searching, so the field is not for them.
     personal: bool = False
@@ -192,10 +198,15 @@ class Live(Protocol):
     """Messages outside of the database, such as those in flight in Redis: few, and all of them on
     the first page. Its functions raise errors of that server."""
 
-    def find(self, values: Values, limit: int) -> tuple[Sequence[Hit], str]:
-        """Lines, and a sentence when not all messages were looked at."""
+    def find(
+        self, values: Values, limit: int, systems: Systems = None
+    ) -> tuple[Sequence[Hit], str]:
+        """Lines, and a sentence when not all messages were looked at; with `systems` only what is
+        theirs is counted in it."""
 
-    def search_text(self, query: str, cursor: str, seconds: float) -> TextSearchResult: ...
+    def search_text(
+        self, query: str, cursor: str, seconds: float, systems: Systems = None
+    ) -> TextSearchResult: ...
 
     @property
     def missing(self) -> str:

@@ -37,13 +37,15 @@ class Point:
 
 @dataclass(frozen=True)
 class CounterQuery:
-    """The counters of a flow in a period; `selection` is dimension → key of a group."""
+    """The counters of a flow in a period; `selection` is dimension → key of a group. With `systems`
+    those of these business systems alone."""
 
     activity: Activity
     step: Step
     since: datetime
     until: datetime
     selection: Mapping[str, str] = field(default_factory=dict)
+    systems: frozenset[int] | None = None
 
     def check(self) -> None:
         """Raises InvalidInput for a time that is too long for its step."""
@@ -63,7 +65,8 @@ class CounterQuery:
     @cached_property
     def condition(self) -> Q:
         """The condition for the counters of the selection. Raises InvalidInput."""
-        return self.activity.condition(self.selection)
+        condition = self.activity.condition(self.selection)
+        return condition if self.systems is None else condition & Q(biz_id__in=self.systems)
 
     def rows(self) -> list[QuerySet[Any]]:
         """The counters in which each message counts once; each with `at`, the start of its step.

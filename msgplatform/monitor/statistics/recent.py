@@ -42,8 +42,11 @@ class Span:
         return at - timedelta(seconds=at.timestamp() % self.length.total_seconds())
 
 
-def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, list[Point]]:
-    """Flow → a Point for every step up to now. Flows that count nothing are left out."""
+def series(
+    flows: Iterable[Flow], span: Span, now: datetime, systems: Collection[int] | None = None
+) -> Mapping[str, list[Point]]:
+    """Flow → a Point for every step up to now. Flows that count nothing are left out. With
+    `systems` the counters of these business systems, without what is not in the database."""
     starts = span.starts(now)
     activities = {
         activity.counters: (flow, activity) for flow in flows if (activity := flow.health.activity)
@@ -52,13 +55,16 @@ def series(flows: Iterable[Flow], span: Span, now: datetime) -> Mapping[str, lis
         name for _flow, activity in activities.values() for name in _overview_counters(activity)
     }
     counts: dict[str, dict[datetime, Counter[str]]] = {
-        flow.name: _live_counts(activity, span, starts[0], now)
+        flow.name: defaultdict(Counter)
+        if systems is not None
+        else _live_counts(activity, span, starts[0], now)
         for flow, activity in activities.values()
     }
     # Hours are added up already, but for the last ones.
     step: Step = "minute" if span.length < _HOUR else "hour"
     for rows in time_steps.rows(step, starts[0], now + _INSTANT):
-        counter_rows = rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
+        own_rows = rows if systems is None else rows.filter(biz_id__in=systems)
+        counter_rows = own_rows.filter(WHOLE, name__in=names).values_list("flow", "at", "name")
         for counters, at, name, value in counter_rows.annotate(Sum("value")).order_by():
             if counters in activities:
                 counts[activities[counters][0].name][span.start(at)][name] += value
@@ -104,19 +110,24 @@ class Trouble:
 
 
 def worst(
-    lags: Mapping[Flow, Mapping[str, float]], now: datetime, limit: int, late: float
+    lags: Mapping[Flow, Mapping[str, float]],
+    now: datetime,
+    limit: int,
+    late: float,
+    systems: Collection[int] | None = None,
 ) -> list[Trouble]:
     """Groups with failures first, then those that lag most, then those with most failed attempts.
 
     `lags` are the `Status.oldest_by` of the flows; a lag below `late` seconds is no
-    trouble. One statement for the counters, and at most three for the names of each flow.
+    trouble. With `systems` by the counters of these business systems. One statement for the
+    counters, and at most three for the names of each flow.
     """
     activities = [
         (flow, flow.health.activity)
         for flow in lags
         if flow.health.activity and flow.health.activity.dimensions
     ]
-    sums = _last_hour([activity for _flow, activity in activities], now)
+    sums = _last_hour([activity for _flow, activity in activities], now, systems)
     groups_in_trouble = [
         trouble
         for flow, activity in activities
@@ -128,7 +139,9 @@ def worst(
     return groups_in_trouble[:limit]
 
 
-def _last_hour(activities: Collection[Activity], now: datetime) -> Mapping[str, dict[Key, int]]:
+def _last_hour(
+    activities: Collection[Activity], now: datetime, systems: Collection[int] | None
+) -> Mapping[str, dict[Key, int]]:
     """Flow → its counters of failures and failed attempts."""
     names = {
         name
@@ -138,6 +151,8 @@ def _last_hour(activities: Collection[Activity], now: datetime) -> Mapping[str, 
         for name in measure.counters
     }
     rows = MinuteCounter.objects.filter(minute__gt=now - _HOUR, name__in=names)
+    if systems is not None:
+        rows = rows.filter(biz_id__in=systems)
     columns = ("flow", "biz_id", "subject", "name")
     sums_by_flow: dict[str, dict[Key, int]] = defaultdict(dict)
     for flow, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():

@@ -13,6 +13,7 @@ from rest_framework.exceptions import PermissionDenied
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from msgplatform import person_limits
 from msgplatform.api.access.authentication import ApiCaller, ApiKeyAuthentication, HasScope
 from msgplatform.api.filters import business_system
 from msgplatform.api.json import MEDIA_TYPE
@@ -73,7 +74,10 @@ class DocumentView(QueryView):
     def selection(self) -> Selection:
         """The entries that the caller may see and has named. Raises InvalidInput."""
         user = self.request.user
-        limit = user.systems if isinstance(user, ApiCaller) else ()
+        if isinstance(user, ApiCaller):
+            limit = user.systems
+        else:
+            limit = person_limits.names_of(self.request._request)
         rows = SharedEventType.visible_rows(EventType.objects.all(), limit)
         system = self.query_values.get("system", "")
         id = business_system(system, "system", limit) if system else None

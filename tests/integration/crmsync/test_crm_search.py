@@ -167,7 +167,7 @@ class TestFind:
         assert deleted_line.title.endswith("(deleted)")
         assert deleted_line.duration.startswith("changed at ")
         assert (line.details, line.duration) == ("Test drive (ad-1) · u-1", "")
-        (option,) = MESSAGES.fields["appkey"].options("drive")  # type: ignore[misc]
+        (option,) = MESSAGES.fields["appkey"].options("drive", None)  # type: ignore[misc]
         assert (option.value, option.label) == ("ad-1", "Test drive")
 
     def test_times(self, biz: Biz) -> None:

@@ -505,6 +505,24 @@ def test_the_provider_proves_who_somebody_is(provider: OidcProvider) -> None:
         assert answer.status_code == status
 
 
+@pytest.mark.parametrize("auth_time", [None, "now", 0, int(time.time()) - 3600])
+def test_a_provider_that_remembers_proves_nothing(provider: OidcProvider, auth_time: Any) -> None:
+    """Neither at the login, nor for somebody who has taken `prompt=login` out of the address."""
+    provider.claims["auth_time"] = auth_time
+    provider.claims["groups"] = ["CN=Admins,OU=x"]
+    client = Client()
+    sign_in(provider, client)
+    assert is_in(client)
+    asked = client.get("/admin/auth/user/add/")
+    assert asked.status_code == 302
+    there = client.get(asked["Location"])
+    url = client.get(there["Location"])["Location"]
+    answer = client.get(CALLBACK, provider.authorize(url.replace("prompt=login", "")))
+    assert answer.status_code == 403
+    assert "signed in there anew" in answer.content.decode()
+    assert client.get("/admin/auth/user/add/").status_code == 302
+
+
 def test_without_a_provider_there_is_no_such_page(settings: Settings) -> None:
     settings.OIDC_ISSUER = ""
     for page in ("", "/callback", "/confirm", "/link", "/signed-out", "/backchannel-logout"):

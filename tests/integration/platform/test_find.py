@@ -167,7 +167,7 @@ def test_what_a_field_offers_the_flow_takes(flow: flows.Flow, row: BizReceive) -
         for name, field in fields.items():
             offered = [value for value, _label in field.choices]
             if field.options:
-                offered += [option.value for option in field.options("")]
+                offered += [option.value for option in field.options("", None)]
             for value in offered:
                 assert (
                     page != "search" or engine.find(flow.messages, {name: value}, "", 1) is not None

@@ -3,10 +3,12 @@ subject alone: an address or a name that two people share never joins them."""
 
 from __future__ import annotations
 
+import time
 from http import HTTPStatus
 from typing import Any
 
 import requests
+from allauth.account.authentication import get_authentication_records
 from allauth.account.signals import user_logged_in
 from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.adapter import DefaultSocialAccountAdapter
@@ -27,6 +29,9 @@ from msgplatform.console.signing_in.provider.trouble import refuse_answer
 from msgplatform.console.signing_in.refusal import refuse
 from msgplatform.core import alerts
 from msgplatform.core.daemons.watch import kinds
+
+# A sign-in at the provider is new for so long: it may ask for another factor after `auth_time`.
+NEW_SIGN_IN_SECONDS = 300
 
 
 class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # has no types
@@ -70,6 +75,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         if not granted.roles:
             raise ImmediateHttpResponse(_without_role(request, claims, granted))
         sociallogin.granted = granted
+        sociallogin.state["is_new"] = _is_new(claims)
         sociallogin.state["provider"] = logout.memory(sociallogin)
         request.is_company_login = True  # type: ignore[attr-defined]
 
@@ -83,7 +89,21 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         if not sociallogin.is_existing or sociallogin.user != request.user:
             text = _("You signed in there as somebody else.")
             raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
+        # Whoever sits at an open session can take `prompt` and `max_age` out of the address; then
+        # the provider signs in the person that it remembers.
+        if not _is_new(sociallogin.claims):
+            text = _("The provider did not say that you signed in there anew.")
+            raise ImmediateHttpResponse(refuse(request, "not_anew", text))
         confirmation.record(request)
+
+
+def _is_new(claims: dict[str, Any]) -> bool:
+    """True if the person has just signed in there. The claim is a must in an answer to `max_age`
+    (OpenID Connect Core 1.0, 2); without it nothing is known."""
+    signed_in_at = claims.get("auth_time")
+    if not isinstance(signed_in_at, int | float):
+        return False
+    return time.time() - signed_in_at <= NEW_SIGN_IN_SECONDS
 
 
 def _without_role(
@@ -114,6 +134,9 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
         return
     memory = sociallogin.state["provider"]
     request.session[logout.KEY] = memory
+    methods = {each.get("method") for each in get_authentication_records(request)}
+    if not sociallogin.state.get("is_new") and "mfa" not in methods:
+        confirmation.forget(request)  # the provider remembered the person, and asked for nothing
     if settings.OIDC_SECOND_FACTOR:
         request.session["second_factor_seen"] = [*settings.MFA_ROLES]
     alerts.resolve(kinds.SIGN_IN)

@@ -1,0 +1,362 @@
+"""What people who are limited to business systems can do, and that what is another system's is
+answered like what does not exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import get_resolver, resolve
+
+from msgplatform import person_limits, roles
+from msgplatform.models import Alert, AuditLog, Biz, BulkJob, FailureGroup, PersonLimit, Role
+from notify.models import BizMsg, BizReceive, EventType, Receive, ReceiveMsg
+from tests.support import notify_rows, two_systems
+from tests.support.api_document import api_views
+from tests.support.two_systems import OWN, ZEBRA, System
+
+pytestmark = [
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis", "sms_redis"),
+]
+Systems = tuple[System, System]
+MISSING = 4711_0000_0000_0000_001
+
+
+@pytest.fixture
+def systems(tmp_path: Path) -> Systems:
+    roles.make()
+    return two_systems.make(tmp_path)
+
+
+@pytest.fixture
+def anna(systems: Systems) -> Client:
+    return limited(OWN)
+
+
+def limited(*names: str) -> Client:
+    user = User.objects.create_user(f"anna-{'-'.join(names)}", is_staff=True)
+    user.groups.add(Role.objects.get(name=roles.ADMINISTRATOR).group)
+    person_limits.limit_person(user, names, "tests")
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+# -- what is foreign is as what is missing -------------------------------------------------------
+def told(client: Client, address: str, form: dict[str, Any] | None = None) -> tuple[int, str, str]:
+    """An answer without what differs each time, and without the id or name that was asked for."""
+    answer = client.get(address) if form is None else client.post(address, form)
+    text = answer.content.decode()
+    text = re.sub(r'(nonce|csrfmiddlewaretoken|value|id)="[^"]*"', "", text)
+    return (
+        answer.status_code,
+        re.sub(r"\b\d{9,}\b|\b\d\d:\d\d(:\d\d)?\b|\b[\d.]+ s\b", "", text),
+        str(answer.get("Location", "")),
+    )
+
+
+def test_what_is_foreign_is_answered_like_what_is_missing(systems: Systems, anna: Client) -> None:
+    _own, foreign = systems
+    rows, post = foreign.rows, {"recipient": "", "note": "taken", "to": "paused"}
+    for flow, kind in (("notify", "message"), ("sms", "sms"), ("crmsync", "lead"),
+                       ("feed", "post")):  # fmt: skip
+        for tail, form in (("", None), ("/content", None), ("/resend", post)):
+            here, there = (f"/console/{flow}/{pk}{tail}" for pk in (rows[kind], MISSING))
+            assert told(anna, here, form) == told(anna, there, form), here
+            assert told(anna, here, form)[0] == 404
+    for address, key, missing in (
+        ("/console/bulk/jobs/{}", "job_notify", 4711),
+        ("/console/bulk/jobs/{}/arrived", "job_sms", 4711),
+        ("/admin/msgplatform/biz/{}/change/", "biz", 4711),
+        ("/admin/msgplatform/apikey/{}/change/", "key", 4711),
+        ("/admin/msgplatform/alert/{}/change/", "alert", 4711),
+        ("/admin/notify/bizreceive/{}/change/", "subscription", 4711),
+        ("/admin/notify/bizreceive/{}/test/", "subscription", 4711),
+        ("/admin/notify/receive/{}/change/", "consumer", 4711),
+        ("/admin/notify/eventtype/{}/change/", "event_type", 4711),
+        ("/admin/gateway/smsaccount/{}/change/", "account", 4711),
+        ("/admin/gateway/sgipmo/{}/change/", "mo", MISSING),
+        ("/admin/crmsync/landingpage/{}/change/", "landing_page", 4711),
+        ("/admin/crmsync/policy/{}/change/", "policy", 4711),
+        ("/admin/notify/bizreceive/?biz__id__exact={}", "biz", 4711),
+        ("/admin/notify/bizreceive/?receive__id__exact={}", "consumer", 4711),
+        ("/admin/notify/eventtype/?biz__id__exact={}", "biz", 4711),
+        ("/console/statistics?flow=notify&system={}", "biz", 4711),
+        ("/console/statistics?flow=notify&subscription={}", "subscription", 4711),
+        ("/console/statistics.csv?flow=notify&system={}", "biz", 4711),
+    ):  # fmt: skip
+        number = re.compile(rf"(?:\b|(?<=%3D))({rows[key]}|{missing})\b")
+        plain = []
+        for pk in (rows[key], missing):
+            status, text, to = told(anna, address.format(pk))
+            plain.append((status, number.sub("ID", text), number.sub("ID", to)))
+        assert plain[0] == plain[1], address
+
+
+@pytest.mark.parametrize(
+    ("flow", "field", "foreign", "missing"),
+    [
+        ("notify", "biz", ZEBRA, "nobody"),
+        ("notify", "subscription", f"{ZEBRA}/{ZEBRA}-hook", "no/body"),
+        ("sms", "biz", ZEBRA, "nobody"),
+        ("sms", "account", f"{ZEBRA}-sms", "nobody"),
+        ("crmsync", "appkey", f"{ZEBRA}-page", "nobody"),
+        ("crmsync", "crm", f"crm-of-{ZEBRA}", "nobody"),
+        ("crmsync", "policy", f"hive/crm-of-{ZEBRA}", "hive/nobody"),
+        ("feed", "biz", ZEBRA, "nobody"),
+    ],
+)
+def test_filters_know_no_other_system(
+    anna: Client, flow: str, field: str, foreign: str, missing: str
+) -> None:
+    sentences = []
+    for value in (foreign, missing):
+        answer = anna.get(f"/console/search/{flow}", {field: value})
+        assert answer.context["found"] is None
+        sentences.append(answer.context["form"].errors.as_json())
+    assert sentences[0] == sentences[1]
+    offered = anna.get(f"/console/options/{flow}/search/{field}", {"q": ""}).json()["options"]
+    assert ZEBRA not in str(offered)
+    whole = anna.get(f"/console/options/{flow}/search/{field}", {"q": ZEBRA}).json()["options"]
+    assert whole == []
+
+
+# -- what they can do ----------------------------------------------------------------------------
+def job_form(**fields: str) -> dict[str, str]:
+    return {"action": "resend", **fields}
+
+
+def start(client: Client, flow: str, **fields: str) -> Any:
+    """Preview, then start what the preview showed."""
+    answer = client.post(f"/console/bulk/{flow}", job_form(**fields))
+    if not answer.context["previewed"]:
+        return answer
+    form = {**job_form(**fields), "start": "1", "previewed": answer.context["previewed"]}
+    for name in answer.context["form"].fields:
+        form.setdefault(name, answer.context["form"].data.get(name, ""))
+    return client.post(f"/console/bulk/{flow}", form)
+
+
+def test_a_bulk_job_is_about_own_messages(systems: Systems, anna: Client) -> None:
+    own, foreign = systems
+    count = BulkJob.objects.count()
+    for fields in (
+        {"biz": ZEBRA}, {"subscription": f"{ZEBRA}/{ZEBRA}-hook"},
+        {"subscription": str(foreign.rows["subscription"])}, {"biz": "nobody"},
+    ):  # fmt: skip
+        answer = start(anna, "notify", **fields)
+        assert answer.status_code == 200
+        assert answer.context["preview"] is None
+        assert answer.context["form"].errors
+    # Of several ids those that are their own: the system is filled in.
+    ids = f"{own.rows['message']},{foreign.rows['message']},{foreign.rows['delivery']}"
+    answer = start(anna, "notify", ids=ids)
+    assert answer.status_code == 302
+    job = BulkJob.objects.latest("id")
+    assert (job.biz_id, job.filter["biz"], job.total) == (own.biz.pk, OWN, 1)
+    assert BulkJob.objects.count() == count + 1
+    page = anna.get(f"/console/bulk/jobs/{job.pk}")
+    assert page.status_code == 200
+    assert anna.post(f"/console/bulk/jobs/{job.pk}", {"to": "paused"}).status_code == 302
+    # Who sees two systems says which one.
+    both = limited(OWN, Biz.objects.exclude(name__in=[OWN, ZEBRA]).earliest("id").name)
+    answer = start(both, "notify", ids=ids)
+    assert answer.context["form"].errors["biz"]
+    assert start(both, "notify", ids=ids, biz=OWN).status_code == 302
+
+
+def test_messages_are_sent_again_one_by_one(systems: Systems, anna: Client) -> None:
+    own, foreign = systems
+    ids = [own.rows["message"], foreign.rows["message"]]
+    exhausted = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.EXHAUSTED)
+    owners = set(exhausted.values_list("biz__name", flat=True))
+    assert {OWN, ZEBRA} <= owners
+    assert anna.post("/console/search/notify/resend", {"id": ids}).status_code == 302
+    assert set(exhausted.values_list("biz__name", flat=True)) == owners - {OWN}
+    resent = AuditLog.objects.filter(action="message_resent").values_list("target", flat=True)
+    assert list(resent) == [f"notify {ids[0]}"]
+
+
+def test_failures_alerts_and_their_acknowledgement(systems: Systems, anna: Client) -> None:
+    own, foreign = systems
+    page = anna.get("/console/failures")
+    shown = [one for listing in page.context["listings"] for place in listing.places
+             for one, _url in place.failures]  # fmt: skip
+    assert {one.system for one in shown} == {OWN}
+    for system, is_done in ((foreign, False), (own, True)):
+        group = FailureGroup.objects.get(flow="notify", subject=system.rows["subscription"])
+        form = {"id": group.pk, "lost": group.lost, "until": group.last_at.isoformat(), "note": "n"}
+        anna.post("/console/failures/notify/acknowledge", form)
+        group.refresh_from_db()
+        assert (group.count == 0) is is_done
+    # The badge has the own alert; there are others.
+    assert Alert.objects.filter(open_key__isnull=False).count() > 1
+    overview = anna.get("/console/").content.decode()
+    assert "1 problem" in overview
+    assert f"{OWN} is failing" in overview
+    assert ZEBRA not in overview
+    for system, is_done in ((foreign, False), (own, True)):
+        pk = system.rows["alert"]
+        anna.post(f"/admin/msgplatform/alert/{pk}/do/acknowledge/", {"note": "mine", "seen": ""})
+        assert bool(Alert.objects.get(pk=pk).note) is is_done
+
+
+def test_statistics_count_their_systems_alone(systems: Systems, anna: Client) -> None:
+    own, foreign = systems
+    for client, has_foreign in ((anna, False), (limited(OWN, ZEBRA), True)):
+        for address in ("/console/statistics?flow=notify&period=1h",
+                        "/console/statistics?period=1h"):  # fmt: skip
+            text = client.get(address).content.decode().replace(",", "").replace(" ", "")
+            assert str(7000 + own.biz.pk) in text or has_foreign
+            assert (str(7000 + foreign.biz.pk) in text) is has_foreign, address
+        rows = b"".join(client.get(
+            "/console/statistics.csv?flow=notify&period=1h&by=system"
+        )).decode()  # fmt: skip
+        assert OWN in rows
+        assert (ZEBRA in rows) is has_foreign
+
+
+def test_what_is_made_belongs_to_their_systems(systems: Systems, anna: Client) -> None:
+    own, foreign = systems
+    shared = EventType.objects.create(name="shared.type")
+    for biz, is_made in ((foreign.biz.pk, False), ("", False), (own.biz.pk, True)):
+        form = {"biz": biz, "name": "orders.new", "description": "", "example": "", "schema": ""}
+        answer = anna.post("/admin/notify/eventtype/add/", form)
+        assert (answer.status_code == 302) is is_made
+        key = {"biz": biz, "name": f"till {biz}", "scopes": ["events:write"]}
+        assert (anna.post("/admin/msgplatform/apikey/add/", key).status_code == 302) is is_made
+    assert ZEBRA not in anna.get("/admin/msgplatform/apikey/add/").content.decode()
+    # Neither handed over nor taken.
+    entry = EventType.objects.get(name="orders.new")
+    form = {"biz": foreign.biz.pk, "name": "orders.new", "description": "taken"}
+    anna.post(f"/admin/notify/eventtype/{entry.pk}/change/", form)
+    anna.post(f"/admin/notify/eventtype/{shared.pk}/change/", {**form, "biz": own.biz.pk})
+    assert not EventType.objects.filter(description="taken").exists()
+    # A subscription to a consumer that others use is refused; a consumer is not changed at all.
+    receive = Receive.objects.get(pk=foreign.rows["consumer"])
+    count = BizReceive.objects.count()
+    form = {"biz": own.biz.pk, "receive": receive.pk, "status": 0, "timeout": "5",
+            "attempts_limit": "3", "in_flight_limit": "1", "format": "plain"}  # fmt: skip
+    answer = anna.post("/admin/notify/bizreceive/add/", form)
+    assert "receive" in answer.context["adminform"].form.errors
+    assert BizReceive.objects.count() == count
+    page = anna.get(f"/admin/notify/receive/{own.rows['consumer']}/change/").content.decode()
+    assert f"{OWN}-token" not in page
+
+
+def test_an_event_is_published_for_their_systems(systems: Systems, anna: Client) -> None:
+    count = BizMsg.objects.count()
+    for name, is_published in ((ZEBRA, False), (OWN, True)):
+        form = {"system": name, "event_type": "orders.paid", "payload": "{}", "key": f"k-{name}"}
+        answer = anna.post("/admin/notify/bizreceive/publish/", form)
+        assert (answer.status_code == 302) is is_published
+    assert BizMsg.objects.count() == count + 1
+
+
+def test_a_person_without_a_system_sees_nothing(systems: Systems) -> None:
+    nobody = limited()
+    for flow in ("notify", "sms", "crmsync", "feed"):
+        assert nobody.get(f"/console/search/{flow}").context["found"].hits == []
+        assert b"".join(nobody.get(f"/console/search/{flow}.csv")).count(b"\n") == 1
+    for model in ("msgplatform/biz", "notify/bizreceive", "notify/receive", "msgplatform/apikey",
+                  "msgplatform/alert", "msgplatform/bulkjob", "crmsync/policy"):  # fmt: skip
+        assert nobody.get(f"/admin/{model}/").context["cl"].result_count == 0
+    types = nobody.get("/api/asyncapi.json").json()
+    assert ZEBRA not in str(types)
+    assert OWN not in str(types["channels"])
+
+
+def test_the_document_of_events_keeps_to_the_limit(systems: Systems, anna: Client) -> None:
+    text = anna.get("/api/asyncapi.json").content.decode()
+    assert f"{OWN}.paid" in text
+    assert ZEBRA not in text
+    answers = [anna.get(f"/api/asyncapi.json?system={name}").content for name in (ZEBRA, "nobody")]
+    assert answers[0] == answers[1]
+
+
+# -- the gate ------------------------------------------------------------------------------------
+def test_a_page_that_declares_nothing_is_refused(
+    systems: Systems, anna: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = resolve("/console/search/notify").func
+    assert anna.get("/console/search/notify").status_code == 200
+    monkeypatch.delattr(view, "answers_limited_people")
+    answer = anna.get("/console/search/notify")
+    assert answer.status_code == 403
+    assert "business systems" in answer.content.decode()
+    for address in ("/admin/msgplatform/auditlog/", "/admin/auth/user/", "/django-rq/",
+                    "/console/getting-started", "/admin/msgplatform/minutecounter/",
+                    "/admin/gateway/smsgateway/", "/admin/crmsync/crm/", "/admin/feed/eventqueue/",
+                    "/admin/msgplatform/alertchannel/", "/admin/search/?s=zebra",
+                    f"/admin/notify/bizreceive/{systems[0].rows['subscription']}/history/",
+                    ):  # fmt: skip
+        assert anna.get(address).status_code == 403, address
+    assert anna.get("/admin/").headers["Location"] == "/console/"
+
+
+def test_only_the_document_of_events_takes_a_session(systems: Systems, anna: Client) -> None:
+    """Other operations of the API know keys alone: the gate leaves the API out."""
+    with_session = [
+        path
+        for path, view in api_views(get_resolver("msgplatform.urls"))
+        if any("Session" in each.__name__ for each in view.authentication_classes)
+    ]
+    assert [path.strip("/^$") for path in with_session] in ([], ["api/asyncapi.json"])
+    assert anna.get("/api/v1/systems").status_code == 401
+
+
+def test_a_limit_takes_effect_with_the_next_request(systems: Systems, anna: Client) -> None:
+    _own, foreign = systems
+    address = f"/console/notify/{foreign.rows['message']}"
+    assert anna.get(address).status_code == 404
+    user = User.objects.get(username__startswith="anna")
+    person_limits.limit_person(user, None, "tests")
+    assert anna.get(address).status_code == 200
+    person_limits.limit_person(user, [OWN], "tests")
+    PersonLimit.objects.get(user=user).systems.clear()  # as if its system were deleted
+    assert anna.get(address).status_code == 404
+
+
+# -- cost ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("address", ["/console/search/notify", "/admin/notify/bizreceive/"])
+def test_the_number_of_statements_does_not_grow(systems: Systems, address: str) -> None:
+    own, foreign = systems
+    both = limited(OWN, ZEBRA)
+    counts = []
+    for _round in range(2):
+        for system in (own, foreign):
+            notify_rows.publish(system.biz, 40)
+        both.get(address)
+        with CaptureQueriesContext(connection) as statements:
+            assert both.get(address).status_code == 200
+        counts.append(len(statements))
+    assert counts[0] == counts[1]
+
+
+def test_a_list_reads_the_index_of_each_system(systems: Systems) -> None:
+    both = limited(OWN, ZEBRA)
+    with CaptureQueriesContext(connection) as statements:
+        both.get("/console/search/notify")
+    (own_id, foreign_id) = (system.biz.pk for system in systems)
+    reads = [
+        each["sql"] for each in statements
+        if "ORDER BY" in each["sql"] and "biz_msg" in each["sql"].lower() and "LIMIT" in each["sql"]
+    ]  # fmt: skip
+    assert any(str(own_id) in each for each in reads)
+    assert any(str(foreign_id) in each for each in reads)
+    with connection.cursor() as cursor:
+        for statement in reads:
+            cursor.execute(
+                f"EXPLAIN {'' if connection.vendor == 'mysql' else 'QUERY PLAN'} {statement}"
+            )
+            plan = str(cursor.fetchall()).lower()
+            assert "filesort" not in plan, (statement, plan)
+            assert "temp b-tree" not in plan, (statement, plan)
+            assert "biz" in plan, (statement, plan)
