@@ -49,7 +49,9 @@ def _panel(panel: Panel, top: float, seconds: float, marks: Sequence[float]) -> 
     for value in scale.ticks():
         y = scale.y(value)
         parts.append(f'<path d="M{_LEFT} {y:.1f}h{inner}" stroke="#e5e7eb"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.4g}</text>')
+        parts.append(
+            f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.10g}</text>'
+        )
     parts += [
         f'<path d="M{x(mark):.1f} {top}v{_HEIGHT}" stroke="#d1d5db" stroke-dasharray="2"/>'
         for mark in marks
@@ -58,7 +60,7 @@ def _panel(panel: Panel, top: float, seconds: float, marks: Sequence[float]) -> 
         at = seconds * part / _TICKS
         parts.append(
             f'<text x="{x(at):.1f}" y="{top + _HEIGHT + 16}" text-anchor="middle">'
-            f"{at / 60:.4g} min</text>"
+            f"{at / 60:.3g} min</text>"
         )
     for number, (name, line) in enumerate(panel.lines.items()):
         colour, points = (

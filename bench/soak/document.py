@@ -51,9 +51,8 @@ def judgement(result: Result) -> list[str]:
     sentences = [f"{len(findings) - len(grown)} of {len(findings)} figures are flat."]
     for each in grown:
         unit = UNITS.get(each["column"], each["column"])
-        sentences.append(
-            f"NOT FLAT: {each['subject']}: {each['before']:g} → {each['after']:g} {unit}"
-        )
+        subject = _PLACES.get(each["subject"], each["subject"])
+        sentences.append(f"NOT FLAT: {subject}: {each['before']:g} → {each['after']:g} {unit}")
     if result["old_rows"]:
         sentences.append(f"NOT DELETED: {result['old_rows']} rows are older than retention allows.")
     return sentences
@@ -112,17 +111,26 @@ short that they act within the run. Programs were restarted in the first quarter
 
 
 def _flatness(result: Result) -> list[str]:
-    """The compared figures that say most, as a table, and what counts as flat."""
+    """The memory of the platform's programs and of Redis as a table, and what counts as flat."""
     if not result["findings"]:
         return []
-    parts = ["The last quarter beside the second one (medians of samples, programs with children):"]
-    parts += ["", "| | | second | last | flat |", "|---|---|---:|---:|---|"]
+    parts = ["Memory in MB (PSS, with children; medians of samples), and MariaDB's connections:"]
+    parts += ["", "| | second quarter | last | flat |", "|---|---:|---:|---|"]
     for each in result["findings"]:
-        if each["column"] in ("pss_mb", "memory_mb", "fds", "connections", "mb"):
-            cells = [each["subject"], each["column"], f"{each['before']:g}", f"{each['after']:g}"]
+        is_ours = each["subject"] == "web" or each["subject"].startswith("run_")
+        if (each["column"] == "pss_mb" and is_ours) or each["column"] in (
+            "memory_mb",
+            "connections",
+        ):
+            cells = [each["subject"], f"{each['before']:g}", f"{each['after']:g}"]
             parts.append(f"| {' | '.join([*cells, 'yes' if each['is_flat'] else '**no**'])} |")
     allowed = [f"{name} {share:.0%} + {more:g}" for name, (share, more) in TOLERANCES.items()]
-    return [*parts, "", f"Flat is a growth of at most: {', '.join(allowed)}."]
+    return [
+        *parts,
+        "",
+        "Descriptors, threads, keys and hot tables are compared likewise, latencies with the first "
+        f"quarter. Flat is a growth of at most: {', '.join(allowed)}.",
+    ]
 
 
 def _latency_rows(result: Result) -> list[str]:
@@ -158,10 +166,10 @@ def relative(image: Path, file: Path) -> str:
 def draw(result: Result, samples: Sequence[Mapping[str, Any]], file: Path) -> None:
     """The chart of a run."""
     latency = {
-        place: [
+        title.partition(" (")[0].partition(", until")[0]: [
             (s["elapsed"], s["latency"][place]["p95_ms"]) for s in samples if place in s["latency"]
         ]
-        for place in _PLACES
+        for place, title in _PLACES.items()
     }
     daemons = {
         label: [(s["elapsed"], s["programs"].get(label, {}).get("pss_mb", 0.0)) for s in samples]
