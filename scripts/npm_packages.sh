@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Packages of npm, beside the virtual environment: those that tests need (scripts/npm), and those of
 # which the TypeScript client is made (clients/typescript), with the hashes of their lock files.
+# A bench installs those of bench/references/bullmq itself; here they are only locked.
 # Usage: npm_packages.sh FOLDER, or npm_packages.sh --lock to resolve them.
 set -euo pipefail
 
@@ -26,6 +27,7 @@ install() {  # SOURCE FOLDER, a path without symbolic links: npm takes a link fo
 if [[ $1 == --lock ]]; then
   lock "$here/npm"
   lock "$here/../clients/typescript"
+  lock "$here/../bench/references/bullmq"
 else
   mkdir -p "$1"
   folder=$(realpath "$1")

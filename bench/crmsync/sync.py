@@ -144,7 +144,7 @@ class DltSqlalchemy(Copy):
     def programs(self) -> Sequence[Program]:
         self._asked = Progress(self.ground.file("dlt.asked"))
         self._done = Progress(self.ground.file("dlt.done"))
-        python = environment.python("dlt")
+        python = environment.locked_python("dlt")
         argv = [
             *(python, "-m", "bench.references.dlt_sync", "--backend", self.backend),
             *("--asked", self._asked.file, "--progress", self._done.file),

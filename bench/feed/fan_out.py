@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from django.db.models import Sum
 from django.utils import timezone
 
-from bench.feed import people, posts
-from bench.harness.ground import Ground
+from bench.feed import people, posts, stream_feeds
+from bench.harness.ground import ROOT, Ground
 from bench.harness.measure import Side
 from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs.progress import Progress
+from bench.references import environment
+from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from msgplatform.models import MinuteCounter
 
@@ -32,6 +35,7 @@ _POOL = 4 << 30  # holds all tables: the disk is only written to
 _EVENTS_A_SECOND = 3_000  # waiting, for each second of `--seconds`
 _USERS_A_SECOND = 10_000
 _MAX_USERS = 100_000
+_STREAM_FRAMEWORK = ROOT / "bench" / "references" / "stream_framework"
 
 
 def dispatcher(ground: Ground) -> Program:
@@ -107,6 +111,48 @@ class PythonLoop(InsertSelect):
     module = "bench.references.feed_python_loop"
 
 
+class StreamFramework(Side):
+    """stream-framework (GPL) in a Python of its own: an entry is a member of the friend's sorted
+    set in Redis, written by `add_many` of its RedisFeed with a batch's posts of each friend
+    together, in one process and without Celery. Redis keeps nothing on disk, friends come from
+    memory, no event is read or marked and none is looked up, so it does less than ours. Its
+    storage sends each feed's entries by themselves, whatever batch interface it is given."""
+
+    name = "stream-framework"
+    _python = Path()
+
+    @classmethod
+    def install(cls, ground: Ground) -> None:
+        files = ("requirements.txt", "source.txt")
+        texts = [(_STREAM_FRAMEWORK / file).read_text() for file in files]
+        cls._python = environment.python(cls.name, *texts)
+
+    def prepare(self) -> None:
+        self.users = _people(self.ground, self.seconds)
+        work_redis().flushall()
+        self._progress = Progress(self.ground.file(f"{self.name}.progress"))
+
+    def programs(self) -> Sequence[Program]:
+        argv = [
+            *(str(self._python), "-m", "bench.references.stream_framework.fan_out"),
+            *("--progress", str(self._progress.file), "--redis", str(self.ground.redis.socket)),
+            *("--batch", str(BATCH), "--users", str(self.users), "--friends", str(FRIENDS)),
+        ]
+        return [Program("writer", argv, self.ground.environment)]
+
+    def count(self) -> int:
+        return self._progress.count
+
+    def idle_seconds(self) -> float:
+        return self._progress.idle_seconds
+
+    def check(self, crew: Crew) -> None:
+        posts_written, rest = divmod(self.count(), FRIENDS)
+        if rest:
+            raise BenchFailed(f"{self.name}: {rest} entries of a post that is not complete")
+        stream_feeds.check_written(posts_written, self.users, FRIENDS)
+
+
 @lru_cache(maxsize=1)
 def _people(ground: Ground, seconds: float) -> int:
     """Make users and relations once for all runs; how many users there are."""
@@ -120,4 +166,4 @@ def _people(ground: Ground, seconds: float) -> int:
 
 
 def sides() -> list[type[Side]]:
-    return [FanOut, InsertSelect, PythonLoop]
+    return [FanOut, InsertSelect, PythonLoop, StreamFramework]

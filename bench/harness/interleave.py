@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from bench.harness import batch, catalogue, measure, outcome
@@ -16,7 +17,7 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
     if module is None:
         raise LookupError(name)
     load_before = os.getloadavg()[0]
-    sides = module.sides()
+    sides, left_out = installed(module.sides(), ground)
     unit = getattr(module, "UNIT", outcome.UNIT)
     stretches: dict[str, list[measure.Stretch]] = {side.name: [] for side in sides}
     for number in range(runs):
@@ -32,9 +33,27 @@ def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str,
         "database": ground.database,
         "load_average_before": round(load_before, 2),
     }
+    if left_out:
+        facts["left_out"] = left_out
     if hasattr(module, "facts"):
         facts |= module.facts(ground)
     return outcome.result(name, stretches, facts)
+
+
+def installed(
+    sides: Sequence[type[measure.Side]], ground: Ground
+) -> tuple[Sequence[type[measure.Side]], dict[str, str]]:
+    """The sides that can be measured here, and a sentence for each one that cannot."""
+    there, left_out = [], {}
+    for side in sides:
+        try:
+            side.install(ground)
+        except measure.SideMissing as error:
+            left_out[side.name] = str(error)
+            print(f"{side.name} is left out: {error}", file=sys.stderr, flush=True)
+        else:
+            there.append(side)
+    return there, left_out
 
 
 def _report_run(

@@ -21,6 +21,10 @@ _FIRST_SECONDS = 180.0  # until something is done: a busy machine starts slowly
 _WARM_UP_SHARE, _WARM_UP_SECONDS = 0.2, 1.0
 
 
+class SideMissing(BenchFailed):
+    """A reference is not measured, because what it needs is not there and cannot be installed."""
+
+
 class Side:
     """One way to do the work: ours, or a reference. A new object for every stretch.
 
@@ -34,6 +38,11 @@ class Side:
 
     def __init__(self, ground: Ground, seconds: float, stretch: str) -> None:
         self.ground, self.seconds, self.stretch = ground, seconds, stretch
+
+    @classmethod
+    def install(cls, ground: Ground) -> None:
+        """Before the first run, install what a reference needs. Raises SideMissing with a sentence,
+        and the bench goes on without this side."""
 
     def prepare(self) -> None:
         """Make the state that the work starts from; not measured."""

@@ -31,6 +31,9 @@ drift; quote the ratios.
   and sink.
 - **Checked**: after every stretch each row is counted and its content compared with what was sent,
   on both sides; a bench that lost something fails instead of giving a figure.
+- **Peers** (BullMQ, dlt, Kannel, stream-framework) are installed at a bench's first use into
+  `var/bench`, apart from the platform's packages. One that cannot be installed is left out, and the
+  result says so.
 - Everything (load generator, sink, database, Redis) runs on the same cores as what is measured.
 """
 
@@ -48,6 +51,8 @@ def table(results: Iterable[Result]) -> str:
         for name, rate in result["against"].items():
             ratio = f"{result['ratio'][name]:g} ×"
             lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
+        for name, reason in result.get("left_out", {}).items():
+            lines.append(f"{'':<17}{name:<24}left out: {reason}")
         for part, later in result.get("later", {}).items():
             lines.append(f"{'':<17}{part + ', ours':<24}{_rate(later['rate']):>12}")
             for name, rate in later["against"].items():
@@ -63,6 +68,8 @@ def document(results: Sequence[Result]) -> str:
         module = catalogue.get(result["bench"])
         about = textwrap.fill(module.ABOUT, 100) if module else ""
         parts += [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result)]
+        for name, reason in result.get("left_out", {}).items():
+            parts += ["", f"`{name}` was left out of these runs. {reason}"]
         for part, later in result.get("later", {}).items():
             parts += ["", f"Runs of the {part}:", ""]
             for side, rates in later["rates"].items():

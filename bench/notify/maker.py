@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from bench.harness.measure import Side
+from bench.harness.ground import Ground
+from bench.harness.measure import Side, SideMissing
 from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs import drain, messages
 from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
+from bench.references.bullmq import programs as bullmq
+from gateway.connections import sms_redis
 from notify import orders
 from notify.models import BizMsg, ReceiveMsg
 
@@ -86,7 +89,7 @@ class RqPerMessage(Maker):
 
     def check(self, crew: Crew) -> None:
         """Each job that was counted is in the queue, with its own body."""
-        found = Counter(rq_jobs.queued_digests())
+        found = Counter(self.queued_digests())
         notify_rows.same(found.total(), self._progress.count, f"{self.name}: jobs")
         split = BizMsg.objects.filter(state=BizMsg.State.SPLIT).values_list("id", flat=True)
         expected = Counter(
@@ -94,6 +97,10 @@ class RqPerMessage(Maker):
         )
         if found != expected:
             raise BenchFailed(f"{self.name}: a job is not what was published")
+
+    def queued_digests(self) -> Iterator[bytes]:
+        """The digest of the body of every job that waits."""
+        return rq_jobs.queued_digests()
 
 
 class RqMany(RqPerMessage):
@@ -104,5 +111,38 @@ class RqMany(RqPerMessage):
     arguments = ("--many",)
 
 
+class BullMq(RqPerMessage):
+    """BullMQ (MIT) on Node.js: messages are read 500 at a time with mysql2, a page's 1000 jobs are
+    one `addBulk`, and the next page is read meanwhile. Its Redis has `appendfsync always`, for a
+    job is the only trace of a delivery: as durable as our rows, and more than the `everysec` that
+    BullMQ's guide suggests. No row keeps what becomes of a delivery, so it does less than ours."""
+
+    name = "bullmq"
+    backlog = 40_000
+
+    @classmethod
+    def install(cls, ground: Ground) -> None:
+        if ground.mariadb is None:
+            raise SideMissing("BullMQ's side reads messages from MariaDB.")
+        bullmq.modules()
+
+    def prepare(self) -> None:
+        super().prepare()
+        sms_redis().flushall()
+
+    def programs(self) -> Sequence[Program]:
+        assert self.ground.mariadb
+        return [
+            bullmq.program(
+                self.ground, "splitter", "split.cjs",
+                redis=self.ground.sms_redis.socket, progress=self._progress.file,
+                database_socket=self.ground.mariadb.socket, database="bench",
+            )
+        ]  # fmt: skip
+
+    def queued_digests(self) -> Iterator[bytes]:
+        return bullmq.waiting_digests(self.ground.sms_redis.socket)
+
+
 def sides() -> list[type[Side]]:
-    return [Maker, RqPerMessage, RqMany]
+    return [Maker, RqPerMessage, RqMany, BullMq]

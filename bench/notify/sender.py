@@ -15,6 +15,7 @@ from bench.harness.programs import messages
 from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from bench.references import rq_jobs
+from bench.references.bullmq import programs as bullmq
 from msgplatform.core.queues import jobs
 from notify import orders
 
@@ -128,6 +129,39 @@ class RqRequests(Sending):
         self.check_seen(sent)
 
 
+class BullMq(Sending):
+    """A Worker of BullMQ (MIT) on Node.js with a concurrency of 64 and undici's pool of 64
+    connections, one job a message with 8 attempts, jobs that ended well deleted at once. Redis
+    keeps nothing on disk, as ours does not here, though BullMQ has no other record of a job."""
+
+    name = "bullmq"
+    backlog = 8_000
+
+    @classmethod
+    def install(cls, ground: Ground) -> None:
+        bullmq.modules()
+
+    def prepare(self) -> None:
+        super().prepare()
+        keys = [messages.key(self.stretch, number) for number in range(self.amount)]
+        bodies = self.ground.file("bodies")
+        bodies.write_text(
+            "\n".join(f"{n} {messages.delivered_body(k)}" for n, k in enumerate(keys))
+        )
+        bullmq.put_all(self.ground, self.ground.redis.socket, bodies)
+        self._keys = keys
+
+    def programs(self) -> Sequence[Program]:
+        worker = bullmq.program(
+            self.ground, "worker", "work.cjs", redis=self.ground.redis.socket, connections=64
+        )
+        return [self.sink(), worker]
+
+    def check(self, crew: Crew) -> None:
+        waiting = set(bullmq.waiting_digests(self.ground.redis.socket))
+        self.check_seen([k for k in self._keys if messages.expected_digest(k) not in waiting])
+
+
 class PycurlMulti(Sending):
     """The limit: libcurl's multi interface with 64 handles, bodies from memory, no signature."""
 
@@ -175,4 +209,4 @@ def _all(name: str) -> Iterator[jobs.Claimed]:
 
 
 def sides() -> list[type[Side]]:
-    return [Sender, RqRequests, PycurlMulti]
+    return [Sender, RqRequests, BullMq, PycurlMulti]

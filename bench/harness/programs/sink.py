@@ -2,8 +2,9 @@
 
     python -m bench.harness.programs.sink --port 9000 --progress FILE --seen FILE
 
-It keeps a digest of each body in memory (with `--bodies` the body itself, one on a line), and
-writes them to `--seen` on SIGTERM. Standard library only: it shares no code with what it checks.
+It keeps a digest of each body in memory (with `--bodies` the body itself, one on a line; with
+`--requests` the first line of each request), and writes them to `--seen` on SIGTERM. Standard
+library only: it shares no code with what it checks.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 class Sink:
     """One epoll loop over all connections."""
 
-    def __init__(self, port: int, progress: Progress, keep: Callable[[bytes], bytes]) -> None:
+    def __init__(
+        self, port: int, progress: Progress, keep: Callable[[bytes, bytes], bytes]
+    ) -> None:
         self.stopping = False
         self._keep = keep
         self.seen = bytearray()
@@ -70,7 +73,7 @@ class Sink:
             self._partial[fd] = data
             return
         # Counted before it is answered: what a sender knows as delivered is in the count.
-        self.seen += self._keep(data[end + 4 : end + 4 + length])
+        self.seen += self._keep(data[:end], data[end + 4 : end + 4 + length])
         self._progress.add(1)
         client.sendall(ANSWER)
 
@@ -86,8 +89,16 @@ def content_length(head: bytes) -> int:
     return int(lowered[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
 
 
-def _line(body: bytes) -> bytes:
+def _digest(head: bytes, body: bytes) -> bytes:
+    return digest(body)
+
+
+def _body(head: bytes, body: bytes) -> bytes:
     return body + b"\n"
+
+
+def _request(head: bytes, body: bytes) -> bytes:
+    return head.partition(b"\r\n")[0] + b"\n"
 
 
 def main() -> None:
@@ -95,10 +106,10 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--progress", type=Path, required=True)
     parser.add_argument("--seen", type=Path, required=True)
-    parser.add_argument("--bodies", action="store_true")
+    parser.add_argument("--bodies", dest="keep", action="store_const", const=_body, default=_digest)
+    parser.add_argument("--requests", dest="keep", action="store_const", const=_request)
     options = parser.parse_args()
-    keep = _line if options.bodies else digest
-    sink = Sink(options.port, Progress(options.progress), keep)
+    sink = Sink(options.port, Progress(options.progress), options.keep)
     signal.signal(signal.SIGTERM, sink.stop)
     sink.run()
     options.seen.write_bytes(sink.seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -16,12 +17,13 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from msgplatform import env
+from msgplatform.core.daemons.watch import servers
 from msgplatform.core.data import ids
 from msgplatform.core.tracing import figures, message_rows
 from msgplatform.core.tracing.context import Context
 from msgplatform.core.tracing.figures import Observation
 from msgplatform.jobs.bulk import OldTraces
-from msgplatform.models import Biz, MessageTrace
+from msgplatform.models import Alert, Biz, MessageTrace
 from notify.maker.maker import Maker
 from tests.support.notify_rows import publish, subscription
 
@@ -96,6 +98,21 @@ def test_histograms_have_exemplars(client: Client, settings: Settings) -> None:
     plain = client.get("/metrics", headers=key)
     assert plain["Content-Type"].startswith("text/plain")
     assert TRACE not in plain.content.decode()
+
+
+def test_one_alert_while_programs_cannot_export() -> None:
+    tally = figures.Tally()
+    tally.failure = "HTTP 503"
+    tally.report()
+    servers.report_traces()
+    servers.report_traces()
+    (alert,) = Alert.objects.filter(kind="platform.traces")
+    assert re.fullmatch(r"1 programs, among them .+:\d+: HTTP 503\. Messages go on\.", alert.text)
+    assert alert.open_key
+    tally.failure = ""
+    tally.report()
+    servers.report_traces()
+    assert not Alert.objects.get(pk=alert.pk).open_key
 
 
 def test_a_trace_is_forgotten_after_its_days(settings: Settings) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.harness import outcome
+from bench.gateway import sms_kannel
+from bench.harness import interleave, outcome, report
+from bench.harness.ground import Ground
 from bench.harness.measure import Stretch
+from bench.notify import sender
 from tests.programs.bench.bench_command import bench
 
 NAMES = [
@@ -68,6 +72,28 @@ class TestCommand:
         assert said.stderr.strip().endswith(
             f"There is no bench nosuch. There are: {', '.join(NAMES)}."
         )
+
+
+def test_what_cannot_be_installed_is_left_out_and_said(
+    result: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # no node, no apt-get, no bearerbox
+    ground = Ground("sqlite")
+    sides, left_out = interleave.installed(
+        [sender.Sender, sender.BullMq, sender.PycurlMulti, sms_kannel.Kannel], ground
+    )
+    ground.__exit__()
+    assert sides == [sender.Sender, sender.PycurlMulti]
+    assert left_out == {
+        "bullmq": "bullmq needs node and npm, which are not installed.",
+        "kannel": "kannel is not installed, and this is no Debian to take it from.",
+    }
+    assert "bullmq is left out: bullmq needs node and npm" in capsys.readouterr().err
+    for shown in (report.table, report.document):
+        assert left_out["bullmq"] in shown([{**result, "left_out": left_out}])
 
 
 def test_medians_and_ratios() -> None:

@@ -100,10 +100,11 @@ def test_what_is_locked_needs_nothing_else(name: str) -> None:
     assert len(seen) > 20
 
 
-def test_npm_packages_have_hashes_and_no_place() -> None:
-    folder = ROOT / "scripts" / "npm"
-    asked = json.loads((folder / "package.json").read_text())["dependencies"]
-    packages = json.loads((folder / "package-lock.json").read_text())["packages"]
+@pytest.mark.parametrize("folder", ["scripts/npm", "bench/references/bullmq"])
+def test_npm_packages_have_hashes_and_no_place(folder: str) -> None:
+    place = ROOT / folder
+    asked = json.loads((place / "package.json").read_text())["dependencies"]
+    packages = json.loads((place / "package-lock.json").read_text())["packages"]
     assert packages.pop("")["dependencies"] == asked
     assert {f"node_modules/{name}" for name in asked} <= packages.keys()
     assert all(package["integrity"].startswith("sha512-") for package in packages.values())

@@ -1,0 +1,1 @@
+"""BullMQ: the job queue that is most used with Node.js and Redis, as programs of Node."""
