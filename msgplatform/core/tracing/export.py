@@ -47,7 +47,7 @@ from msgplatform.core.tracing.spans import MAX_LINKS, Kind, Value
 
 log = logging.get(__name__)
 
-MAX_SPANS = 2048  # that wait; about 4 KiB each
+MAX_SPANS = 2048  # that wait; about 6 KiB each
 BATCH = 512
 EVERY_SECONDS, IDLE_SECONDS = 1.0, 60.0
 # The end of a process waits for its last spans no longer than this.

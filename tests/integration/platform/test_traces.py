@@ -26,6 +26,7 @@ from msgplatform.jobs.bulk import OldTraces
 from msgplatform.models import Alert, Biz, MessageTrace
 from notify.maker.maker import Maker
 from tests.support.notify_rows import publish, subscription
+from tests.support.otlp_receiver import receiver
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -132,3 +133,34 @@ def test_off_no_program_loads_opentelemetry() -> None:
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.stdout.strip() == "[]"
+
+
+LAST_SPANS = """
+import django, multiprocessing, os
+django.setup()
+from msgplatform.core.tracing import spans
+
+def work(name):
+    spans.record(name, None, spans.now())
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=work, args=["of a web worker"])
+    child.start()
+    child.join()
+    work("of a daemon")
+"""
+
+
+def test_a_program_that_ends_hands_over_its_last_spans(settings: Settings) -> None:
+    """A web worker ends as a child of multiprocessing, another program as Python does."""
+    with receiver() as seen:
+        environment = {
+            **os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": seen.url,
+            "REDIS_URL": settings.REDIS_URL, "OTEL_SERVICE_NAME": "platform",
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", LAST_SPANS], cwd=env.BASE_DIR, env=environment, check=False,
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [span.name for span in seen.spans] == ["of a web worker", "of a daemon"]
