@@ -296,6 +296,7 @@ def test_on_request_it_is_skipped(shop: Caller) -> None:
     delivery = pending_event(shop.biz)
     row = erase(ANN)
     erasures.end_open(row.key, "eve")
+    assert json.loads(erasure_list.path().read_text())["ends_open"] is True
     run()
     wait_no_more()
     run()
