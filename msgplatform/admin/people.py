@@ -33,6 +33,8 @@ for _module in ("account", "mfa", "socialaccount", "usersessions"):
         if admin.site.is_registered(_model):
             admin.site.unregister(_model)
 # Of the form that makes a user: the password again, and whether there is one.
+# Apps of a library whose rows have no page here: their permissions give nothing.
+_WITHOUT_PAGES = ("account", "mfa", "socialaccount", "usersessions")
 _NOT_AUDITED = ("password2", "usable_password")
 
 
@@ -57,7 +59,11 @@ class OwnPermissionsOnly(Confirmed):
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
         user: Any = request.user
-        if field is None or user.is_superuser:
+        if field is None:
+            return field
+        if db_field.related_model is Permission:
+            field.queryset = field.queryset.exclude(content_type__app_label__in=_WITHOUT_PAGES)
+        if user.is_superuser:
             return field
         own_ids = _held_by(user).values("pk")
         rows: Any = field.queryset

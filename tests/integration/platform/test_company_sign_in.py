@@ -514,9 +514,10 @@ def test_the_provider_proves_who_somebody_is(provider: OidcProvider) -> None:
         assert answer.status_code == status
 
 
-@pytest.mark.parametrize("auth_time", [None, "now", 0, int(time.time()) - 3600])
-def test_a_provider_that_remembers_proves_nothing(provider: OidcProvider, auth_time: Any) -> None:
+@pytest.mark.parametrize("said", [None, "now", 0, "an hour ago"])
+def test_a_provider_that_remembers_proves_nothing(provider: OidcProvider, said: Any) -> None:
     """Neither at the login, nor for somebody who has taken `prompt=login` out of the address."""
+    auth_time = int(time.time()) - 3600 if said == "an hour ago" else said
     provider.claims["auth_time"] = auth_time
     provider.claims["groups"] = ["CN=Admins,OU=x"]
     client = Client()
