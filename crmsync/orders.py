@@ -22,6 +22,7 @@ from msgplatform.core.queues import jobs
 # The maximum of one order, which is claimed, decoded and marked as a whole.
 MAX_ENTRIES = 500
 MAX_BYTES = 1024 * 1024
+_ENTRY_BYTES = 256  # an entry without its request: two ids, the id in the CRM
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -74,11 +75,12 @@ class Order(msgspec.Struct, array_like=True):
 
 
 _requests = msgspec.json.Decoder(list[Request])
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def digest(request: Request) -> str:
     """A hash that is equal for requests with the same values."""
-    content = msgspec.json.encode([request.deleted, request.fields], order="sorted")
+    content = _encode_sorted((request.deleted, request.fields))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
@@ -92,9 +94,14 @@ def load(data: bytes) -> list[Request]:
     return _requests.decode(data)
 
 
-def split(entries: Sequence[Entry]) -> Iterable[Sequence[Entry]]:
-    """Split entries into parts that fit into one order each."""
-    if len(entries) <= MAX_ENTRIES and len(msgspec.json.encode(entries)) <= MAX_BYTES:
+def split(entries: Sequence[Entry], size: int | None = None) -> Iterable[Sequence[Entry]]:
+    """Split entries into parts that fit into one order each. `size` is the number of bytes of
+    their requests, if it is known."""
+    if size is None:
+        size = len(msgspec.json.encode(entries))
+    else:
+        size += _ENTRY_BYTES * len(entries)
+    if len(entries) <= MAX_ENTRIES and size <= MAX_BYTES:
         yield entries  # nearly always
         return
     part: list[Entry] = []

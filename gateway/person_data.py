@@ -12,7 +12,7 @@ from django.db.models import Model, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from gateway.connections import sms_redis
-from gateway.lifecycle import archived_store, keys, scripts
+from gateway.lifecycle import archived_store, keys, scripts, store
 from gateway.lifecycle.archived_store import Batch
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
@@ -35,9 +35,14 @@ def _find_open(person: Person, cursor: str) -> Slice:
     )
 
 
-def _end_open(_person: Person, rows: Sequence[Row]) -> int:
+def _end_open(person: Person, rows: Sequence[Row]) -> int:
+    """End messages to the person; messages to others that name the person are sent."""
     ids = [row.key.removeprefix(_MT) for row in rows if row.key.startswith(_MT)]
-    return sum(int(scripts.run("dismiss", list(some))) for some in chunks(ids, _CHUNK))
+    count = 0
+    for some in chunks(ids, _CHUNK):
+        theirs = [m.id for m in store.read(some) if m.mt.user_number in person.phone_spellings]
+        count += int(scripts.run("dismiss", theirs)) if theirs else 0
+    return count
 
 
 def _nothing_to_erase(_person: Person, _rows: Sequence[Row]) -> int:

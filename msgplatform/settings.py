@@ -201,6 +201,7 @@ LOGIN_REDIRECT_URL = "console:overview"
 SESSION_ENGINE = "django.contrib.sessions.backends.db"
 SESSION_COOKIE_AGE = 12 * 3600
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = _https
+ACCOUNT_DEFAULT_HTTP_PROTOCOL = "https" if _https else "http"
 # `no`: http is not redirected to https where PUBLIC_URL is https.
 SECURE_SSL_REDIRECT = _https and env.flag("SSL_REDIRECT", True)
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$", r"^sandbox/"]

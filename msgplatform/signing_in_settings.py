@@ -54,6 +54,16 @@ OIDC_SECOND_FACTOR = env.flag("OIDC_SECOND_FACTOR", False)
 # How long all calls of one sign-in to the provider may take together.
 OIDC_TIMEOUT_SECONDS = env.number("OIDC_TIMEOUT_SECONDS", 10, 1, 60)
 
+# An application of Feishu (its App ID): people who have a user here link their Feishu account with
+# it, and sign in by it then. Roles stay as people set them.
+FEISHU_CLIENT_ID = env.text("FEISHU_CLIENT_ID")
+# The App Secret that goes with FEISHU_CLIENT_ID.
+FEISHU_CLIENT_SECRET = env.secret("FEISHU_CLIENT_SECRET")
+# The same with an application of DingTalk (its AppKey).
+DINGTALK_CLIENT_ID = env.text("DINGTALK_CLIENT_ID")
+# The AppSecret that goes with DINGTALK_CLIENT_ID.
+DINGTALK_CLIENT_SECRET = env.secret("DINGTALK_CLIENT_SECRET")
+
 # -- django-allauth ------------------------------------------------------------------------------
 ACCOUNT_ADAPTER = "msgplatform.console.signing_in.accounts.AccountAdapter"
 ACCOUNT_REAUTHENTICATION_TIMEOUT = CONFIRM_MINUTES * 60
@@ -72,15 +82,12 @@ SOCIALACCOUNT_ADAPTER = "msgplatform.console.signing_in.provider.adapter.Company
 SOCIALACCOUNT_EMAIL_VERIFICATION = "none"
 SOCIALACCOUNT_EMAIL_AUTHENTICATION = False
 SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
-if OIDC_ISSUER:
-    SOCIALACCOUNT_PROVIDERS["company"] = {
-        "APPS": [
-            {
-                "provider_id": "company",
-                "name": OIDC_NAME,
-                "client_id": OIDC_CLIENT_ID,
-                "secret": OIDC_CLIENT_SECRET,
-                "settings": {"server_url": OIDC_ISSUER},
-            }
-        ]
-    }
+for _id, _name, _client, _secret, _is_on in (
+    ("company", OIDC_NAME, OIDC_CLIENT_ID, OIDC_CLIENT_SECRET, bool(OIDC_ISSUER)),
+    ("feishu", "飞书 Feishu", FEISHU_CLIENT_ID, FEISHU_CLIENT_SECRET, bool(FEISHU_CLIENT_ID)),
+    ("dingtalk", "钉钉 DingTalk", DINGTALK_CLIENT_ID, DINGTALK_CLIENT_SECRET,
+     bool(DINGTALK_CLIENT_ID)),
+):  # fmt: skip
+    if _is_on:
+        _app = {"provider_id": _id, "name": _name, "client_id": _client, "secret": _secret}
+        SOCIALACCOUNT_PROVIDERS[_id] = {"APPS": [{**_app, "settings": {}}]}

@@ -43,6 +43,10 @@ ONE_TIME_PASSWORDS = (
 
 # App → statements that take back what its later migrations added.
 LATER = {
+    "crmsync": (
+        "ALTER TABLE sync_operation DROP COLUMN first_try_at",
+        "ALTER TABLE sync_operation DROP COLUMN first_try_ms",
+    ),
     "msgplatform": (
         "DROP TABLE message_trace",
         "DROP TABLE cell",

@@ -16,7 +16,8 @@ from types import ModuleType
 
 import bench
 
-_NO_BENCHES = ("harness", "references")
+# A soak has no sides and a command of its own.
+_NO_BENCHES = ("harness", "references", "soak")
 
 
 @lru_cache(maxsize=1)

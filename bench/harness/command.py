@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.harness import catalogue, ground, report
 from bench.harness.processes import BenchFailed
+from bench.soak import document as soak_document
 from msgplatform.core.servers import child_process
 
 # How long a child that is interrupted may take to stop its processes and servers, and to remove its
@@ -32,7 +33,7 @@ class Options:
 
 def unknown(names: Sequence[str]) -> str:
     """A sentence when one of the names is no bench or when none was given; else ''."""
-    there = ", ".join(catalogue.names())
+    there = ", ".join([*catalogue.names(), "and, alone, soak"])
     wrong = [name for name in names if catalogue.get(name) is None]
     if wrong:
         return f"There is no bench {', '.join(wrong)}. There are: {there}."
@@ -77,5 +78,8 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def write(results: Sequence[dict[str, Any]], file: Path) -> None:
-    """The results as Markdown, with what they were measured on."""
+    """The results as Markdown, with what they were measured on. The section of a soak stays."""
+    soak = soak_document.section_of(file)
     file.write_text(report.document(results), encoding="utf-8")
+    if soak:
+        soak_document.put(file, soak)

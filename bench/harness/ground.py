@@ -23,7 +23,7 @@ from msgplatform.core.servers.private_server import RedisServer, free_port
 ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ("mariadb", "sqlite")
 _POOL_SECONDS = 120.0
-# Of the user's environment only what programs need to start.
+# Of the user's environment only what programs need to start, and with which traces (OTEL_…).
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 # Every commit is on disk before it is answered. The data of most benches fits into the buffer pool;
 # a bench with more resizes it.
@@ -153,7 +153,11 @@ class Ground:
     def _environment(self) -> dict[str, str]:
         state = self.folder / "state"
         state.mkdir()
-        kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in _KEPT or name.startswith("OTEL_")
+        }
         url = f"sqlite:///{state / 'bench.db'}"
         return {
             **kept,

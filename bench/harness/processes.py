@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import psutil
 
@@ -19,8 +19,8 @@ from msgplatform.core.errors import Permanent
 from msgplatform.core.servers import child_process
 from msgplatform.core.servers.private_server import tail
 
-_STOP_SECONDS = 60.0
-_READY_SECONDS = 60.0
+_STOP_SECONDS = 120.0  # some programs drain for a minute
+_READY_SECONDS = 180.0
 
 
 class BenchFailed(Permanent):
@@ -45,6 +45,7 @@ class Crew:
         self._programs = {program.label: program for program in programs}
         self._folder, self._directory = folder, directory
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._stopped: set[str] = set()
 
     def __enter__(self) -> Self:
         try:
@@ -79,11 +80,30 @@ class Crew:
             # A program without a handler of its own ends by the signal, which is as good.
             if code not in (0, -signal.SIGTERM):
                 raise BenchFailed(f"{label} ended with {code}\n{self._tail(label)}")
+            self._stopped.add(label)
+
+    def add(self, *programs: Program) -> None:
+        """Start more programs. One with the label of a program that has ended takes its place."""
+        for program in programs:
+            self._programs[program.label] = program
+            self._start(program)
+
+    def restart(self, label: str, is_killed: bool = False) -> None:
+        """End a program by SIGTERM, or with its children by SIGKILL, and start it again; its log
+        goes on."""
+        if is_killed:
+            for each in _tree(self._processes[label].pid):
+                each.kill()
+            self._processes[label].wait()
+        else:
+            self.stop(label)
+        self._start(self._programs[label], "ab")
 
     def check(self, *ended: str) -> None:
-        """Raises BenchFailed when a process has ended that is not among `ended`."""
+        """Raises BenchFailed when a process has ended that is not among `ended` and was not
+        stopped."""
         for label, process in self._processes.items():
-            if process.poll() is not None and label not in ended:
+            if process.poll() is not None and label not in self._stopped.union(ended):
                 raise BenchFailed(f"{label} ended with {process.poll()}\n{self._tail(label)}")
 
     def printed(self, label: str) -> Any:
@@ -99,6 +119,10 @@ class Crew:
         pids = [self._processes[p.label].pid for p in self._programs.values() if not p.load]
         return sum(_pss(process.pid) for pid in pids for process in _tree(pid)) / 1e6
 
+    def trees(self) -> dict[str, list[psutil.Process]]:
+        """The processes of each program that runs: itself and its children."""
+        return {label: _tree(p.pid) for label, p in self._processes.items() if p.poll() is None}
+
     def labels(self, load: bool) -> list[str]:
         return [p.label for p in self._programs.values() if p.load == load]
 
@@ -107,8 +131,8 @@ class Crew:
         return "\n".join(f"--- {label}\n{self._tail(label)}" for label in self._processes)
 
     # -- one process -----------------------------------------------------------------------------
-    def _start(self, program: Program) -> None:
-        with self._out(program.label).open("wb") as out, self._log(program.label).open("wb") as log:
+    def _start(self, program: Program, mode: Literal["wb", "ab"] = "wb") -> None:
+        with self._out(program.label).open(mode) as out, self._log(program.label).open(mode) as log:
             self._processes[program.label] = subprocess.Popen(
                 child_process.command(program.argv, "--parent", str(os.getpid())),
                 cwd=self._directory,
@@ -118,6 +142,7 @@ class Crew:
                 stderr=log,
                 process_group=0,  # so that Ctrl-C reaches only us: we stop them in order
             )
+        self._stopped.discard(program.label)
         deadline = time.monotonic() + _READY_SECONDS
         while not program.ready():
             self.check()

@@ -18,6 +18,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
+from crmsync.messages.tries import first_tries
 from crmsync.models import Item, Operation, Record
 from msgplatform.admin import IdTimeFilter, PickFilter, audit, cells, row_id
 from msgplatform.core import personal
@@ -79,6 +80,7 @@ class OperationAdmin(NamedRowsAdmin):
 
     def _content(self, request: HttpRequest, row: Any, clear: bool) -> Mapping[str, Any]:
         items: list[Any] = list(Item.objects.filter(operation_id=row.pk)[:_ITEMS])
+        items += first_tries(row, _ITEMS - len(items))
         records = Record.objects.in_bulk({item.record_id for item in items})
         for item in items:
             record = records.get(item.record_id)

@@ -29,18 +29,29 @@ class Adoption:
 
     def __init__(self, order: Order) -> None:
         self._order = order
+        # Read for the first record that is, or may be, adopted: most orders have none.
+        self._has_choices = False
         self._on_conflict: str = _OnConflict.FILL_EMPTY
         self._can_delete = False
         self._record_ids: set[int] = set()  # of adopted records
 
     def read(self, record_ids: Collection[int]) -> None:
-        """Read the policy's choices; `record_ids` are stored as adopted."""
-        policies = Policy.objects.filter(pk=self._order.policy)
-        for choices in policies.values_list("on_conflict", "delete_adopted"):
-            self._on_conflict, self._can_delete = choices
+        """Read which records the order has adopted; `record_ids` are stored as such."""
+        if not record_ids:
+            return
+        self._read_choices()
         entries = [each for each in self._order.entries if each.record in record_ids]
         own_ids = self._own_ids(entry.remote_id for entry in entries)
         self._record_ids = {each.record for each in entries if each.remote_id not in own_ids}
+
+    def _read_choices(self) -> None:
+        """Read the policy's choices, once for each order."""
+        if self._has_choices:
+            return
+        policies = Policy.objects.filter(pk=self._order.policy)
+        for choices in policies.values_list("on_conflict", "delete_adopted"):
+            self._on_conflict, self._can_delete = choices
+        self._has_choices = True
 
     def is_adopted(self, entry: Entry) -> bool:
         return entry.record in self._record_ids
@@ -61,6 +72,7 @@ class Adoption:
         pairs = [(entry, each.existing_id) for entry, each in conflicts if not each.has_key]
         if not pairs:
             return set()
+        self._read_choices()
         new_ids = {
             answer.outcome.remote_id
             for answer in answers

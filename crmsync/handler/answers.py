@@ -55,11 +55,13 @@ class FailedCall:
 
 @dataclass(slots=True)
 class DeliveryResult:
-    """The result of delivering one order. `counts` has calls and call_ms."""
+    """The result of delivering one order. `counts` has calls and call_ms. `is_plain`: no record was
+    looked up or in conflict, so that its entry has the remote id that its row has."""
 
     answers: list[Answer] = field(default_factory=list)
     failed_calls: list[FailedCall] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    is_plain: bool = True
 
 
 def concerns_all(outcome: Outcome) -> TypeGuard[Auth | Throttled]:

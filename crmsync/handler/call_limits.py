@@ -24,6 +24,7 @@ log = logging.get(__name__)
 DAY_SECONDS = 86_400.0
 # A CRM may ask for fewer calls without naming a time, or name an absurd one.
 _MIN_HOLD, _MAX_HOLD = 1.0, DAY_SECONDS
+_MIN_ANSWERED = 100  # records
 _SMOOTHING = 0.3  # the share of the newest second, or call, in a moving mean
 
 
@@ -46,8 +47,10 @@ class CallLimits:
         self._rate = SharedRateLimit(work_redis, f"crm:rate:{crm}")
         self._quota = Quota(work_redis)
         self._held_until = 0.0  # monotonic
-        self._answered, self._measured_at = 0, time.monotonic()
+        self._answered = 0
         self._was_idle = False
+        # Orders that workers have, since when there is one, and the seconds before that.
+        self._orders, self._busy_since, self._busy = 0, 0.0, 0.0
         self._in_flight = 0
         self._latency = self._per_second = 0.0
 
@@ -134,6 +137,19 @@ class CallLimits:
         if state is not previous_state:
             log.info("breaker", crm=self._crm, state=state, wait=round(wait, 1))
 
+    def begin_order(self) -> None:
+        """A worker has claimed an order; `end_order` must follow."""
+        with self._lock:
+            if not self._orders:
+                self._busy_since = time.monotonic()
+            self._orders += 1
+
+    def end_order(self) -> None:
+        with self._lock:
+            self._orders -= 1
+            if not self._orders:
+                self._busy += time.monotonic() - self._busy_since
+
     def note_idle(self) -> None:
         """Note that a worker found nothing to send."""
         self._was_idle = True
@@ -142,12 +158,15 @@ class CallLimits:
         """The CRM's state for `presence`; called every two seconds."""
         now = time.monotonic()
         with self._lock:
-            seconds = now - self._measured_at
-            # A second in which a worker was idle tells nothing about the CRM's speed.
-            if not self._was_idle and seconds > 0:
+            # Without the time in which there was no order.
+            seconds = self._busy + (now - self._busy_since if self._orders else 0.0)
+            # A second in which a worker was idle, and had little to send, tells nothing about the
+            # CRM's speed.
+            if seconds > 0 and (not self._was_idle or self._answered >= _MIN_ANSWERED):
                 rate, mean = self._answered / seconds, self._per_second
                 self._per_second = rate if not mean else mean + _SMOOTHING * (rate - mean)
-            self._answered, self._measured_at, self._was_idle = 0, now, False
+            self._busy, self._busy_since = 0.0, now
+            self._answered, self._was_idle = 0, False
             return LiveCrm(
                 in_flight=self._in_flight,
                 latency=round(self._latency, 4),

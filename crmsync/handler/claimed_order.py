@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from django.conf import settings
+from django.db import connection
 
 from crmsync.adapters.client import CALL_SECONDS
 from crmsync.handler.adoption import Adoption, of_crm
@@ -46,32 +48,66 @@ class ClaimedOrder:
 
         Raises what an unavailable database raises.
         """
-        entries = {entry.record: entry for entry in self.order.entries}
-        rows, now = self._read(list(entries))
+        present: Sequence[Entry] = self.order.entries
+        outdated_entries: list[Entry] = []
+        adopted_ids: set[int] = set()
+        if not self._is_whole():
+            rows = self._claimed_rows()
+            entries = {entry.record: entry for entry in self.order.entries}
+            operations = {row_id: operation for row_id, operation, *_ in rows}
+            own_entries = [entries[row_id] for row_id in operations]
+            present = [each for each in own_entries if operations[each.record] == each.operation]
+            outdated_entries = [e for e in own_entries if operations[e.record] != e.operation]
+            adopted_ids = {row_id for row_id, _, _, is_adopted in rows if is_adopted}
+        used_ids = self.used_ids(self.order.entries)
+        self.adoption.read(adopted_ids)
+        to_send: list[Entry] = []
+        shared_deletions: list[Entry] = []
+        for entry in sorted(present, key=attrgetter("record")):
+            is_shared = entry.request.deleted and entry.remote_id in used_ids
+            (shared_deletions if is_shared else to_send).append(entry)
+        return to_send, outdated_entries, shared_deletions
+
+    def _claimed_rows(self) -> list[tuple[int, int, datetime, bool]]:
+        """The rows that still carry the claim, by id, with a lease that is renewed where little is
+        left of it. Sets the end of the lease."""
+        row_ids = [entry.record for entry in self.order.entries]
+        rows, now = self._read(row_ids)
         # An order may have waited in the queue until little of its lease is left.
         if rows and min(row[2] for row in rows) < now + _spare():
             claim = claims.Claim(self.order.claim, [row_id for row_id, *_ in rows], now)
             claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
             rows, now = self._read(claim.ids)
-        if len(rows) < len(entries):
-            log.info("order_lost", records=len(entries) - len(rows), crm=self.order.crm)
+        if len(rows) < len(row_ids):
+            log.info("order_lost", records=len(row_ids) - len(rows), crm=self.order.crm)
         self._ids = [row_id for row_id, *_ in rows]
         if rows:
             self._ends = time.monotonic() + (min(row[2] for row in rows) - now).total_seconds()
-        to_send: list[Entry] = []
-        outdated_entries: list[Entry] = []
-        shared_deletions: list[Entry] = []
-        used_ids = self.used_ids(self.order.entries)
-        self.adoption.read({row[0] for row in rows if row[3]})
-        for row_id, operation, *_ in rows:
-            entry = entries[row_id]
-            if operation != entry.operation:
-                outdated_entries.append(entry)
-            elif entry.request.deleted and entry.remote_id in used_ids:
-                shared_deletions.append(entry)
-            else:
-                to_send.append(entry)
-        return to_send, outdated_entries, shared_deletions
+        return rows
+
+    def _is_whole(self) -> bool:
+        """True if every record still carries the claim for long enough, in the operation of the
+        order, and none was adopted: then one row tells it. Sets the end of the lease."""
+        operations = {entry.operation for entry in self.order.entries}
+        row_ids = [entry.record for entry in self.order.entries]
+        if len(operations) != 1 or len(row_ids) > claims.CHUNK:
+            return False
+        table = Record._meta.db_table
+        with connection.cursor() as cursor:
+            cursor.execute(
+                f"SELECT COUNT(*), MIN(next_at), {sql.now_sql()} FROM {table} "  # noqa: S608
+                f"{claims.by_primary_key(table)} WHERE id IN ({','.join(map(str, row_ids))}) "
+                "AND state = %s AND claimed_by = %s AND operation_id = %s AND NOT is_adopted",
+                [int(Record.State.QUEUED), self.order.claim, *operations],
+            )
+            count, until, now = cursor.fetchone()
+        if count != len(row_ids) or until is None:
+            return False
+        rest = sql.read_time(until) - sql.read_time(now)
+        if rest < _spare():
+            return False
+        self._ids, self._ends = row_ids, time.monotonic() + rest.total_seconds()
+        return True
 
     def used_ids(self, entries: Iterable[Entry]) -> set[str]:
         """The remote ids of these deletions that another record has which is not deleted: after a

@@ -171,6 +171,7 @@ class CrmWorker:
             if job is None:
                 continue
             if job.data.crm == self._crm.id:
+                self._limits.begin_order()
                 return ClaimedOrder(job)
             log.error("order_of_another_crm", queue=job.queue, job=job.id)
             jobs.done([job])  # an earlier CRM had this name
@@ -225,6 +226,7 @@ class CrmWorker:
     def _drop(self, order: ClaimedOrder) -> None:
         """End the claim; the worker has no order afterwards."""
         self._unmarked = self.order = None
+        self._limits.end_order()
         jobs.done([order.job])
 
     def _close(self) -> None:

@@ -137,6 +137,7 @@ class Delivery:
     def _look_up(self, batch: Sequence[Entry]) -> list[Entry]:
         """Ask the CRM which records it holds. Answers the records that are certain now, and returns
         the entries to be sent."""
+        self._result.is_plain = False
         # A CRM that does not hold a record has answered all the same.
         outcomes = self._call(batch, self._adapter.look_up, Unknown)
         if outcomes is None:
@@ -213,6 +214,7 @@ class Delivery:
             return []
         to_resend = []
         for entry, conflict in conflicts:
+            self._result.is_plain = False
             if entry.record in undecided_ids:
                 self._answer(entry, conflict)
                 continue

@@ -7,27 +7,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
-import msgspec
 from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q
 from django.db.models.expressions import RawSQL
 from django.utils.translation import gettext_noop as _
 
-from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
+from crmsync.adapters.outcomes import Ok
 from crmsync.directory import Crm
+from crmsync.handler import confirmation
 from crmsync.handler.adoption import of_crm
 from crmsync.handler.answers import Answer, DeliveryResult, FailedCall, Fault, Unsent
+from crmsync.handler.confirmation import NotUniform
+from crmsync.handler.recovery_entries import field_and_reason, open_entries, solve_entries
 from crmsync.handler.verdicts import Row, Verdicts, name_of
-from crmsync.models import ExceptionEntry, Item, Record, RecoveryEntry
+from crmsync.models import ExceptionEntry, Item, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import MAX_MESSAGE
-from crmsync.monitor import counters, failures
+from crmsync.monitor import counters
 from crmsync.operations import add_endings, take_back_endings
 from crmsync.orders import Order
 from msgplatform.core import alerts
@@ -68,28 +71,93 @@ def _apply(
     buckets = [answer.entry.record for answer in attempts] + [order.policy] * len(calls)
     # Ids come before the transaction, so that a repetition finds whether it was committed.
     new_ids = ids.reserve(len(buckets)).ids(buckets) if buckets else []
-
-    def once() -> None:
-        with transaction.atomic(durable=True):
-            if new_ids and Item.objects.filter(pk=new_ids[0]).exists():
-                return  # the connection broke after the commit
-            now = sql.now()
-            row_ids = sorted(answer.entry.record for answer in answers)
-            # The poller locks them in the order of ids too, so there is no deadlock.
-            locked_rows = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
-            rows = {values[0]: Row(*values) for values in locked_rows.values_list(*_COLUMNS)}
-            verdicts = Verdicts(order.claim, crm.waits, now, _being_deleted(crm, order, answers))
-            for answer in answers:
-                if row := rows.get(answer.entry.record):
-                    verdicts.judge(row, answer)
-            _write(crm, verdicts, now)
-            _count(order, verdicts, result.counts if is_first else Counter(), now)
-            _log(crm, order, attempts, calls, new_ids, now)
-
-    transactions.retrying(once)
+    counts = result.counts if is_first else Counter()
+    marking = Marking(crm, order, answers, attempts, calls, new_ids, counts)
+    is_uniform = confirmation.is_uniform(result, answers)
+    transactions.retrying(lambda: marking.write(is_uniform))
     for fault in [answer.outcome for answer in attempts if isinstance(answer.outcome, Fault)][:1]:
         alerts.raise_event(_broken(crm, fault.message))
     return answers
+
+
+@dataclass(slots=True)
+class Marking:
+    """The marks of one order, or of a part of it. `new_ids` are for `attempts` and `calls`."""
+
+    crm: Crm
+    order: Order
+    answers: Sequence[Answer]
+    attempts: Sequence[Answer]
+    calls: Sequence[FailedCall]
+    new_ids: Sequence[int]
+    counts: Counter[str] = field(default_factory=Counter)
+    first_try_at: int | None = None  # as the last attempt to write has noted it
+
+    def write(self, is_uniform: bool) -> None:
+        """One transaction, which may be repeated."""
+        if is_uniform:
+            with suppress(NotUniform), transaction.atomic(durable=True):
+                self._confirm()
+                return
+        with transaction.atomic(durable=True):
+            if not self._is_written():
+                self._judge()
+
+    def _is_written(self) -> bool:
+        """True if the connection broke after the commit."""
+        if self.new_ids and Item.objects.filter(pk=self.new_ids[0]).exists():
+            return True
+        at, operation = self.first_try_at, self.answers[0].entry.operation
+        return at is not None and confirmation.has_first_try(operation, at)
+
+    def _confirm(self) -> None:
+        now = sql.now()
+        self.first_try_at = confirmation.confirm(self.order, self.answers, now)
+        if _being_deleted(self.crm, self.order, self.answers):
+            raise NotUniform
+        solve_entries([answer.entry.record for answer in self.answers], self.crm.id, now)
+        confirmed = {(self.order.policy, counters.CONFIRMED): len(self.answers)}
+        _count(self.order, Counter(confirmed), self.counts, now)
+        self._log(now, [] if self.first_try_at else self.attempts)
+
+    def _judge(self) -> None:
+        now = sql.now()
+        row_ids = sorted(answer.entry.record for answer in self.answers)
+        # The poller locks them in the order of ids too, so there is no deadlock.
+        locked_rows = Record.objects.select_for_update().filter(pk__in=row_ids).order_by("id")
+        rows = {values[0]: Row(*values) for values in locked_rows.values_list(*_COLUMNS)}
+        deleted_ids = _being_deleted(self.crm, self.order, self.answers)
+        verdicts = Verdicts(self.order.claim, self.crm.waits, now, deleted_ids)
+        for answer in self.answers:
+            if row := rows.get(answer.entry.record):
+                verdicts.judge(row, answer)
+        _write(self.crm, verdicts, now)
+        _count(self.order, _outcomes(verdicts), self.counts, now)
+        self._log(now, self.attempts)
+
+    def _log(self, now: datetime, attempts: Sequence[Answer]) -> None:
+        """Log attempts of records, and calls that failed as a whole."""
+        item_rows = []
+        for item, answer in zip(self.new_ids, attempts, strict=False):
+            entry, outcome = answer.entry, answer.outcome
+            remote_id = outcome.remote_id if isinstance(outcome, Ok) else answer.remote_id
+            field, message = field_and_reason(outcome)
+            item_rows.append(
+                (
+                    item, entry.operation, entry.record, self.crm.id, entry.request.version,
+                    entry.attempt + 1, name_of(outcome), remote_id[:MAX_REMOTE_ID], field, message,
+                    now, answer.milliseconds,
+                )
+            )  # fmt: skip
+        sql.insert(Item._meta.db_table, _ITEM, item_rows)
+        exception_rows = [
+            (
+                pk, self.order.policy, self.crm.id, call.operation, call.kind,
+                call.message[:MAX_MESSAGE], call.records, now,
+            )
+            for pk, call in zip(self.new_ids[len(self.attempts) :], self.calls, strict=False)
+        ]  # fmt: skip
+        sql.insert(ExceptionEntry._meta.db_table, _EXCEPTION, exception_rows)
 
 
 def _being_deleted(crm: Crm, order: Order, answers: Sequence[Answer]) -> set[str]:
@@ -127,8 +195,8 @@ def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
     )
     take_back_endings(verdicts.reopened)
     add_endings(verdicts.ended, now)
-    _open_entries(verdicts.dead, crm.id, now)
-    _solve_entries([row.id for row, _ in verdicts.confirmed], crm.id, now)
+    open_entries(verdicts.dead, crm.id, now)
+    solve_entries([row.id for row, _ in verdicts.confirmed], crm.id, now)
 
 
 def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
@@ -149,43 +217,19 @@ def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
         claims.update_by_key(rows, {**values, "remote_id": remote_ids})
 
 
-def _count(order: Order, verdicts: Verdicts, calls: Mapping[str, int], now: datetime) -> None:
+def _outcomes(verdicts: Verdicts) -> counters.Counts:
     counts: counters.Counts = Counter()
     for (policy, outcome), number in verdicts.counted.items():
         name = counters.CONFIRMED if outcome == "ok" else counters.failed(outcome)
         counts[policy, name] += number
     for row, _answer, _error in verdicts.dead:
         counts[row.policy_id, counters.DEAD] += 1
+    return counts
+
+
+def _count(order: Order, counts: counters.Counts, calls: Mapping[str, int], now: datetime) -> None:
     counts += Counter({(order.policy, name): number for name, number in calls.items()})
     counters.add(counts, now)
-
-
-def _log(
-    crm: Crm, order: Order, attempts: Sequence[Answer], calls: Sequence[FailedCall],
-    new_ids: Sequence[int], now: datetime,
-) -> None:  # fmt: skip
-    """Log each attempt of a record and each call that failed as a whole; `new_ids` are for both."""
-    item_rows = []
-    for item, answer in zip(new_ids, attempts, strict=False):
-        entry, outcome = answer.entry, answer.outcome
-        remote_id = outcome.remote_id if isinstance(outcome, Ok) else answer.remote_id
-        field, message = _field_and_reason(outcome)
-        item_rows.append(
-            (
-                item, entry.operation, entry.record, crm.id, entry.request.version,
-                entry.attempt + 1, name_of(outcome), remote_id[:MAX_REMOTE_ID], field, message,
-                now, answer.milliseconds,
-            )
-        )  # fmt: skip
-    sql.insert(Item._meta.db_table, _ITEM, item_rows)
-    exception_rows = [
-        (
-            pk, order.policy, crm.id, call.operation, call.kind, call.message[:MAX_MESSAGE],
-            call.records, now,
-        )
-        for pk, call in zip(new_ids[len(attempts) :], calls, strict=False)
-    ]  # fmt: skip
-    sql.insert(ExceptionEntry._meta.db_table, _EXCEPTION, exception_rows)
 
 
 def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> alerts.AlertEvent:
@@ -207,84 +251,3 @@ def _broken(crm: Crm, text: str) -> alerts.AlertEvent:
         ),
         key=f"crm.fault:{crm.id}",
     )
-
-
-_State = RecoveryEntry.State
-_MAX_FIELD = 128
-_ENTRY = (
-    "policy_id", "crm_id", "operation_id", "record_id", "key", "version", "error_class", "field",
-    "reason", "attempts", "request", "state", "created_at", "handled_by",
-)  # fmt: skip
-
-
-def _field_and_reason(outcome: object) -> tuple[str, str]:
-    """The field at fault and the reason, as the CRM gave them, cut to the length of the columns."""
-    match outcome:
-        case Invalid(field=field, message=text):
-            return field[:_MAX_FIELD], text[:MAX_MESSAGE]
-        case Retry(why=text):
-            return "", text[:MAX_MESSAGE]
-        case (
-            Unknown(message=text) | Refused(message=text) | Fault(message=text) | Auth(message=text)
-        ):
-            return "", text[:MAX_MESSAGE]
-        case Conflict(existing_id=other) if other:
-            return "", f"The CRM holds this person as another record: {other}"[:MAX_MESSAGE]
-        case Conflict():
-            return "", "The CRM holds this person as another record, and does not say which."
-    return "", ""
-
-
-def _open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: datetime) -> None:
-    """Open an entry of the recovery log for each of these records. A record has at most one open
-    entry: an entry that is open already is overwritten."""
-    if not dead:
-        return
-    entries = RecoveryEntry.objects.filter(
-        record_id__in=[row.id for row, _, _ in dead], state=_State.OPEN
-    )
-    open_entries = {
-        record: (entry, since)
-        for record, entry, since in entries.select_for_update().values_list(
-            "record_id", "id", "created_at"
-        )
-    }
-    if open_entries:  # the reason may be another one than before
-        failures.take_back(
-            RecoveryEntry.objects.filter(id__in=[pk for pk, _ in open_entries.values()])
-        )
-    new, old = [], []
-    for row, answer, error in dead:
-        field, reason = _field_and_reason(answer.outcome)
-        request = msgspec.json.encode(answer.entry.request)
-        values: list[Any] = [
-            row.policy_id, crm_id, answer.entry.operation, row.id, row.key,
-            answer.entry.request.version, error, field, reason, row.attempt, request,
-            int(_State.OPEN),
-        ]  # fmt: skip
-        if row.id in open_entries:
-            entry, since = open_entries[row.id]
-            old.append([entry, *values, since, ""])
-        else:
-            new.append([*values, now, ""])
-    table = RecoveryEntry._meta.db_table
-    sql.insert(table, _ENTRY, new)
-    sql.insert_or_update(table, ("id", *_ENTRY), old)
-    failed_records = [
-        (row.id, error, _field_and_reason(answer.outcome)[1]) for row, answer, error in dead
-    ]
-    failures.add(crm_id, failed_records, min([now, *(since for _, since in open_entries.values())]))
-
-
-def _solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
-    """Mark the entries of these records, which the CRM holds now, as solved."""
-    # One query for the whole order: nearly always no entry is open, and there is no more to do.
-    entries = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
-    if not record_ids or not entries.order_by().exists():
-        return
-    for some in chunks(record_ids, claims.CHUNK):
-        some_entries = entries.filter(record_id__in=some).order_by()
-        if entry_ids := list(some_entries.values_list("id", flat=True)):
-            rows = RecoveryEntry.objects.filter(pk__in=entry_ids)
-            failures.take_back(rows)
-            rows.update(state=_State.SOLVED, handled_at=now)

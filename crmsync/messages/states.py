@@ -91,7 +91,9 @@ def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str]]:
     record_ids = [record.pk for record in records if record.state != _State.CONFIRMED]
     if not record_ids:
         return {}
-    last = Item.objects.filter(record_id=OuterRef("pk")).order_by("-id").values("message")[:1]
+    # An operation without failures has no items: those of versions that the CRM holds are older.
+    newer = Item.objects.filter(record_id=OuterRef("pk"), version__gt=OuterRef("sent_version"))
+    last = newer.order_by("-id").values("message")[:1]
     rows = Record.objects.filter(id__in=record_ids).annotate(message=Subquery(last)).order_by()
     messages = {pk: (message or "", "") for pk, message in rows.values_list("id", "message")}
     dead = RecoveryEntry.objects.filter(record_id__in=record_ids, state=RecoveryEntry.State.OPEN)

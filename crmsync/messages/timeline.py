@@ -30,7 +30,7 @@ def entries(
     at `now`."""
     by_record = {state.record.pk: state for state in states if state.record}
     if read.earlier:
-        more = _("There were more tries; the last %d are shown.") % tries.SHOWN_TRIES
+        more = _("There were more tries; the last %d are shown.") % len(read.items)
         yield TimelineEntry(read.earlier.at, more, "linked")
     yield from _operations(states, read)
     for each in read.items:

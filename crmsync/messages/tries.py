@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from crmsync import orders
 from crmsync.messages.states import CrmState
-from crmsync.models import Item, Operation
+from crmsync.models import Item, Operation, Policy, Record
+from msgplatform.core.data import ids
 
 # The latest ones, of all CRMs together.
 SHOWN_OPERATIONS = 20
@@ -41,18 +43,48 @@ class Tries:
 
 
 def read_tries(states: Sequence[CrmState]) -> Tries:
-    """The latest tries of all records together; a fixed number of queries."""
+    """The latest tries of all records together; a query for each version that is shown, at most."""
     records = {state.record.pk: state.record for state in states if state.record}
     rows = Item.objects.filter(record_id__in=records).order_by("-id")
     # One more than is shown tells whether there are others.
-    items = list(rows[: SHOWN_TRIES + 1])[::-1]
-    earlier = items.pop(0) if len(items) > SHOWN_TRIES else None
+    items = list(rows[: SHOWN_TRIES + 1])
     operation_ids = {item.operation_id for item in items}
     for record in records.values():
         operation_ids |= {record.operation_id, record.sending_operation}
-    operations = sorted(operation_ids - {0}, reverse=True)
-    # Only so many are decoded: the data of an operation holds hundreds of requests.
-    return Tries(items, earlier, operations, _requests(states, operations[:SHOWN_OPERATIONS]))
+    requests, first_tries, older_ids = _read_operations(states, operation_ids - {0})
+    items = sorted([*items, *first_tries], key=lambda item: item.at)
+    earlier = items.pop(-SHOWN_TRIES - 1) if len(items) > SHOWN_TRIES else None
+    if earlier is None and older_ids:
+        earlier = Item(at=ids.datetime_of(max(older_ids)))
+    operations = sorted(operation_ids - {0} | {pk for pk, _policy in requests}, reverse=True)
+    return Tries(items[-SHOWN_TRIES:], earlier, operations, requests)
+
+
+def first_tries(operation: Operation, limit: int) -> list[Item]:
+    """The tries of an operation of which every record was stored at its first try, as items; up to
+    `limit`, and none for other operations."""
+    if operation.first_try_at is None:
+        return []
+    prefixes = Policy.objects.filter(pk=operation.policy_id).values_list("key_prefix", flat=True)
+    prefix = prefixes.first() or ""
+    requests = orders.load(bytes(operation.data))[:limit]
+    by_key = {each.key.removeprefix(prefix): each for each in requests}
+    rows = Record.objects.filter(policy_id=operation.policy_id, key__in=list(by_key))
+    at, milliseconds = operation.first_try_at, operation.first_try_ms or 0
+    return [
+        _first_try(row, operation.pk, by_key[row.key], at, milliseconds)
+        for row in rows.order_by("-id")
+    ]
+
+
+def _first_try(
+    record: Record, operation: int, request: orders.Request, at: int, milliseconds: int
+) -> Item:
+    return Item(
+        operation_id=operation, record_id=record.pk, version=request.version, attempt=1,
+        outcome="ok", remote_id=record.remote_id, milliseconds=milliseconds,
+        at=datetime.fromtimestamp(at / 1000, UTC),
+    )  # fmt: skip
 
 
 def is_success(item: Item) -> bool:
@@ -75,13 +107,30 @@ def answer_parts(item: Item) -> list[str]:
     return [part for part in parts if part]
 
 
-def _requests(states: Iterable[CrmState], operations: Sequence[int]) -> Requests:
-    """The requests of records in these operations, as far as the operations are kept."""
+def _read_operations(
+    states: Iterable[CrmState], operation_ids: Collection[int]
+) -> tuple[Requests, list[Item], Collection[int]]:
+    """The requests of records in these operations and the ones before, as far as operations are
+    kept, and the tries of which there are no items. At most SHOWN_OPERATIONS are decoded, since
+    each holds hundreds of requests; the ids of further ones come last."""
+    records = {state.policy.pk: state.record for state in states if state.record}
     keys = {s.policy.pk: s.policy.key_prefix + s.record.key for s in states if s.record}
-    rows = Operation.objects.filter(id__in=operations, policy_id__in=keys)
-    return {
-        (pk, policy): request
-        for pk, policy, data in rows.values_list("id", "policy_id", "data")
-        for request in orders.load(bytes(data))
-        if request.key == keys[policy]
-    }
+    columns = ("id", "policy_id", "first_try_at", "first_try_ms", "data")
+    requests: dict[tuple[int, int], orders.Request] = {}
+    items: list[Item] = []
+    seen: set[int] = set()
+    unread = set(operation_ids)
+    while unread and len(seen) < SHOWN_OPERATIONS:
+        # The newest first, of all records together.
+        some = sorted(unread, reverse=True)[: SHOWN_OPERATIONS - len(seen)]
+        seen.update(some)
+        rows = Operation.objects.filter(id__in=some, policy_id__in=keys)
+        for pk, policy, at, milliseconds, data in rows.values_list(*columns):
+            for request in orders.load(bytes(data)):
+                if request.key == keys[policy]:
+                    requests[pk, policy] = request
+                    unread.add(request.previous or 0)
+                    if at is not None:
+                        items.append(_first_try(records[policy], pk, request, at, milliseconds))
+        unread -= seen | {0}
+    return requests, items, unread

@@ -14,7 +14,8 @@ record is in flight at a time, and an older one never follows a newer one.
                              again (waiting)
     confirmed     queued     a newer version was read
 
-An operation keeps the requests of one round, an item the outcome of one record in one attempt.
+An operation keeps the requests of one round, an item the outcome of one record in one attempt; an
+operation of which every record was stored at the first try needs no items.
 """
 
 from __future__ import annotations
@@ -98,8 +99,10 @@ class Operation(models.Model):
 
     `data` is a JSON list of requests (`crmsync.orders.Request`), `start_at` and `end_at` are
     milliseconds since 1970, `result` is 1 when every record was confirmed or replaced by a newer
-    version, 0 when one is dead; both are NULL until the last record has ended. The other columns
-    count its records.
+    version, 0 when one is dead; both are NULL until the last record has ended. The columns behind
+    count its records. `first_try_at` (milliseconds since 1970): the CRM has stored each of its
+    records then, at the first try and in a call of `first_try_ms`; there are no items of these
+    tries. NULL: each try has an item.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -113,6 +116,8 @@ class Operation(models.Model):
     confirmed = models.PositiveIntegerField(default=0)
     replaced = models.PositiveIntegerField(default=0)
     dead = models.PositiveIntegerField(default=0)
+    first_try_at = models.BigIntegerField(null=True)
+    first_try_ms = models.PositiveIntegerField(null=True)
 
     class Meta:
         db_table = "sync_operation"

@@ -10,9 +10,10 @@ from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models.sources import MAX_UNREAD
 from crmsync.poller import requests, runs
+from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Facts, Increment, Watermark
-from crmsync.poller.store import Round, Unstorable, store_or_set_aside
+from crmsync.poller.store import Unstorable, store_or_set_aside
 from msgplatform.core.data import ids, transactions
 
 _Kind = models.Policy.Kind
@@ -29,6 +30,7 @@ class Changes:
             unfinished_run and unfinished_run.requested_by
         )  # `run`, by a person
         self._watermark = stored_watermark(policy.id)
+        self._are_new = self._watermark is None  # rows that come next, probably
         self.facts: Facts | None = None
 
     def request(self, policy: Policy, increment: Increment) -> None:
@@ -67,8 +69,9 @@ class Changes:
         while True:
             row_requests = requests.make_requests(policy, page.rows, operation)
             round = Round(
-                policy, self._holder, crm.id, operation, self.run, row_requests, page.watermark
-            )
+                policy, self._holder, crm.id, operation, self.run, row_requests, page.watermark,
+                self._are_new,
+            )  # fmt: skip
             with contextlib.suppress(Unstorable):
                 if not requests.is_too_large(row_requests):
                     result = store_or_set_aside(round)
@@ -76,6 +79,7 @@ class Changes:
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
         # Only now: had the transaction failed, the same rows would have to come again.
         increment.confirm(page)
+        self._are_new = result.are_new
         self._watermark = page.watermark
         if not page.more:
             self._finish()

@@ -14,11 +14,12 @@ from crmsync import models
 from crmsync.directory import Crm, Policy
 from crmsync.models import Record, Run
 from crmsync.poller import requests, runs
+from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Key
 from crmsync.poller.reading.source import Source, SourceMismatch
-from crmsync.poller.store import Round, Unstorable, store_or_set_aside
+from crmsync.poller.store import Unstorable, store_or_set_aside
 from msgplatform.core import logging
 from msgplatform.core.data import ids, sql
 

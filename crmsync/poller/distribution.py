@@ -12,8 +12,8 @@ from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
 from crmsync.operations import keep_copy
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
+from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.due import Due
-from crmsync.poller.store import Round, StoredRound
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import claims, sql
@@ -65,7 +65,8 @@ class DistributionCenter:
         with self._report_refusal(crm, result.entries, round.claim):
             if result.operation:
                 keep_copy(result.operation)
-            self._put(MainQueue(crm.name), crm, result.entries, round.claim, result.lease_until)
+            queue, size = MainQueue(crm.name), result.size
+            self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
         if began_at:
             keys = [entry.request.key for entry in result.entries]
             leads = lead_spans.contexts(self._policy.id, keys)
@@ -86,11 +87,17 @@ class DistributionCenter:
             self._has_refusals = False
 
     def _put(
-        self, queue: Queue, crm: Crm, entries: Sequence[Entry], claim: str, lease_until: float
+        self,
+        queue: Queue,
+        crm: Crm,
+        entries: Sequence[Entry],
+        claim: str,
+        lease_until: float,
+        size: int | None = None,
     ) -> None:
         new_orders = [
             Order(self._policy.id, crm.id, claim, lease_until, part)
-            for part in orders.split(entries)
+            for part in orders.split(entries, size)
         ]
         queue.put(new_orders)
 

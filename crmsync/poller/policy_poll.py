@@ -70,6 +70,7 @@ log = logging.get(__name__)
 
 # The pause without work: due records, and changes in the console, wait at most so long.
 _IDLE_SECONDS = 1.0
+_DUE_SECONDS = 0.2
 # The first pause while the CRM's queues are full: handlers empty them within milliseconds.
 _FULL_SECONDS = 0.02
 # The longest transaction of the platform's own programs, by their time-outs. It counts where the
@@ -109,6 +110,7 @@ class PolicyPoll:
             None  # as `swept_at`, which `policies` has two seconds later
         )
         self._problem, self._problem_since = "", 0.0
+        self._has_more, self._next_due = False, Every(_DUE_SECONDS)
 
     # -- a turn ----------------------------------------------------------------------------------
     def turn(self) -> float:
@@ -142,7 +144,7 @@ class PolicyPoll:
         capacity = center.capacity(crm, live)
         now = sql.now()
         # Due records come first: they are older than rows that a look would find.
-        if capacity and due.is_due(policy.id, now):
+        if capacity and self._is_due(policy, now):
             center.retry(crm, due.claim(policy, crm.id, capacity))
             capacity = center.capacity(crm, live)
         wait = self._wait(policy, changes, live, now)
@@ -158,12 +160,19 @@ class PolicyPoll:
             self._taken_request = policy
         if wait <= 0:
             more = changes.round(policy, crm, increment, limit)
-            self._looked_at = None if more else now
+            self._looked_at, self._has_more = None if more else now, more
             self._problem, self._problem_since = "", 0.0
             self._trouble.reset()
         self._compare(policy, crm, comparison, source, increment, limit, now)
         self._count_rounds(1)
         return 0.0
+
+    def _is_due(self, policy: Policy, now: datetime) -> bool:
+        """True if a record is due. While page follows page, that is not asked for each of them."""
+        if self._has_more and not self._next_due.take():
+            return False
+        self._next_due.restart()
+        return due.is_due(policy.id, now)
 
     def _wait(
         self, policy: Policy, changes: Changes, live: presence.LiveCrm | None, now: datetime

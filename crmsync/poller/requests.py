@@ -22,12 +22,14 @@ _VERSIONS = 2**63  # a version has 63 bits
 
 @dataclass(frozen=True, slots=True)
 class RowRequest:
-    """A row as the CRM is to hold it. With a `problem` its request cannot be sent."""
+    """A row as the CRM is to hold it; `size` is that of its request in bytes. With a `problem` the
+    request cannot be sent."""
 
     key: str
     request: Request
     digest: str
     problem: InvalidInput | None = None
+    size: int = 0
 
 
 def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[RowRequest]:
@@ -38,25 +40,25 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     older than all others. A row that no request can be made of has a problem.
     """
     row_requests = []
+    mapping, has_versions = policy.mapping, bool(policy.source.version_column)
     for row in rows:
         if policy.biz_id is not None and row.values.get("biz_id") != policy.biz_id:
             continue
         if policy.appkeys and row.values.get("appkey") not in policy.appkeys:
             continue
         key = _short(str(row.key))
-        version = _version(row) if policy.source.version_column else operation
-        request, problem = Request(policy.key_prefix + key, version, {}, row.deleted), None
+        version = _version(row) if has_versions else operation
+        problem, size = None, 0
         try:
             _check(row)
-            if not row.deleted:
-                whole = Request(request.key, version, policy.mapping.apply(row.values))
-                _check_size(whole)
-                request = whole
-        except InvalidInput as error:
-            problem = error
+            fields = {} if row.deleted else mapping.apply(row.values)
+            request = Request(policy.key_prefix + key, version, fields, row.deleted)
+            size = _checked_size(request)
         except Exception as error:  # noqa: BLE001 - one row must not stop its policy
-            problem = InvalidInput(f"No request can be made of the row: {type(error).__name__}.")
-        row_requests.append(RowRequest(key, request, digest(request), problem))
+            request = Request(policy.key_prefix + key, version, {}, row.deleted)
+            text = f"No request can be made of the row: {type(error).__name__}."
+            problem = error if isinstance(error, InvalidInput) else InvalidInput(text)
+        row_requests.append(RowRequest(key, request, digest(request), problem, size))
     return row_requests
 
 
@@ -97,13 +99,14 @@ def _short(key: str) -> str:
     return f"{key[: MAX_KEY - 17]}~{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
-def _check_size(request: Request) -> None:
-    """Raises InvalidInput for a request that the database would refuse each time."""
+def _checked_size(request: Request) -> int:
+    """Bytes of a request. Raises InvalidInput for one that the database would refuse each time."""
     if (size := len(msgspec.json.encode(request))) > MAX_BYTES:
         raise InvalidInput(f"The row has {size} bytes, and at most {MAX_BYTES} can be carried.")
+    return size
 
 
 def is_too_large(row_requests: Sequence[RowRequest]) -> bool:
     """True if these are too many bytes for one operation; a single request never is."""
-    size = sum(len(msgspec.json.encode(each.request)) for each in row_requests)
+    size = sum(each.size for each in row_requests)
     return len(row_requests) > 1 and size > MAX_BYTES

@@ -1,38 +1,21 @@
-"""Store a round: records, the operation and the watermark, in one transaction.
-
-The effect of a version on its record (the states are in `models/operations.py`):
-
-    older, or the same version and values      nothing
-    dismissed or dead in this version          nothing
-    the CRM holds these values already         confirmed, no call
-    in flight with an older version            stays queued; this one is sent when that has ended
-    refused by the mapping                     dead, with an entry of the recovery log
-    anything else                              queued with this round
-"""
+"""Store a round: records, the operation and the watermark, in one transaction."""
 
 from __future__ import annotations
 
-import uuid
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from operator import itemgetter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import msgspec
-from django.conf import settings
-from django.db import transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from crmsync import models
-from crmsync.directory import Policy
-from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
-from crmsync.monitor import counters, failures
-from crmsync.operations import add_endings
-from crmsync.orders import Entry, Request, dump
+from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.reading.increment import Watermark
-from crmsync.poller.requests import RowRequest, without_values
+from crmsync.poller.requests import without_values
 from msgplatform.core import logging
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
@@ -40,47 +23,9 @@ from msgplatform.core.errors import UNAVAILABLE, LeaseLost
 
 log = logging.get(__name__)
 
-_State = models.Record.State
-# The columns of a record as it is stored, in this order.
-COLUMNS = (
-    "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
-    "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
-    "error_class", "updated_at",
-)  # fmt: skip
-_values = itemgetter(*COLUMNS)
-MAPPING = "mapping"  # the error class of a row of which the mapping cannot make a request
-
 
 class Unstorable(Exception):
     """The database refuses one of several rows: they have to be stored in smaller parts."""
-
-
-@dataclass(slots=True)
-class Round:
-    """The rows that one round stores. `operation` is the id for an operation, if one is needed."""
-
-    policy: Policy
-    holder: str
-    crm_id: int
-    operation: int
-    run: int
-    row_requests: Sequence[RowRequest]
-    watermark: Watermark | None
-    claim: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-
-@dataclass(slots=True)
-class StoredRound:
-    """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
-
-    `requests` are those of the operation, which is None when there was nothing to send.
-    """
-
-    entries: list[Entry] = field(default_factory=list)
-    requests: list[Request] = field(default_factory=list)
-    operation: models.Operation | None = None
-    lease_until: float = 0.0
-    unchanged: int = 0
 
 
 def store(round: Round) -> StoredRound:
@@ -89,6 +34,11 @@ def store(round: Round) -> StoredRound:
     # Ids come before the transaction, which may be repeated: most of them are not used.
     buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
+    if round.are_new:
+        # Without a look at the records, which costs more than the rare mistake.
+        with suppress(IntegrityError):
+            return transactions.retrying(lambda: _store_once(round, new_ids))
+        round = replace(round, are_new=False)
     return transactions.retrying(lambda: _store_once(round, new_ids))
 
 
@@ -117,13 +67,9 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
         holder, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
         if holder != round.holder or until is None or until <= now:
             raise LeaseLost(f"the policy {round.policy.name} is held by another poller")
-        rows_by_key = {}
-        for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
-            records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
-            # Locked, because a handler may be marking them.
-            for row in records.select_for_update().order_by().values(*COLUMNS):
-                rows_by_key[row["key"]] = row
-        decisions = _Decisions(round, now)
+        rows_by_key = {} if round.are_new else _stored_rows(round)
+        decisions = Decisions(round, now)
+        decisions.result.are_new = not rows_by_key
         for each, new_id in zip(round.row_requests, new_ids, strict=True):
             decisions.take(each, rows_by_key.get(each.key), new_id)
         decisions.write()
@@ -137,6 +83,17 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
     return decisions.result
 
 
+def _stored_rows(round: Round) -> dict[str, dict[str, Any]]:
+    """The records of the round's rows by key."""
+    rows_by_key = {}
+    for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
+        records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
+        # Locked, because a handler may be marking them.
+        for row in records.select_for_update().order_by().values(*COLUMNS):
+            rows_by_key[row["key"]] = row
+    return rows_by_key
+
+
 def _move_watermark(policy_id: int, watermark: Watermark, now: datetime) -> None:
     # The key is JSON: a number and the same digits as text are different keys.
     key = msgspec.json.encode(watermark.key).decode()
@@ -146,165 +103,3 @@ def _move_watermark(policy_id: int, watermark: Watermark, now: datetime) -> None
         [(policy_id, watermark.time, key, now)],
         key="policy_id",
     )
-
-
-class _Decisions:
-    """The decisions of a round on each record, and the rows that store them."""
-
-    def __init__(self, round: Round, now: datetime) -> None:
-        self._this, self._now = round, now
-        self._has_versions = bool(round.policy.source.version_column)
-        self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
-        # Hundreds of rows have the same two times: they are converted once.
-        self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
-        self._rows: list[tuple[Any, ...]] = []
-        self._endings: Counter[tuple[int, str]] = Counter()
-        self._counts: counters.Counts = Counter()
-        self._dead: list[tuple[dict[str, Any], RowRequest]] = []
-        self.result = StoredRound(lease_until=self._lease.timestamp())
-
-    def take(self, each: RowRequest, stored_row: Mapping[str, Any] | None, new_id: int) -> None:
-        """Decide on a record; `stored_row` is its row, `new_id` the id for a new one."""
-        if stored_row is None:
-            self._new(each, new_id)
-            return
-        each = self._numbered(each, stored_row)
-        version = each.request.version
-        is_known = version == stored_row["version"] and each.digest == stored_row["digest"]
-        if version < stored_row["version"] or is_known or self._is_settled(each, stored_row):
-            return
-        row = {
-            **stored_row,
-            "version": version,
-            "digest": each.digest,
-            "deleted": each.request.deleted,
-        }
-        row["updated_at"] = self._now_stored
-        is_held = stored_row["state"] == _State.QUEUED and stored_row["next_at"] > self._now
-        sending, operation = stored_row["sending_operation"], stored_row["operation_id"]
-        if stored_row["state"] == _State.CONFIRMED and each.digest == stored_row["sent_digest"]:
-            row["sent_version"] = version
-            self._keep(row)
-            return
-        # The handler that has it finds the newer version when it marks. Not one that the mapping
-        # refused: there is nothing to send later, so that it is dead now.
-        if is_held and not each.problem:
-            if sending != operation:  # a version in between was never sent
-                self._endings[operation, "replaced"] += 1
-            row["operation_id"] = self._this.operation
-            self._rows.append(_values(row))
-            request = msgspec.structs.replace(each.request, previous=operation)
-            self.result.requests.append(request)
-            return
-        if stored_row["state"] in models.Record.OPEN:
-            for each_operation in {operation, sending} - {0}:
-                self._endings[each_operation, "replaced"] += 1
-        check = stored_row["error_class"] == UNKNOWN or stored_row["state"] == _State.QUEUED
-        self._send(row, each, check)
-
-    def _numbered(self, each: RowRequest, stored_row: Mapping[str, Any]) -> RowRequest:
-        """Make a row that differs newer where the source has no versions, whatever the clock of the
-        earlier poller showed: only one poller at a time reads a policy."""
-        if self._has_versions or each.digest == stored_row["digest"]:
-            return each
-        version = max(each.request.version, stored_row["version"] + 1)
-        return replace(each, request=msgspec.structs.replace(each.request, version=version))
-
-    def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
-        """True if the version will not be sent: a person dismissed it, or it is dead in a source
-        without versions, where reading it once more makes it no newer."""
-        if self._has_versions:
-            is_same = each.request.version == stored_row["version"]
-            return is_same and bool(stored_row["state"] == _State.DISMISSED)
-        is_final = stored_row["state"] in (_State.DISMISSED, _State.DEAD)
-        return is_final and bool(each.digest == stored_row["digest"])
-
-    def _new(self, each: RowRequest, new_id: int) -> None:
-        row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
-        row |= {
-            "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
-            "version": each.request.version, "digest": each.digest,
-            "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
-        }  # fmt: skip
-        if each.request.deleted:  # the CRM never had it: there is nothing to delete
-            row |= {
-                "operation_id": 0, "sending_operation": 0, "state": int(_State.CONFIRMED),
-                "attempt": 0, "next_at": None, "sent_version": each.request.version,
-                "sent_digest": each.digest,
-            }  # fmt: skip
-            self._keep(row)
-            return
-        self._send(row, each, check=False)
-
-    def _keep(self, row: dict[str, Any]) -> None:
-        """Store a version whose values the CRM has already: no call."""
-        self._rows.append(_values(row))
-        self.result.unchanged += 1
-
-    def _send(self, row: dict[str, Any], each: RowRequest, check: bool) -> None:
-        """Queue the record with this round, unless the mapping refused it."""
-        round = self._this
-        request = msgspec.structs.replace(each.request, previous=row["operation_id"] or 0)
-        row |= {"operation_id": round.operation, "attempt": 0}
-        if each.problem:
-            row |= {
-                "state": int(_State.DEAD), "next_at": None, "claimed_by": "",
-                "sending_operation": 0, "error_class": MAPPING,
-            }  # fmt: skip
-            self._endings[round.operation, "dead"] += 1
-            self._dead.append((row, each))
-        else:
-            row |= {
-                "state": int(_State.QUEUED), "next_at": self._lease_stored,
-                "claimed_by": round.claim, "sending_operation": round.operation,
-                "error_class": UNKNOWN if check else "",
-            }  # fmt: skip
-            self.result.entries.append(
-                Entry(row["id"], round.operation, request, row["remote_id"], check=check)
-            )
-        self._rows.append(_values(row))
-        self.result.requests.append(request)
-
-    def write(self) -> None:
-        round, result, table = self._this, self.result, models.Record._meta.db_table
-        # Handlers lock them in the order of ids too, so there is no deadlock.
-        sql.insert_or_update(table, COLUMNS, sorted(self._rows, key=itemgetter(0)))
-        if result.requests:
-            result.operation = models.Operation.objects.create(
-                id=round.operation, data=dump(result.requests), policy_id=round.policy.id,
-                start_at=int(self._now.timestamp() * 1000), run_id=round.run,
-                records=len(result.requests),
-            )  # fmt: skip
-        if self._endings:
-            add_endings(self._endings, self._now)
-        if self._dead:
-            self._report_dead()
-        names = {
-            counters.READ: len(round.row_requests),
-            counters.UNCHANGED: result.unchanged,
-            counters.DEAD: len(self._dead),
-        }
-        self._counts.update({(round.policy.id, name): n for name, n in names.items() if n})
-        counters.add(self._counts, self._now)
-
-    def _report_dead(self) -> None:
-        """Open entries of the recovery log; a record has at most one."""
-        entries = models.RecoveryEntry.objects.filter(
-            record_id__in=[row["id"] for row, _ in self._dead],
-            state=models.RecoveryEntry.State.OPEN,
-        )
-        failures.take_back(entries)
-        entries.delete()
-        models.RecoveryEntry.objects.bulk_create(
-            models.RecoveryEntry(
-                policy_id=self._this.policy.id, crm_id=self._this.crm_id,
-                operation_id=self._this.operation, record_id=row["id"], key=row["key"],
-                version=row["version"], error_class=MAPPING,
-                field=each.problem.field if each.problem else "",
-                reason=str(each.problem)[:MAX_MESSAGE], created_at=self._now,
-                request=msgspec.json.encode(each.request),
-            )
-            for row, each in self._dead
-        )  # fmt: skip
-        dead_records = [(row["id"], MAPPING, str(each.problem)) for row, each in self._dead]
-        failures.add(self._this.crm_id, dead_records, self._now)

@@ -32,6 +32,7 @@ from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import spans
+from msgplatform.core.tracing.context import log_facts
 from notify.intake import intake
 
 log = logging.get(__name__)
@@ -139,11 +140,13 @@ def publish(events: Sequence[intake.Event]) -> None:
     """Make all events durable, or raise an exception. An event that Notify refuses is a fault of
     SMS itself: it raises an alert, and must not hold up the archive."""
     for event, verdict in zip(events, intake.publish_many(events) if events else (), strict=True):
+        parent = event.trace.parent if event.trace else None
+        facts = log_facts(parent.text) if parent else {}
         if verdict.code == Conflict.code:
             # A killed forwarder published it; more is known now, such as another Report.
-            log.info("event_known", key=event.idempotency_key)
+            log.info("event_known", key=event.idempotency_key, **facts)
         elif verdict.outcome == "rejected":
-            log.error("event_refused", key=event.idempotency_key, why=verdict.reason)
+            log.error("event_refused", key=event.idempotency_key, why=verdict.reason, **facts)
             alerts.raise_alert(
                 "sms.event",
                 lazy_message(_("An event %(type)s could not be published"), type=event.event_type),

@@ -25,6 +25,7 @@ from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.tracing.context import log_facts
 
 log = logging.get(__name__)
 
@@ -250,7 +251,8 @@ class GatewayWorker:
     def _end_unsendable(self, messages: Iterable[Mt], error: Exception) -> None:
         """End messages that no Submit can carry, however often it is tried."""
         for message in messages:
-            log.warning("message_cannot_be_sent", id=message.id, why=str(error)[:200])
+            facts = log_facts(message.trace)
+            log.warning("message_cannot_be_sent", id=message.id, why=str(error)[:200], **facts)
             ending = (message.id, "failed", f"cannot be sent: {error}"[:200])
             store.end(self.gateway.id, self._holder, [ending])
             self._held.pop(message.id, None)

@@ -49,7 +49,6 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
     }
     order = {model: place for place, model in enumerate(icons)}
-    is_limited = person_limits.is_limited(request)
     for app in sorted(_apps(request), key=_place):
         models = sorted(
             app["models"], key=lambda model: order.get(model["object_name"], len(order))
@@ -65,7 +64,6 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             for link in flow.links
             if flow.permission.startswith(f"{app['app_label']}.")
             and user.has_perms(link.permissions)
-            and person_limits.may_open(request, link.address)
         ]
         # A link's page may lie below a model's address; then only the link is marked as active.
         if any(request.path.startswith(link["link"]) for link in links):
@@ -74,9 +72,15 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         if app["app_label"] == "msgplatform":
             items += _platform(request)
         groups.append({"title": title, "separator": True, "items": [*items, *links]})
-    if not is_limited:
-        groups.append(_internals(request))
+    groups.append(_internals(request))
+    if person_limits.is_limited(request):
+        groups = [{**group, "items": _open_items(request, group["items"])} for group in groups]
     return [group for group in groups if group["items"]]
+
+
+def _open_items(request: HttpRequest, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The items that lead to pages which are not refused to limited people."""
+    return [item for item in items if person_limits.may_open(request, item["link"])]
 
 
 def _apps(request: HttpRequest) -> list[dict[str, Any]]:
@@ -161,13 +165,7 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
                 else []
             ),
             *_bulk(request),
-            *(
-                []
-                if person_limits.is_limited(request)
-                else [
-                    _item(_("Getting started"), "rocket_launch", reverse("console:getting-started"))
-                ]
-            ),
+            _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
             _item(_("API documentation"), "description", reverse("api-docs")),
         ],
     }

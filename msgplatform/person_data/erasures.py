@@ -57,12 +57,13 @@ def checked_reason(person: Person, reason: str) -> str:
 
 
 def end_open(key: str, actor: str) -> Erasure:
-    """Have an erasure end what is on its way instead of waiting for it. Raises NotNow, and
+    """Have an erasure end what is on its way instead of waiting for it. Raises NotNow, OSError, and
     Erasure.DoesNotExist."""
     with transaction.atomic():
         row = _open(key)
         row.ends_open, row.lease_until = True, None
         row.save(update_fields=["ends_open", "lease_until"])
+        erasure_list.add(row)  # repeated after a restore, it does not wait either
         audit(actor, "erasure_ends_open", row.audit_target, {})
     return row
 

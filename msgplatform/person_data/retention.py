@@ -16,7 +16,15 @@ from msgplatform.core.archive.kept import KeptData
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
-from msgplatform.models import Alert, AuditLog, BulkJob, DayCounter, Erasure, MinuteCounter
+from msgplatform.models import (
+    Alert,
+    AuditLog,
+    BulkJob,
+    DayCounter,
+    Erasure,
+    MessageTrace,
+    MinuteCounter,
+)
 
 
 @dataclass(frozen=True)
@@ -68,6 +76,9 @@ def _own() -> list[KeptData]:
         kept.of_column(
             _("encrypted identifiers of erasures"), Erasure, "created_at",
             lambda: settings.PERSON_ERASURE_DAYS * DAY, "PERSON_ERASURE_DAYS",
+        ),
+        kept.of_ids(
+            _("traces of messages"), MessageTrace, lambda: settings.TRACE_DAYS * DAY, "TRACE_DAYS"
         ),
         kept.of_column(_("alerts"), Alert, "first_at", kept.for_ever),
         kept.of_column(_("audit log"), AuditLog, "at", kept.for_ever),

@@ -7,6 +7,7 @@ person is still on its way the erasure waits, and begins a pass anew.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -29,6 +30,8 @@ from msgplatform.person_data.stores import all_stores
 log = logging.get(__name__)
 
 LEASE_SECONDS = 120.0  # a slice takes a second or two
+_QUICK_PASSES = 5
+_TURN_SECONDS = 1.0  # bulk jobs wait meanwhile
 LIST_EVERY_SECONDS = 60.0
 MAX_WAIT_SECONDS = 600.0
 _State = Erasure.State
@@ -55,7 +58,7 @@ class ErasureRunner:
             return False
         row = Erasure.objects.get(pk=claim.ids[0])
         try:
-            _slice(row)
+            _work(row)
         except (*UNAVAILABLE, RedisError):
             raise
         except Exception as error:
@@ -85,8 +88,25 @@ class ErasureRunner:
             log.error("erasure_list_unwritable", why=str(error)[:300])
 
 
-def _slice(row: Erasure) -> None:
-    """Go through the next slice of the store at which the erasure is, and store how far it is."""
+def _work(row: Erasure) -> None:
+    """Go through slices until one has something of the person, a pass ends, or a second is over;
+    then store how far it is."""
+    until = time.monotonic() + _TURN_SECONDS
+    while True:
+        change = _slice(row)
+        has_met = change["found"] > row.found
+        if has_met or "passes" in change or time.monotonic() > until:
+            break
+        for name, value in change.items():
+            setattr(row, name, value)
+    # A cancel that came meanwhile wins.
+    _claimed(row).filter(state=_State.RUNNING).update(
+        **{"lease_until": Now(), **change}, claimed_by=""
+    )
+
+
+def _slice(row: Erasure) -> dict[str, Any]:
+    """Go through the next slice of the store at which the erasure is; the columns after that."""
     person, stores = kept_person(row.identifiers), all_stores()
     position = next((n for n, store in enumerate(stores) if store.name == row.store), 0)
     store = stores[position]
@@ -112,10 +132,7 @@ def _slice(row: Erasure) -> None:
     if not found.cursor:
         is_last = position + 1 == len(stores)
         change |= _end_of_pass(row, change) if is_last else {"store": stores[position + 1].name}
-    # A cancel that came meanwhile wins.
-    _claimed(row).filter(state=_State.RUNNING).update(
-        **{"lease_until": Now(), **change}, claimed_by=""
-    )
+    return change
 
 
 def _work_on_open(row: Erasure, store: PersonStore, person: Person, rows: Sequence[Row]) -> None:
@@ -131,7 +148,8 @@ def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
         detail = {"erased": change["erased"], "hashes": list(row.hashes), "passes": row.passes + 1}
         erasures.audit("run_bulk", "erasure_done", row.audit_target, detail)
         return {**begin, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
-    if not change["open"]:  # once more at once, to see that nothing is left
+    # Once more at once, to see that nothing is left; later, where something cannot be erased.
+    if not change["open"] and row.passes < _QUICK_PASSES:
         return {**begin, "open": {}}
     seconds = min(MAX_WAIT_SECONDS, 2.0 * (row.passes + 1))
     lease_until = Now() + timedelta(seconds=seconds)

@@ -23,6 +23,7 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs as queues
 from msgplatform.core.tracing import figures, spans
+from msgplatform.core.tracing.context import log_facts
 from notify import orders
 from notify.directory import Subscriptions
 from notify.marker import mark_spans, marks
@@ -165,7 +166,7 @@ class Marker(Worker):
             raise
         except Exception:
             # Not even its id is valid: there is no row to set aside.
-            log.exception("poison_not_marked", id=result.id)
+            log.exception("poison_not_marked", id=result.id, **log_facts(result.trace))
 
     # -- now and then ----------------------------------------------------------------------------
     def _announce_missed_alerts(self) -> None:

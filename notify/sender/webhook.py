@@ -41,6 +41,8 @@ class Envelope:
         )
         self._sign = signing.signer(subscription.keys)
         self._id, self._timestamp = f"{prefix}-id: ", f"{prefix}-timestamp: "
+        # A header of the consumer's own settings goes before the trace.
+        self._passes_trace = all(name.lower() != "traceparent" for name, _ in subscription.headers)
         self._signature, self._key = f"{prefix}-signature: ", f"{prefix}-idempotency-key: "
 
     def requests(self, entries: Iterable[Entry], timestamp: int) -> list[http.Request]:
@@ -65,7 +67,7 @@ class Envelope:
             )
             if item.key:
                 lines += (self._key + item.key,)
-            if item.trace:
+            if item.trace and self._passes_trace:
                 lines += (f"traceparent: {item.trace}",)
             requests.append(outline.request(body, lines, entry))
         return requests

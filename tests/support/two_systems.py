@@ -110,8 +110,12 @@ def _system(name: str, word: str) -> System:
     now = sql.now()
     for counters in ("notify", "sms", "crmsync", "feed"):
         MinuteCounter.add(counters, {(biz.pk, 0, f"{name}_counter"): 1}, now)
-    MinuteCounter.add("notify", {(biz.pk, system.rows["subscription"], "delivered"): 7000 + biz.pk},
-                      now)  # fmt: skip
+    subscription = system.rows["subscription"]
+    counts = {
+        (biz.pk, subscription, "delivered"): 7000 + biz.pk,
+        (biz.pk, subscription, "exhausted"): 3,
+    }
+    MinuteCounter.add("notify", counts, now)
     return system
 
 

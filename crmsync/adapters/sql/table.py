@@ -22,6 +22,7 @@ _BIGGEST = 2**63
 # SQLite keeps the type as it was written, such as `VARCHAR(40)`.
 _DECLARED = re.compile(r"char[a-z ]*\( *(\d+) *\)", re.IGNORECASE)
 _NUMBER = re.compile("0|-?[1-9][0-9]*")
+_PLAIN = frozenset({str, int, float, bool})
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,8 @@ class Table:
 
     def value(self, value: Any) -> Any:
         """The value in a form that the driver takes: a list or a mapping becomes JSON."""
+        if value is None or type(value) in _PLAIN:  # nearly always
+            return value
         if isinstance(value, datetime):
             return self.connection.ops.adapt_datetimefield_value(value)
         if isinstance(value, date):

@@ -22,6 +22,10 @@ _FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"
 _NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
 
 
+def _comes_from_company(user: Any) -> bool:
+    return bool(SocialAccount.objects.filter(user_id=user.pk, provider="company").exists())
+
+
 class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no types
     def is_open_for_signup(self, request: HttpRequest) -> bool:
         return False
@@ -37,7 +41,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
             return by_factor
         if settings.LOCAL_PASSWORDS and methods:
             return methods
-        if settings.OIDC_ISSUER and SocialAccount.objects.filter(user_id=user.pk).exists():
+        if settings.OIDC_ISSUER and _comes_from_company(user):
             text = _("Sign in again: %s") % settings.OIDC_NAME
             return [
                 {"id": "company", "description": text, "url": reverse("company-confirm")},

@@ -4,6 +4,7 @@ a password is lost. A second factor is asked for as at each login."""
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from allauth.account.utils import perform_login
 from django.contrib import admin
@@ -26,7 +27,8 @@ def path(user: User) -> str:
     """The path of the page. The link serves once, for LINK_SECONDS: a login ends all links of the
     person, and so does another password."""
     token = signing.dumps([user.pk, _state(user)], salt=_SALT)
-    return reverse("login-link", args=[token])
+    # A query parameter, because logs have the path of a request and not its query.
+    return f"{reverse('login-link')}?{urlencode({'token': token})}"
 
 
 def _state(user: User) -> str:
@@ -36,9 +38,9 @@ def _state(user: User) -> str:
 
 
 @never_cache
-def log_in(request: HttpRequest, token: str) -> HttpResponse:
+def log_in(request: HttpRequest) -> HttpResponse:
     """A page with a button: what merely opens the link, such as a preview, does not use it up."""
-    user = _person(token)
+    user = _person(request.GET.get("token", ""))
     if user is None:
         text = _("This link no longer works: it serves once, within 15 minutes.")
         return refuse(request, "login_link", text)

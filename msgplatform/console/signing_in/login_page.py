@@ -39,7 +39,10 @@ class _LoginView(LoginView):
             "app_path": self.request.get_full_path(),
             "username": self.request.user.get_username(),
             "has_passwords": settings.LOCAL_PASSWORDS,
-            "company": settings.OIDC_NAME if settings.OIDC_ISSUER else "",
+            "providers": {
+                id: options["APPS"][0]["name"]
+                for id, options in settings.SOCIALACCOUNT_PROVIDERS.items()
+            },
             "next_page": self.get_redirect_url(),
         }
         return {**super().get_context_data(**kwargs), **frame}

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.utils import perform_login
 from django.contrib import admin
 from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.views import PasswordChangeView, PasswordResetConfirmView
@@ -16,6 +17,7 @@ from unfold.widgets import INPUT_CLASSES
 
 from msgplatform.admin.auditing import SECRET, audit
 from msgplatform.console.signing_in.login import OwnPasswordForm
+from msgplatform.models import AuditLog
 from msgplatform.person_limits import answers_limited_people
 
 
@@ -38,7 +40,6 @@ class ChoosePasswordView(PasswordResetConfirmView):
     template_name = "console/choose_password.html"
     form_class = ChoosePasswordForm
     success_url = reverse_lazy("console:overview")
-    post_reset_login = True
     answers_limited_people = True
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
@@ -48,9 +49,16 @@ class ChoosePasswordView(PasswordResetConfirmView):
         return super().dispatch(request, *args, **kwargs, token=token)
 
     def form_valid(self, form: Any) -> HttpResponse:
-        answer = super().form_valid(form)
+        """A second factor, if the user has one, is asked for as at each login."""
+        super().form_valid(form)
         changes = {"password": [SECRET, SECRET]}
-        audit(self.request, "own_password_changed", form.user.get_username(), changes=changes)
+        name = form.user.get_username()
+        AuditLog.objects.create(
+            actor=name, action="own_password_changed", target=name, detail={"changes": changes}
+        )
+        answer: HttpResponse = perform_login(
+            self.request, form.user, redirect_url=self.get_success_url()
+        )
         return answer
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

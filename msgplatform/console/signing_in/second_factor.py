@@ -25,7 +25,7 @@ from msgplatform.roles import ADMINISTRATOR
 log = logging.get(__name__)
 
 _FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
-# Set once the person of a session was seen to have a factor, or to need none.
+# Set once the person of a session was seen to have a factor.
 _KEY = "second_factor_seen"
 
 
@@ -58,11 +58,14 @@ def has_factor(user: Any) -> bool:
 
 def is_missing(request: HttpRequest) -> bool:
     """True if the person of this request must set up a second factor before anything else, by
-    MFA_ROLES. A session is asked about once."""
+    MFA_ROLES."""
     roles = settings.MFA_ROLES
     if not roles or request.session.get(_KEY) == [*roles]:
         return False
-    if _is_required(request.user, roles) and not has_factor(request.user):
+    # Looked up at each request: somebody may be given such a role meanwhile.
+    if not _is_required(request.user, roles):
+        return False
+    if not has_factor(request.user):
         return True
     request.session[_KEY] = [*roles]
     return False

@@ -54,10 +54,14 @@ def own_sessions(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         _end(request, user)
         return redirect("console:sessions")
+    linked_ids = {row.provider for row in SocialAccount.objects.filter(user=user)}
+    names = {
+        id: options["APPS"][0]["name"] for id, options in settings.SOCIALACCOUNT_PROVIDERS.items()
+    }
     return _page(
         request, user, _("Your sessions"),
-        company=settings.OIDC_NAME if settings.OIDC_ISSUER else "",
-        is_linked=SocialAccount.objects.filter(user=user).exists(),
+        linked=[name for id, name in names.items() if id in linked_ids],
+        unlinked=[(id, name) for id, name in names.items() if id not in linked_ids],
     )  # fmt: skip
 
 

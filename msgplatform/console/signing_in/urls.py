@@ -17,15 +17,17 @@ from django.views.generic import RedirectView
 from msgplatform.console.signing_in import emergency
 from msgplatform.console.signing_in.logout import log_out
 
+PROVIDERS = ("company", "feishu", "dingtalk")
 
-def _company(name: str) -> Callable[[HttpRequest], HttpResponse]:
+
+def _view(id: str, name: str) -> Callable[[HttpRequest], HttpResponse]:
     """A view of `provider.views`, which is loaded where there is a provider only."""
 
     def view(request: HttpRequest) -> HttpResponse:
-        if not settings.OIDC_ISSUER:
+        if id not in settings.SOCIALACCOUNT_PROVIDERS:
             raise Http404
         views: Any = import_module("msgplatform.console.signing_in.provider.views")
-        answer: HttpResponse = getattr(views, name)(request)
+        answer: HttpResponse = getattr(views, name)(request, id)
         return answer
 
     return view
@@ -40,15 +42,16 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("out", log_out, name="account_logout"),
     path("password", reauthenticate, name="account_reauthenticate"),
     path("second-factor/", include("allauth.mfa.urls")),
-    path("link/<str:token>", emergency.log_in, name="login-link"),
-    path("company", _company("log_in"), name="company-login"),
-    path("company/callback", _company("callback"), name="company-callback"),
-    path("company/confirm", _company("confirm"), name="company-confirm"),
-    path("company/link", _company("link"), name="company-link"),
-    path("company/signed-out", _company("signed_out"), name="company-signed-out"),
+    path("link", emergency.log_in, name="login-link"),
+    *(path(id, _view(id, "log_in"), name=f"{id}-login") for id in PROVIDERS),
+    *(path(f"{id}/link", _view(id, "link"), name=f"{id}-link") for id in PROVIDERS),
+    # The library knows these names.
+    *(path(f"{id}/callback", _view(id, "callback"), name=f"{id}_callback") for id in PROVIDERS),
+    path("company/confirm", _view("company", "confirm"), name="company-confirm"),
+    path("company/signed-out", _view("company", "signed_out"), name="company-signed-out"),
     path(
         "company/backchannel-logout",
-        csrf_exempt(_company("backchannel_logout")),
+        csrf_exempt(_view("company", "backchannel_logout")),
         name="company-backchannel-logout",
     ),
 ]

@@ -221,14 +221,14 @@ def update_by_key(
     query.add_update_values(dict(values))
     statement, parameters = query.get_compiler(using).as_sql()
     table = connections[using].ops.quote_name(queryset.model._meta.db_table)
-    hint = _by_primary_key(queryset.model._meta.db_table, using)
+    hint = by_primary_key(queryset.model._meta.db_table, using)
     statement = statement.replace(f"{table} SET", f"{table} {hint} SET", 1)
     return transactions.retrying(partial(_execute, statement, parameters, using), using)
 
 
 @lru_cache(maxsize=256)
-def _by_primary_key(table: str, using: str) -> str:
-    """The hint that makes the database find rows by primary key."""
+def by_primary_key(table: str, using: str = "default") -> str:
+    """The hint, behind the table's name, that makes the database find rows by primary key."""
     if connections[using].vendor == "mysql":
         return "FORCE INDEX (PRIMARY)"
     # Only an INTEGER PRIMARY KEY is SQLite's row id, which NOT INDEXED leaves; another one is an

@@ -5,9 +5,9 @@ Statements here are written for a cursor with parameters: a literal % is doubled
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from types import NoneType
+from types import MappingProxyType, NoneType
 from typing import Any, cast
 
 from django.db import connection, connections, transaction
@@ -82,9 +82,16 @@ def plan(
 
 
 # -- inserts -------------------------------------------------------------------------------------
-def insert(table: str, columns: Sequence[str], rows: Iterable[Row], using: str = "default") -> None:
-    """Insert rows (sequences in the order of `columns`), many in one statement; all or none."""
-    _insert(table, columns, rows, "", using)
+def insert(
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[Row],
+    using: str = "default",
+    constants: Mapping[str, Any] | None = None,
+) -> None:
+    """Insert rows (sequences in the order of `columns`), many in one statement; all or none.
+    `constants` are further columns with the same value in every row."""
+    _insert(table, columns, rows, "", using, constants or {})
 
 
 def insert_or_keep(
@@ -152,22 +159,29 @@ def _keep(table: str, column: str, using: str = "default") -> str:
 
 
 def _insert(
-    table: str, columns: Sequence[str], rows: Iterable[Row], clause: str, using: str = "default"
+    table: str,
+    columns: Sequence[str],
+    rows: Iterable[Row],
+    clause: str,
+    using: str = "default",
+    constants: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     connection = connections[using]
     name = connection.ops.quote_name
-    start = f"INSERT INTO {name(table)} ({', '.join(map(name, columns))}) VALUES "  # noqa: S608
+    names = ", ".join(map(name, [*columns, *constants]))
+    start = f"INSERT INTO {name(table)} ({names}) VALUES "  # noqa: S608
+    end = tuple(constants.values())
     row_list = list(rows)
     if not row_list:
         return
     with transaction.atomic(using, savepoint=False), connection.cursor() as cursor:
         if connection.vendor == "mysql":
-            for values in statements(connection, row_list):
+            for values in statements(connection, row_list, end):
                 statement = start.encode() + b",".join(values) + clause.encode()
                 cursor.execute(cast(str, statement))  # bytes, since a payload need not be text
             return
-        adapted_rows = [tuple(stored(value, using) for value in row) for row in row_list]
-        places = ", ".join(["%s"] * len(columns))
+        adapted_rows = [tuple(stored(value, using) for value in (*row, *end)) for row in row_list]
+        places = ", ".join(["%s"] * (len(columns) + len(end)))
         cursor.executemany(f"{start}({places}){clause}", adapted_rows)
 
 
@@ -201,15 +215,17 @@ Literal = Callable[[Any], bytes]
 
 
 def statements(
-    connection: BaseDatabaseWrapper, rows: Sequence[Sequence[Any]]
+    connection: BaseDatabaseWrapper, rows: Sequence[Sequence[Any]], end: Sequence[Any] = ()
 ) -> Iterator[list[bytes]]:
-    """Rows as `(1, 'a', NULL)`, as many at a time as go into one statement."""
+    """Rows as `(1, 'a', NULL)`, as many at a time as go into one statement; each with the values of
+    `end` behind its own."""
     literals = _literals(connection)
     anything = connection.connection.literal
+    last = b"".join(b"," + literals.get(type(v), anything)(v) for v in end) + b")"
     batch: list[bytes] = []
     size = 0
     for row in rows:
-        literal = b"(" + b",".join([literals.get(type(v), anything)(v) for v in row]) + b")"
+        literal = b"(" + b",".join([literals.get(type(v), anything)(v) for v in row]) + last
         if batch and (size + len(literal) > _STATEMENT_BYTES or len(batch) == _ROWS):
             yield batch
             batch, size = [], 0

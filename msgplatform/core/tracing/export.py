@@ -47,7 +47,7 @@ from msgplatform.core.tracing.spans import MAX_LINKS, Kind, Value
 
 log = logging.get(__name__)
 
-MAX_SPANS = 2048  # that wait; about 4 KiB each
+MAX_SPANS = 2048  # that wait; about 6 KiB each
 BATCH = 512
 EVERY_SECONDS, IDLE_SECONDS = 1.0, 60.0
 # The end of a process waits for its last spans no longer than this.
@@ -129,6 +129,7 @@ class SpanQueue(SpanProcessor):
         self._spans: deque[ReadableSpan] = deque()
         self._batch: list[ReadableSpan] = []  # the thread's own, until the collector has it
         self._is_idle = False  # written by the thread: the next span must wake it
+        self._is_shut = False
         self._dropped = 0
         self._lock = threading.Lock()
         self._pause = Backoff(first=_FIRST_PAUSE, factor=2.0, cap=_MAX_PAUSE)
@@ -148,8 +149,10 @@ class SpanQueue(SpanProcessor):
             self._loop.wake()
 
     def shutdown(self) -> None:
-        """Export what waits, within FLUSH_SECONDS."""
-        self._loop.stop(FLUSH_SECONDS)
+        """Export what waits, within FLUSH_SECONDS. Later calls do nothing."""
+        if not self._is_shut:
+            self._is_shut = True
+            self._loop.stop(FLUSH_SECONDS)
 
     # -- the thread ------------------------------------------------------------------------------
     def _turn(self) -> float:

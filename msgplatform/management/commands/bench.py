@@ -9,6 +9,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.core.errors import PlatformError
 
+SOAK = "soak"
+
 
 class Command(BaseCommand):
     help = "Measure the steps of the flows, and simpler ways to do the same, on private servers."
@@ -28,18 +30,38 @@ class Command(BaseCommand):
         parser.add_argument(
             "--write", type=Path, metavar="FILE", help="write the results as Markdown"
         )
+        soak = parser.add_argument_group(
+            "soak", "`bench soak` keeps all flows under open load, with a ledger, on MariaDB."
+        )
+        soak.add_argument("--hours", type=float, help="how long, such as 2 or 0.5")
+        soak.add_argument(
+            "--rate", action="append", default=[], metavar="FLOW=N",
+            help="calls a second of notify, sms, crmsync, feed (default: half of capacity)",
+        )  # fmt: skip
+        soak.add_argument(
+            "--every", type=float, default=10.0, help="seconds between two samples (default 10)"
+        )
+        soak.add_argument(
+            "--restart", default="", metavar="PROGRAMS",
+            help="restart only these, such as web,run_sender (default: each program once)",
+        )  # fmt: skip
+        soak.add_argument(
+            "--lose-one", action="store_true",
+            help="delete a delivery before the ledger, to see that the run is void then",
+        )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
+        if SOAK in options["names"]:
+            self._soak(options)
+        elif options["hours"] is not None or options["rate"]:
+            raise CommandError(f"--hours and --rate are for: bench {SOAK}")
+        else:
+            self._measure(options)
+
+    def _measure(self, options: dict[str, Any]) -> None:
         if options["seconds"] <= 0 or options["runs"] < 1:
             raise CommandError("--seconds must be above 0 and --runs at least 1")
-        # The benches are beside the platform, not part of it: an installation may lack them.
-        try:
-            bench: Any = import_module("bench.harness.command")
-        except ModuleNotFoundError as error:
-            raise CommandError(
-                f"{error.name} is not installed; benches need the whole repository and "
-                "the packages of `make tools`"
-            ) from error
+        bench = self._benches("bench.harness.command")
         names = bench.names() if options["all"] else options["names"]
         if problem := bench.unknown(names):
             raise CommandError(problem)
@@ -61,3 +83,38 @@ class Command(BaseCommand):
             self.stdout.write(bench.table(results))
         if options["write"]:
             bench.write(results, options["write"])
+
+    @staticmethod
+    def _benches(module: str) -> Any:
+        """A module of the benches, which are beside the platform: an installation may lack them."""
+        try:
+            return import_module(module)
+        except ModuleNotFoundError as error:
+            raise CommandError(
+                f"{error.name} is not installed; benches need the whole repository and "
+                "the packages of `make tools`"
+            ) from error
+
+    def _soak(self, options: dict[str, Any]) -> None:
+        if options["names"] != [SOAK] or options["database"] != "mariadb" or options["all"]:
+            raise CommandError(f"{SOAK} runs alone, and on MariaDB")
+        if options["hours"] is None:
+            raise CommandError(f"Say how long: bench {SOAK} --hours 2")
+        soak = self._benches("bench.soak.command")
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        try:
+            result = soak.run(
+                soak.Options(
+                    options["hours"], soak.rates(options["rate"]), options["every"],
+                    options["restart"], options["lose_one"],
+                )
+            )  # fmt: skip
+        except PlatformError as error:
+            raise CommandError(str(error)) from error
+        except KeyboardInterrupt:
+            sys.exit(130)
+        self.stdout.write(json.dumps(result) if options["json"] else soak.document.table(result))
+        if options["write"]:
+            soak.write(result, options["write"])
+        if result["is_void"]:
+            raise CommandError("; ".join(result["problems"]))

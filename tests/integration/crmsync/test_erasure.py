@@ -13,9 +13,10 @@ from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
 from crmsync.operations import keep_copy, read_copies
 from crmsync.orders import Request
 from crmsync.poller import due
+from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import RowRequest
-from crmsync.poller.store import Round, StoredRound, store
+from crmsync.poller.store import store
 from crmsync.recovery import replay as replays
 from crmsync.recovery.actions import edit_and_retry
 from crmsync.recovery.operation_finder import OperationFinder

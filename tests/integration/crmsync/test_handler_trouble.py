@@ -358,7 +358,8 @@ class TestKilled:
             sync.handled(queued)
             assert queued.counts() == (3, 0, 0, 1)
             assert sorted(store.changed) == list("abc")  # looked up, not sent
-            assert Item.objects.count() == 3
+            # Without trouble the operation tells how its records ended.
+            assert Item.objects.count() == (0 if is_marked else 3)
 
     def test_the_first_signal_finishes_the_order_in_hand_and_takes_no_other(
         self, store: Store

@@ -9,15 +9,18 @@ from typing import Any
 
 import pytest
 import redis
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from crmsync import directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
 from crmsync.operations import COPIES_INDEX, read_copies
 from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.poller import due, requests
+from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
-from crmsync.poller.store import Round, StoredRound, store
+from crmsync.poller.store import store
 from crmsync.recovery import resend
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
@@ -54,11 +57,11 @@ class Poller:
         until = sql.now() + timedelta(seconds=seconds)
         models.Policy.objects.filter(pk=self.row.pk).update(claimed_by=HOLDER, lease_until=until)
 
-    def round(self, *rows: Row, run: int = 0) -> tuple[Round, StoredRound]:
+    def round(self, *rows: Row, run: int = 0, are_new: bool = False) -> tuple[Round, StoredRound]:
         operation = ids.new(0)
         mark = Watermark(rows[-1].time, rows[-1].key) if rows else None
         wanted = requests.make_requests(self.policy, rows, operation)
-        this = Round(self.policy, HOLDER, self.crm.id, operation, run, wanted, mark)
+        this = Round(self.policy, HOLDER, self.crm.id, operation, run, wanted, mark, are_new)
         return this, store(this)
 
 
@@ -327,6 +330,39 @@ class TestDue:
         assert due.claim(poller.policy, poller.crm.id, 9).entries == []
         assert (record().state, record().error_class) == (State.DEAD, "fault")
         assert f"--operation {this.operation}" in RecoveryEntry.objects.get().reason
+
+
+class TestFirstLoad:
+    def test_records_are_stored_without_a_look(self, poller: Poller) -> None:
+        with CaptureQueriesContext(connection) as queries:
+            _, stored = poller.round(lead(1), lead(2), lead(3, deleted=True), are_new=True)
+        assert not [q for q in queries if q["sql"].startswith("SELECT `sync_record`")]
+        assert stored.are_new
+        assert [entry.request.key for entry in stored.entries] == ["1", "2"]
+        states = dict(Record.objects.values_list("key", "state"))
+        assert states == {"1": State.QUEUED, "2": State.QUEUED, "3": State.CONFIRMED}
+
+    def test_one_that_exists_all_the_same_is_treated_as_ever(self, poller: Poller) -> None:
+        poller.round(lead(1, version=5))
+        confirm(1)
+        _, stored = poller.round(lead(1, version=4), lead(2), are_new=True)
+        assert not stored.are_new
+        assert [entry.request.key for entry in stored.entries] == ["2"]
+        assert (record(1).version, record(1).state) == (5, State.CONFIRMED)
+        _, stored = poller.round(lead(3), lead(1, version=6, name="Li"), are_new=True)
+        [first, second] = stored.entries
+        assert (second.record, second.remote_id) == (record(1).pk, "r-1")
+        assert [first.request.previous, second.request.previous] == [
+            0, Operation.objects.order_by("id")[0].pk,
+        ]  # fmt: skip
+
+    def test_a_deletion_of_one_that_the_crm_has(self, poller: Poller) -> None:
+        poller.round(lead(1))
+        confirm(1)
+        _, stored = poller.round(lead(1, version=2, deleted=True), are_new=True)
+        [entry] = stored.entries
+        assert (entry.request.deleted, entry.remote_id) == (True, "r-1")
+        assert (record(1).state, record(1).sent_version) == (State.QUEUED, 1)
 
 
 class TestQueues:

@@ -17,6 +17,7 @@ from crmsync.directory import Crms, Policies
 from crmsync.models import Record, RecoveryEntry
 from crmsync.orders import MainQueue
 from crmsync.poller import store
+from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.reading.increment import Row, _Select
 from crmsync.poller.reading.source import Source
@@ -220,7 +221,7 @@ class TestOneBadRow:
         self.rows(mariadb)
         made = store._store_once
 
-        def refusing(this: store.Round, new_ids: Any) -> store.StoredRound:
+        def refusing(this: Round, new_ids: Any) -> StoredRound:
             if any(each.request.fields.get("uid") == "b" for each in this.row_requests):
                 raise DataError("odd")
             return made(this, new_ids)

@@ -7,9 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from allauth.socialaccount.models import SocialAccount
+from allauth.socialaccount.providers.dingtalk.views import DingTalkOAuth2Adapter
+from allauth.socialaccount.providers.feishu.client import FeishuOAuth2Client
+from allauth.socialaccount.providers.feishu.views import FeishuOAuth2Adapter
 from django.contrib.auth.models import Group, User
 from django.core.management import CommandError, call_command
 from django.test import Client
@@ -173,17 +177,21 @@ def test_a_person_links_their_account(provider: OidcProvider) -> None:
     local = User.objects.create_superuser("local", password=PASSWORD)
     client = Client()
     client.post("/admin/login/", {"username": "local", "password": PASSWORD})
-    assert "Link your company account" in client.get("/console/sessions").content.decode()
+    assert "Link your account at Example Corp" in client.get("/console/sessions").content.decode()
     assert client.get(f"{LOGIN}/link").status_code == 200
     page = client.post(f"{LOGIN}/link")
     done = client.get(CALLBACK, provider.authorize(page.context["continue_url"]))
     assert done["Location"] == "/console/sessions"
     assert "is linked with this one" in client.get("/console/sessions").content.decode()
     assert SocialAccount.objects.get().user == local
-    assert AuditLog.objects.get(action="company_account_linked").target == "local"
+    assert AuditLog.objects.get(action="account_linked").target == "local"
     other = Client()
     assert sign_in(provider, other)["Location"] == PAGE
     assert User.objects.count() == 1
+    provider.claims["groups"] = []
+    assert sign_in(provider).status_code == 403
+    local.refresh_from_db()
+    assert (local.is_staff, local.is_superuser) == (True, True), "a superuser is one by hand"
 
 
 def test_somebody_who_was_switched_off_stays_out(provider: OidcProvider) -> None:
@@ -474,7 +482,8 @@ def test_the_emergency_link(capsys: pytest.CaptureFixture[str], settings: Settin
     assert is_in(client)
     actions = AuditLog.objects.order_by("pk").values_list("action", flat=True)
     assert [*actions] == ["login_link_made", "login_link_made", "login_link_used"]
-    for used in (url, first, f"{url}x", "/console/sign-in/link/x"):
+    assert "?token=" in url, "logs have the path of a request"
+    for used in (url, first, f"{url}x", "/console/sign-in/link?token=x", "/console/sign-in/link"):
         refused = Client().post(used)
         assert refused.status_code == 403
         assert "no longer works" in refused.content.decode()
@@ -500,7 +509,7 @@ def test_the_provider_proves_who_somebody_is(provider: OidcProvider) -> None:
         assert there["Location"].startswith(f"{LOGIN}/confirm?next=")
         url = client.get(there["Location"])["Location"]
         assert "prompt=login" in url
-        provider.claims["sub"] = subject
+        provider.claims |= {"sub": subject, "auth_time": int(time.time())}
         answer = client.get(CALLBACK, provider.authorize(url), follow=True)
         assert answer.status_code == status
 
@@ -524,7 +533,68 @@ def test_a_provider_that_remembers_proves_nothing(provider: OidcProvider, auth_t
 
 
 def test_without_a_provider_there_is_no_such_page(settings: Settings) -> None:
-    settings.OIDC_ISSUER = ""
+    settings.OIDC_ISSUER, settings.SOCIALACCOUNT_PROVIDERS = "", {}
     for page in ("", "/callback", "/confirm", "/link", "/signed-out", "/backchannel-logout"):
         assert Client().get(LOGIN + page).status_code == 404
     assert "Sign in with" not in Client().get("/admin/login/").content.decode()
+
+
+# -- Feishu and DingTalk ------------------------------------------------------------------------
+@pytest.fixture
+def chats(provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their answers, as the library reads them."""
+    for name in ("feishu", "dingtalk"):
+        app: dict[str, Any] = {
+            "provider_id": name,
+            "name": name,
+            "client_id": "c",
+            "secret": "s",
+            "settings": {},
+        }
+        settings.SOCIALACCOUNT_PROVIDERS[name] = {"APPS": [app]}
+    at = provider.issuer
+    monkeypatch.setattr(FeishuOAuth2Client, "app_access_token_url", f"{at}/app")
+    for name, path in (("authorization_url", "f"), ("access_token_url", "ft"),
+                       ("user_info_url", "fu")):  # fmt: skip
+        monkeypatch.setattr(FeishuOAuth2Adapter, name, f"{at}/{path}")
+    for name, path in (("authorize_url", "d"), ("access_token_url", "dt"), ("profile_url", "du")):
+        monkeypatch.setattr(DingTalkOAuth2Adapter, name, f"{at}/{path}")
+    provider.bodies |= {
+        "/app": b'{"code": 0, "app_access_token": "a"}',
+        "/ft": b'{"code": 0, "data": {"access_token": "t", "expires_in": 60}}',
+        "/fu": b'{"code": 0, "data": {"open_id": "ou_1", "name": "Anna", "mobile": "+86138"}}',
+        "/dt": b'{"accessToken": "t", "refreshToken": "r", "expireIn": 60}',
+        "/du": b'{"openId": "od_1", "nick": "Anna", "mobile": "13800000000"}',
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("chats")
+@pytest.mark.parametrize(("name", "code"), [("feishu", "code"), ("dingtalk", "authCode")])
+def test_a_linked_account_of_a_chat_gets_in(provider: OidcProvider, name: str, code: str) -> None:
+    def back(url: str) -> dict[str, str]:
+        return {code: "x", "state": parse_qs(urlsplit(url).query)["state"][0]}
+
+    address = f"/console/sign-in/{name}"
+    stranger = Client()
+    refused = stranger.get(f"{address}/callback", back(stranger.get(address)["Location"]))
+    assert "No user of this platform is linked" in refused.content.decode()
+    assert not User.objects.exists()
+    local = User.objects.create_superuser("local", password=PASSWORD)
+    client = Client()
+    client.post("/admin/login/", {"username": "local", "password": PASSWORD})
+    page = client.post(f"{address}/link")
+    client.get(f"{address}/callback", back(page.context["continue_url"]))
+    account = SocialAccount.objects.get()
+    assert (account.user, account.provider) == (local, name)
+    assert "138" not in str(account.extra_data)
+    assert f"Your account at {name} is linked" in client.get("/console/sessions").content.decode()
+    other = Client()
+    url = other.get(address, {"next": PAGE})["Location"]
+    assert other.get(f"{address}/callback", back(url))["Location"] == PAGE
+    assert is_in(other)
+    account.refresh_from_db()
+    assert "138" not in str(account.extra_data)
+    provider.bodies = {"/app": b"{}", "/dt": b"{}"}
+    broken = Client()
+    page = broken.get(f"{address}/callback", back(broken.get(address)["Location"]))
+    assert page.status_code in (403, 503)

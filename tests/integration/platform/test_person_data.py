@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,24 @@ from crmsync.models import Item, LandingPage, Lead, Record, RecoveryEntry
 from crmsync.operations import keep_copy
 from crmsync.orders import Request
 from gateway.forwarder.forwarder import Forwarder
-from gateway.lifecycle import mo_store
+from gateway.lifecycle import mo_store, store
 from gateway.lifecycle.messages import Mo
-from gateway.models import SmsGateway
+from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
 from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.person import identity
+from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog, Biz, Erasure, MinuteCounter
-from msgplatform.person_data import erasures
+from msgplatform.person_data import erasure_list, erasures, people, reports
 from msgplatform.person_data.runner import ErasureRunner
+from msgplatform.person_data.stores import all_stores
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import Feed, FeedBroadcast
+from notify.intake import sealing
 from notify.models import (
     Attempt,
     BizMsg,
@@ -254,3 +260,208 @@ def test_nothing_of_the_person_is_left_and_everything_of_others(world: Biz) -> N
     done = AuditLog.objects.get(action="erasure_done")
     assert done.detail["erased"] == row.erased
     assert len(row.hashes) >= 3
+
+
+# -- what is on its way --------------------------------------------------------------------------
+def pending_event(biz: Biz) -> ReceiveMsg:
+    """An event of Ann's that waits for its next attempt."""
+    EventType.objects.create(name="order.paid", personal_fields=FIELDS)
+    row = notify_rows.subscription(biz)
+    (message,) = notify_rows.publish(biz, payload=payload(ANN))
+    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    return ReceiveMsg.objects.create(
+        id=ids.new(0), msg_id=message, biz=biz, biz_receive=row, next_at=sql.now(),
+        created_at=sql.now(), updated_at=sql.now(),
+    )  # fmt: skip
+
+
+def holds(someone: Someone) -> bool:
+    return someone.phone.encode() in bytes(BizMsg.objects.get().payload)
+
+
+def test_an_event_is_delivered_before_it_is_erased(shop: Caller) -> None:
+    delivery = pending_event(shop.biz)
+    row = erase(ANN)
+    assert (row.state, row.open) == (_State.WAITING, {"notify.messages": 1})
+    assert holds(ANN)
+    ReceiveMsg.objects.filter(pk=delivery.pk).update(status=ReceiveMsg.Status.DELIVERED)
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert (row.state, row.open, row.erased) == (_State.DONE, {}, {"notify.messages": 1})
+    assert not holds(ANN)
+
+
+def test_on_request_it_is_skipped(shop: Caller) -> None:
+    delivery = pending_event(shop.biz)
+    row = erase(ANN)
+    erasures.end_open(row.key, "eve")
+    assert json.loads(erasure_list.path().read_text())["ends_open"] is True
+    run()
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    delivery.refresh_from_db()
+    assert (row.state, delivery.status) == (_State.DONE, ReceiveMsg.Status.SKIPPED)
+    assert not holds(ANN)
+    with pytest.raises(NotNow):
+        erasures.end_open(row.key, "eve")
+
+
+def test_a_resend_between_find_and_erase_is_delivered_first(shop: Caller) -> None:
+    delivery = pending_event(shop.biz)
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.EXHAUSTED)
+    (messages,) = [each for each in all_stores() if each.name == "notify.messages"]
+    person = people.person_of(identifiers(ANN))
+    found = messages.find(person, "").rows
+    assert [row.is_open for row in found] == [False]
+    assert notify_rows.resend([delivery.pk]) == 1
+    assert messages.erase(person, found) == 0
+    assert holds(ANN)
+
+
+def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
+    message = sms_rows.send(shop.biz, to=ANN.phone)
+    other = sms_rows.send(shop.biz, to=BOB.phone, text=f"ask {ANN.phone}")
+    row = erase(ANN, ends=True)
+    assert row.open == {"sms.open": 2}
+    assert [m.final for m in store.read([message, other])] == ["expired", ""], "only hers"
+    seqnos = sms_rows.submit(SmsGateway.objects.get().pk)
+    assert list(seqnos) == [other]
+    for seqno in seqnos[other]:
+        sms_rows.respond(seqno)
+        sms_rows.report(seqno, number=f"86{BOB.phone}")
+    archive_sms()
+    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert (row.state, holders(ANN, tables(), redis_keys())) == (_State.DONE, set())
+    texts = dict(SgipMt.objects.values_list("user_number", "text"))
+    assert texts == {identity.MARK: identity.MARK, f"86{BOB.phone}": f"ask {identity.MARK}"}
+
+
+def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
+    pending_event(shop.biz)
+    row = erase(ANN)
+    erasures.cancel(row.key, "eve")
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert (row.state, row.identifiers, holds(ANN)) == (_State.CANCELLED, {}, True)
+    assert erasure_list.path().read_text() == ""
+
+
+def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
+    Biz.objects.update(encrypts_payloads=True)
+    sealing.forget()
+    pending_event(shop.biz)
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
+    sealed = bytes(BizMsg.objects.get().payload)
+    assert encryption.is_sealed(sealed)
+    assert ANN.phone.encode() in encryption.unseal(sealed)
+    assert erase(ANN).state == _State.DONE
+    sealed = bytes(BizMsg.objects.get().payload)
+    assert encryption.is_sealed(sealed)
+    assert ANN.phone.encode() not in encryption.unseal(sealed)
+    sealing.forget()
+
+
+# -- the list outside of the database ------------------------------------------------------------
+def test_a_database_that_lost_an_erasure_has_it_again(shop: Caller) -> None:
+    pending_event(shop.biz)
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
+    before = bytes(BizMsg.objects.get().payload)
+    first = erase(ANN)
+    assert not holds(ANN)
+    assert ANN.phone not in erasure_list.path().read_text()
+    BizMsg.objects.update(payload=before)  # the backup
+    Erasure.objects.all().delete()
+    run()
+    row = Erasure.objects.get()
+    assert (row.key, row.state, row.hashes) == (first.key, _State.DONE, first.hashes)
+    assert (row.reason, row.created_by) == ("asked by mail", "eve")
+    assert row.repeated_at
+    assert not holds(ANN)
+    BizMsg.objects.update(payload=before)  # of the archive or a Redis alone
+    assert erasures.repeat_all("eve") == 1
+    run()
+    assert not holds(ANN)
+
+
+def test_another_machine_gets_the_file_too(
+    shop: Caller, tmp_path: Path, settings: Settings
+) -> None:
+    erase(ANN)
+    line = erasure_list.path().read_text()
+    settings.STATE_DIR = tmp_path / "other"
+    run()
+    assert json.loads(erasure_list.path().read_text())["key"] == json.loads(line)["key"]
+    assert erasure_list.path().stat().st_mode & 0o777 == 0o600
+
+
+def test_a_damaged_line_is_left_out(shop: Caller) -> None:
+    erase(ANN)
+    with erasure_list.path().open("a") as file:
+        file.write('{"key": "cut o')
+    assert erasure_list.read_into_database() == 0
+    Erasure.objects.all().delete()
+    assert erasure_list.read_into_database() == 1
+
+
+def test_a_new_key_encrypts_the_list_anew(shop: Caller, settings: Settings) -> None:
+    erase(ANN)
+    old = erasure_list.path().read_text()
+    settings.ENCRYPTION_KEYS = (encryption.new_key(), *settings.ENCRYPTION_KEYS)
+    run()
+    line = json.loads(erasure_list.path().read_text())
+    assert line["identifiers"] not in old
+    assert encryption.state(line["identifiers"]) == encryption.State.CURRENT
+
+
+def test_identifiers_are_forgotten_after_their_days(shop: Caller) -> None:
+    row = erase(ANN)
+    Erasure.objects.update(created_at=sql.now() - timedelta(days=401))
+    run()
+    row.refresh_from_db()
+    assert (row.identifiers, len(row.hashes)) == ({}, 3)
+    assert erasure_list.path().read_text() == ""
+    run()
+    assert Erasure.objects.count() == 1
+
+
+def test_without_the_file_nothing_is_started(shop: Caller, settings: Settings) -> None:
+    settings.STATE_DIR = Path("/proc/nowhere")
+    with pytest.raises(OSError, match="proc"):
+        erase(ANN)
+    assert not Erasure.objects.exists()
+    assert not AuditLog.objects.filter(action="person_erased").exists()
+
+
+@pytest.mark.parametrize("reason", ["", "   ", "x" * 501, f"call {ANN.spellings[2]}"])
+def test_a_reason_is_said_without_the_person(shop: Caller, reason: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        erasures.start(identifiers(ANN), reason, False, "eve")
+    assert refused.value.field == "reason"
+
+
+def test_a_system_that_does_not_exist_is_refused(shop: Caller) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        people.person_of({"users": ["nobody/1001"]})
+    assert refused.value.field == "users"
+
+
+def test_an_export_holds_everything_of_the_person_alone(world: Biz) -> None:
+    document = json.loads(b"".join(reports.export(people.person_of(identifiers(ANN)))))
+    text = json.dumps(document, ensure_ascii=False)
+    assert BOB.phone not in text
+    assert BOB.name not in text
+    data = document["data"]
+    assert {name for name, rows in data.items() if rows} >= {
+        "notify.messages", "notify.archive", "sms.sent", "sms.received", "sms.copies",
+        "crmsync.leads", "crmsync.operations", "feed.posts", "feed.relations", "feed.timelines",
+        "alerts", "audit",
+    }  # fmt: skip
+    assert data["crmsync.leads"][0]["name"] == ANN.name
+    assert f"thank you, {ANN.name}" in str(data["notify.messages"])

@@ -16,6 +16,7 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 from pytest_django.fixtures import Settings
 
 from msgplatform.api.access import throttling
+from msgplatform.core import invitations
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.models import AuditLog
 from tests.support import totp
@@ -81,6 +82,17 @@ def test_the_login_asks_for_the_code(secret: str) -> None:
     assert "Incorrect code" in other.post(AUTHENTICATE, {"code": code}).content.decode()
 
 
+def test_a_link_to_choose_a_password_asks_for_the_code(secret: str, anna: User) -> None:
+    client = Client()
+    anna.refresh_from_db()
+    page = client.get(invitations.link(anna))["Location"]
+    entry = {"new_password1": "another long one", "new_password2": "another long one"}
+    assert client.post(page, entry)["Location"] == AUTHENTICATE
+    assert client.get("/console/preferences").status_code == 302
+    code = totp.code(secret, later(30))
+    assert client.post(AUTHENTICATE, {"code": code})["Location"] == "/console/"
+
+
 def test_guesses_are_counted(secret: str) -> None:
     client, _asked = log_in()
     for _ in range(5):
@@ -141,7 +153,10 @@ def test_a_role_requires_it(anna: User, settings: Settings) -> None:
     settings.MFA_ROLES = ["administrator"]
     viewer = User.objects.create_user("vera", password=PASSWORD, is_staff=True)
     viewer.groups.add(Group.objects.get(role__name="viewer"))
-    assert log_in("vera")[0].get("/console/preferences").status_code == 200
+    vera, _answer = log_in("vera")
+    assert vera.get("/console/preferences").status_code == 200
+    viewer.groups.add(Group.objects.get(role__name="administrator"))
+    assert vera.get("/console/preferences")["Location"] == FACTORS, "as soon as the role is theirs"
     client, _answer = log_in()
     for page in ("/console/", "/admin/", "/admin/auth/user/", "/console/preferences"):
         assert client.get(page)["Location"] == FACTORS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -16,14 +17,16 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from msgplatform import env
+from msgplatform.core.daemons.watch import servers
 from msgplatform.core.data import ids
 from msgplatform.core.tracing import figures, message_rows
 from msgplatform.core.tracing.context import Context
 from msgplatform.core.tracing.figures import Observation
 from msgplatform.jobs.bulk import OldTraces
-from msgplatform.models import Biz, MessageTrace
+from msgplatform.models import Alert, Biz, MessageTrace
 from notify.maker.maker import Maker
 from tests.support.notify_rows import publish, subscription
+from tests.support.otlp_receiver import receiver
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -98,6 +101,21 @@ def test_histograms_have_exemplars(client: Client, settings: Settings) -> None:
     assert TRACE not in plain.content.decode()
 
 
+def test_one_alert_while_programs_cannot_export() -> None:
+    tally = figures.Tally()
+    tally.failure = "HTTP 503"
+    tally.report()
+    servers.report_traces()
+    servers.report_traces()
+    (alert,) = Alert.objects.filter(kind="platform.traces")
+    assert re.fullmatch(r"1 programs, among them .+:\d+: HTTP 503\. Messages go on\.", alert.text)
+    assert alert.open_key
+    tally.failure = ""
+    tally.report()
+    servers.report_traces()
+    assert not Alert.objects.get(pk=alert.pk).open_key
+
+
 def test_a_trace_is_forgotten_after_its_days(settings: Settings) -> None:
     settings.TRACE_DAYS = 2
     days = [ids.first_id_at(timezone.now() - timedelta(days=number)) for number in (3, 1)]
@@ -115,3 +133,34 @@ def test_off_no_program_loads_opentelemetry() -> None:
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.stdout.strip() == "[]"
+
+
+LAST_SPANS = """
+import django, multiprocessing, os
+django.setup()
+from msgplatform.core.tracing import spans
+
+def work(name):
+    spans.record(name, None, spans.now())
+
+if __name__ == "__main__":
+    child = multiprocessing.get_context("fork").Process(target=work, args=["of a web worker"])
+    child.start()
+    child.join()
+    work("of a daemon")
+"""
+
+
+def test_a_program_that_ends_hands_over_its_last_spans(settings: Settings) -> None:
+    """A web worker ends as a child of multiprocessing, another program as Python does."""
+    with receiver() as seen:
+        environment = {
+            **os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": seen.url,
+            "REDIS_URL": settings.REDIS_URL, "OTEL_SERVICE_NAME": "platform",
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", LAST_SPANS], cwd=env.BASE_DIR, env=environment, check=False,
+            capture_output=True, text=True, timeout=300,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [span.name for span in seen.spans] == ["of a web worker", "of a daemon"]

@@ -70,7 +70,7 @@ class TestCommand:
         assert said.returncode != 0
         assert said.stdout == ""
         assert said.stderr.strip().endswith(
-            f"There is no bench nosuch. There are: {', '.join(NAMES)}."
+            f"There is no bench nosuch. There are: {', '.join(NAMES)}, and, alone, soak."
         )
 
 

@@ -16,6 +16,7 @@ from allauth.socialaccount.providers.base.constants import AuthError, AuthProces
 from allauth.socialaccount.signals import social_account_added
 from allauth.usersessions.models import UserSession
 from django.conf import settings
+from django.db import transaction
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
@@ -24,7 +25,7 @@ from django.utils.translation import gettext as _
 from msgplatform.admin import confirmation
 from msgplatform.admin.auditing import audit
 from msgplatform.console.signing_in.provider import groups, guarded, logout
-from msgplatform.console.signing_in.provider.company import Refused
+from msgplatform.console.signing_in.provider.company import ID, Refused
 from msgplatform.console.signing_in.provider.trouble import refuse_answer
 from msgplatform.console.signing_in.refusal import refuse
 from msgplatform.core import alerts
@@ -59,7 +60,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             reason = "cancelled" if is_cancelled else "state" if is_stale else "error"
             said = request.GET.get("error", "") if not is_stale else ""
             exception = Refused(reason, said[:100])
-        raise ImmediateHttpResponse(refuse_answer(request, exception))
+        raise ImmediateHttpResponse(refuse_answer(request, exception, provider.sub_id))
 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
         process = sociallogin.state.get("process")
@@ -67,6 +68,9 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             return
         if process == AuthProcess.REDIRECT:
             self._confirm(request, sociallogin)
+            return
+        if sociallogin.account.provider != ID:
+            _require_link(request, sociallogin)
             return
         claims = sociallogin.claims
         granted = groups.grant(claims)
@@ -79,6 +83,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         sociallogin.state["provider"] = logout.memory(sociallogin)
         request.is_company_login = True  # type: ignore[attr-defined]
 
+    @transaction.atomic
     def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
         user = super().save_user(request, sociallogin, form)
         groups.apply(user, sociallogin.granted)
@@ -104,6 +109,19 @@ def _is_new(claims: dict[str, Any]) -> bool:
     if not isinstance(signed_in_at, int | float):
         return False
     return time.time() - signed_in_at <= NEW_SIGN_IN_SECONDS
+
+
+def _require_link(request: HttpRequest, sociallogin: Any) -> None:
+    """Feishu and DingTalk know nothing of roles: only accounts that somebody has linked count."""
+    if sociallogin.is_existing and sociallogin.user.is_staff:
+        return
+    text = _("No user of this platform is linked with this account.")
+    advice = _(
+        "Sign in with your password or by your company first, then link it under Your sessions. "
+        "Whoever runs this platform makes a user for you."
+    )
+    detail = {"provider": sociallogin.account.provider, "subject": sociallogin.account.uid}
+    raise ImmediateHttpResponse(refuse(request, "not_linked", text, advice=advice, **detail))
 
 
 def _without_role(
@@ -147,5 +165,5 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
 
 @receiver(social_account_added, dispatch_uid="msgplatform.company_linked")
 def _linked(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any) -> None:
-    audit(request, "company_account_linked", request.user.get_username(),
-          subject=sociallogin.account.extra_data["subject"])  # fmt: skip
+    audit(request, "account_linked", request.user.get_username(),
+          provider=sociallogin.account.provider, subject=sociallogin.account.uid)  # fmt: skip

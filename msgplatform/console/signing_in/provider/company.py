@@ -74,7 +74,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         return document
 
     def get_callback_url(self, request: HttpRequest, app: Any) -> str:
-        return f"{settings.PUBLIC_URL}{reverse('company-callback')}"
+        return f"{settings.PUBLIC_URL}{reverse('company_callback')}"
 
     def get_access_token_data(
         self, request: HttpRequest, app: Any, client: Any, pkce_code_verifier: str | None = None
@@ -190,7 +190,7 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
         return reverse("company-login")
 
     def get_callback_url(self) -> str:
-        return reverse("company-callback")
+        return reverse("company_callback")
 
     def get_default_scope(self) -> list[str]:
         return list(settings.OIDC_SCOPES)

@@ -88,7 +88,8 @@ def apply(user: User, granted: Grant) -> None:
     if before != after:
         user.groups.set(granted.roles)
         _audit(user, "user_changed", changes={"groups": [before, after]})
-    if user.is_staff != bool(after):
+    # A superuser is one by hand, and has other ways in.
+    if user.is_staff != bool(after) and not user.is_superuser:
         user.is_staff = bool(after)
         user.save(update_fields=["is_staff"])
     if settings.OIDC_SYSTEMS and after:

@@ -32,15 +32,21 @@ _ADVICE = gettext_noop(
 )
 
 
-def refuse_answer(request: HttpRequest, error: Exception) -> HttpResponse:
-    """The page for an error of a sign-in. An alert says when the provider is to blame."""
+def name_of(id: str) -> str:
+    """The name of a provider, as people know it."""
+    return str(settings.SOCIALACCOUNT_PROVIDERS[id]["APPS"][0]["name"])
+
+
+def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpResponse:
+    """The page for an error of a sign-in by this provider; it raises an alert if the provider is to
+    blame."""
     reason, detail = _reason(error)
     is_down = isinstance(error, requests.RequestException)
     if reason in _TEXTS:
         return refuse(request, reason, _(_TEXTS[reason]), detail=detail)
-    names = {"provider": settings.OIDC_NAME}
+    names = {"provider": name_of(id)}
     if reason != "code":  # a code that came twice is no trouble of the provider
-        _alert(reason, detail)
+        _alert(settings.OIDC_ISSUER if id == "company" else name_of(id), reason, detail)
     return refuse(
         request,
         reason,
@@ -62,13 +68,13 @@ def _reason(error: Exception) -> tuple[str, str]:
     return "malformed", type(error).__name__
 
 
-def _alert(reason: str, detail: str) -> None:
+def _alert(place: str, reason: str, detail: str) -> None:
     alerts.raise_alert(
         kinds.SIGN_IN,
         lazy_message(gettext_noop("People cannot sign in by the company's provider")),
         lazy_message(
             gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
-            issuer=settings.OIDC_ISSUER,
+            issuer=place,
             reason=reason,
             detail=detail,
         ),

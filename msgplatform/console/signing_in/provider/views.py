@@ -16,6 +16,7 @@ from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
 from django.contrib import messages
 from django.contrib.admin.views.decorators import staff_member_required
+from django.db import IntegrityError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -26,18 +27,20 @@ from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import confirmed
 from msgplatform.console.signing_in.provider import guarded, logout
-from msgplatform.console.signing_in.provider.company import ID, CompanyProvider
-from msgplatform.console.signing_in.provider.trouble import refuse_answer
+from msgplatform.console.signing_in.provider.chats import DingTalk, Feishu
+from msgplatform.console.signing_in.provider.company import ID, CompanyProvider, Refused
+from msgplatform.console.signing_in.provider.trouble import name_of, refuse_answer
 from msgplatform.console.views.page import page
 from msgplatform.core import logging
 
 log = logging.get(__name__)
 
-registry.register(CompanyProvider)
+for _class in (CompanyProvider, DingTalk, Feishu):
+    registry.register(_class)
 
 # What a document or a token of a wrong form raises, in the library and here.
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
-View = Callable[[HttpRequest], HttpResponse]
+View = Callable[[HttpRequest, str], HttpResponse]
 
 
 def _exchange(view: View) -> View:
@@ -45,61 +48,66 @@ def _exchange(view: View) -> View:
 
     @never_cache
     @wraps(view)
-    def wrapper(request: HttpRequest) -> HttpResponse:
+    def wrapper(request: HttpRequest, id: str) -> HttpResponse:
         try:
             with guarded.exchange():
-                return view(request)
+                return view(request, id)
         except (OAuth2Error, requests.RequestException) as error:
-            return refuse_answer(request, error)
+            return refuse_answer(request, error, id)
+        except IntegrityError:  # the same person comes for the first time twice at once
+            return refuse_answer(request, Refused("state", "twice at once"), id)
         except _MALFORMED as error:
             log.warning("sign_in_malformed", exc_info=True)
-            return refuse_answer(request, error)
+            return refuse_answer(request, error, id)
 
     return wrapper
 
 
 @require_GET
 @_exchange
-def log_in(request: HttpRequest) -> HttpResponse:
-    return _leave(request, AuthProcess.LOGIN, _next_page(request))
+def log_in(request: HttpRequest, id: str) -> HttpResponse:
+    return _leave(request, id, AuthProcess.LOGIN, _next_page(request))
 
 
 @staff_member_required
 @require_GET
 @_exchange
-def confirm(request: HttpRequest) -> HttpResponse:
+def confirm(request: HttpRequest, id: str) -> HttpResponse:
     """Another sign-in there proves who the person is: the provider is told to ask for it."""
     parameters = {"prompt": "login", "max_age": "0"}
-    return _leave(request, AuthProcess.REDIRECT, _next_page(request), parameters)
+    return _leave(request, id, AuthProcess.REDIRECT, _next_page(request), parameters)
 
 
 @staff_member_required
 @confirmed
-def link(request: HttpRequest) -> HttpResponse:
-    """A person who is signed in adds their account at the provider. The form is sent from here; its
+def link(request: HttpRequest, id: str) -> HttpResponse:
+    """A person who is signed in adds their account at a provider. The form is sent from here; its
     answer is a page with a link, as the browser lets no form lead to another site."""
-    if request.method != "POST":
-        return page(request, "link_account.html", _("Link your company account"))
-    return _begin_link(request)
+    return _begin_link(request, id) if request.method == "POST" else _link_page(request, id)
 
 
 @_exchange
-def _begin_link(request: HttpRequest) -> HttpResponse:
-    answer = _leave(request, AuthProcess.CONNECT, reverse("console:sessions"))
-    title = _("Link your company account")
-    return page(request, "link_account.html", title, continue_url=answer.headers["Location"])
+def _begin_link(request: HttpRequest, id: str) -> HttpResponse:
+    answer = _leave(request, id, AuthProcess.CONNECT, reverse("console:sessions"))
+    return _link_page(request, id, answer.headers["Location"])
+
+
+def _link_page(request: HttpRequest, id: str, continue_url: str = "") -> HttpResponse:
+    title = _("Link your account at %(name)s") % {"name": name_of(id)}
+    context = {"continue_url": continue_url, "is_company": id == ID}
+    return page(request, "link_account.html", title, **context)
 
 
 @require_GET
 @_exchange
-def callback(request: HttpRequest) -> HttpResponse:
-    adapter = _provider(request).get_oauth2_adapter(request)
+def callback(request: HttpRequest, id: str) -> HttpResponse:
+    adapter = _provider(request, id).get_oauth2_adapter(request)
     answer: HttpResponse = OAuth2CallbackView.adapter_view(adapter)(request)
     return answer
 
 
 @require_GET
-def signed_out(request: HttpRequest) -> HttpResponse:
+def signed_out(request: HttpRequest, id: str) -> HttpResponse:
     """The provider leads here after it has signed a person out."""
     messages.info(request, _("You are signed out, here and at the provider."))
     return redirect("admin:login")
@@ -107,11 +115,11 @@ def signed_out(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @never_cache
-def backchannel_logout(request: HttpRequest) -> HttpResponse:
+def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
     """The provider itself calls this when a person signs out there."""
     try:
         with guarded.exchange():
-            adapter = _provider(request).get_oauth2_adapter(request)
+            adapter = _provider(request, id).get_oauth2_adapter(request)
             count = logout.end_sessions(adapter, request.POST.get("logout_token", ""))
     except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:
         log.warning("backchannel_logout_refused", error=type(error).__name__)
@@ -120,14 +128,18 @@ def backchannel_logout(request: HttpRequest) -> HttpResponse:
     return HttpResponse()
 
 
-def _provider(request: HttpRequest) -> Any:
-    return get_adapter(request).get_provider(request, ID)
+def _provider(request: HttpRequest, id: str) -> Any:
+    return get_adapter(request).get_provider(request, id)
 
 
 def _leave(
-    request: HttpRequest, process: str, next_page: str, parameters: dict[str, str] | None = None
+    request: HttpRequest,
+    id: str,
+    process: str,
+    next_page: str,
+    parameters: dict[str, str] | None = None,
 ) -> HttpResponse:
-    answer: HttpResponse = _provider(request).redirect(
+    answer: HttpResponse = _provider(request, id).redirect(
         request, process, next_url=next_page, auth_params=parameters or {}
     )
     return answer

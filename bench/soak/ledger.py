@@ -1,0 +1,194 @@
+"""The ledger of a run: what callers saw accepted, by the database (hot tables and archive) and by
+the books of those who got it.
+
+    published = delivered + failed + waiting
+
+A line is a way of a flow: a subscription, the operator, the CRM, a timeline. It balances when each
+accepted message has exactly one of the three states, what is delivered has arrived, and nothing
+else is there. Read it when the programs have stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bench.soak import calls, stage
+from bench.soak.books import Books
+from crmsync.models import Lead, Record
+from gateway.connections import sms_redis
+from gateway.lifecycle import keys as sms_keys
+from gateway.models import SgipMt
+from notify.feed.models import EventQueue, Feed
+from notify.models import BizMsg, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
+
+_STATUS = ReceiveMsg.Status
+_FAILED = (_STATUS.EXHAUSTED, _STATUS.POISON, _STATUS.SKIPPED)
+_EXAMPLES = 3
+_CHUNK = 2_000
+
+
+@dataclass
+class Line:
+    """One way; `problems` are sentences about messages that are missing or too many."""
+
+    way: str
+    published: int
+    delivered: int = 0
+    failed: int = 0
+    waiting: int = 0
+    arrived: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def compare(self, expected: Iterable[object], found: Iterable[object], what: str) -> None:
+        """Note what is `expected` and not in `found`."""
+        if missing := sorted(set(expected) - set(found), key=str):
+            some = ", ".join(map(str, missing[:_EXAMPLES]))
+            self.problems.append(f"{self.way}: {len(missing)} {what}, such as {some}")
+
+    def close(self) -> Line:
+        total = self.delivered + self.failed + self.waiting
+        if total != self.published:
+            self.problems.append(
+                f"{self.way}: {self.published} published, {total} in the database "
+                f"({self.delivered} delivered, {self.failed} failed, {self.waiting} waiting)"
+            )
+        return self
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def lines(books: Books, cast: stage.Cast, timeline: Callable[[], set[int]]) -> list[Line]:
+    """All lines. `timeline` reads the numbers of the posts that the watched reader sees."""
+    return [
+        *notify(books, cast.systems["notify"].pk, cast.subscriptions),
+        sms(books),
+        crm(books),
+        feed(books, timeline()),
+    ]
+
+
+# -- Notify --------------------------------------------------------------------------------------
+def notify(books: Books, biz: int, subscriptions: Mapping[str, int]) -> list[Line]:
+    """A line for each subscription."""
+    by_id = {int(id): number for number, id in books.accepted["notify"].items()}
+    stored: set[int] = set()
+    for model in (BizMsg, ColdBizMsg):
+        stored |= set(model._default_manager.filter(biz_id=biz).values_list("id", flat=True))
+    unsplit = set(
+        BizMsg.objects.filter(biz_id=biz, state=BizMsg.State.ACCEPTED).values_list("id", flat=True)
+    )
+    found = []
+    for name, subscription in subscriptions.items():
+        line = Line(f"notify, {name}", len(by_id), arrived=len(books.arrived[name]))
+        line.compare(by_id, stored, "accepted messages are not in the database")
+        line.compare(stored, by_id, "messages in the database were not accepted")
+        statuses: dict[int, int] = {}
+        for rows in (ReceiveMsg.objects, ColdReceiveMsg.objects):
+            statuses |= dict(
+                rows.filter(biz_receive_id=subscription).values_list("msg_id", "status")
+            )
+        line.compare(by_id.keys() - unsplit, statuses, "messages have no delivery")
+        delivered = [id for id, status in statuses.items() if status == _STATUS.DELIVERED]
+        line.delivered = len(delivered)
+        line.failed = sum(status in _FAILED for status in statuses.values())
+        line.waiting = len(statuses) - line.delivered - line.failed + len(unsplit)
+        numbers = {by_id.get(id, -1) for id in delivered}
+        if name == "dead":
+            line.compare(numbers, (), "messages are delivered to a dead subscriber")
+        else:
+            line.compare(numbers, books.arrived[name], "delivered messages never arrived")
+        found.append(line.close())
+    return found
+
+
+# -- SMS -----------------------------------------------------------------------------------------
+def sms(books: Books) -> Line:
+    """Delivered: the archive has the ending `delivered`, and the business system's listener has
+    heard of it."""
+    by_id = {int(id): number for number, id in books.accepted["sms"].items()}
+    line = Line("sms", len(by_id), arrived=len(books.arrived["sms"]))
+    endings: dict[int, str] = {}
+    for some in _chunks(list(by_id)):
+        endings |= dict(SgipMt.objects.filter(id__in=some).values_list("id", "final"))
+    client: Any = sms_redis()
+    names = client.scan_iter(match=sms_keys.EVERY_MT, count=1000)
+    in_redis = {int(name.decode().rpartition(":")[2]) for name in names} - endings.keys()
+    line.compare(by_id, endings.keys() | in_redis, "accepted messages are nowhere")
+    line.compare(in_redis, by_id, "messages in Redis were not accepted")
+    delivered = [id for id, final in endings.items() if final == SgipMt.Final.DELIVERED]
+    line.delivered, line.failed = len(delivered), len(endings) - len(delivered)
+    line.waiting = len(in_redis & by_id.keys())
+    heard = {number for number, state in books.states.items() if state == "delivered"}
+    line.compare((by_id[id] for id in delivered), heard, "delivered messages were not reported")
+    return line.close()
+
+
+# -- CRM sync ------------------------------------------------------------------------------------
+def crm(books: Books) -> Line:
+    """Delivered: the record is confirmed, and the CRM has got it."""
+    by_id = {int(id): number for number, id in books.accepted["crmsync"].items()}
+    line = Line("crmsync", len(by_id), arrived=len(books.arrived["crm"]))
+    leads = set(Lead.objects.values_list("id", flat=True))
+    line.compare(by_id, leads, "accepted leads are not in the hive")
+    line.compare(leads, by_id, "leads in the hive were not accepted")
+    states = {int(key): state for key, state in Record.objects.values_list("key", "state")}
+    confirmed = [id for id, state in states.items() if state == Record.State.CONFIRMED]
+    line.delivered = len(confirmed)
+    line.failed = sum(s in (Record.State.DEAD, Record.State.DISMISSED) for s in states.values())
+    # A lead without a record has not been read yet.
+    line.waiting = len(states) - line.delivered - line.failed + len(leads - states.keys())
+    line.compare(
+        (by_id.get(id, -1) for id in confirmed), books.arrived["crm"],
+        "confirmed leads never arrived",
+    )  # fmt: skip
+    return line.close()
+
+
+# -- Feed ----------------------------------------------------------------------------------------
+def feed(books: Books, seen: set[int]) -> Line:
+    """Delivered: the event is handled, and the post is in the reader's timeline, read through the
+    API to its end."""
+    by_id = {int(id): number for number, id in books.accepted["feed"].items()}
+    line = Line("feed", len(by_id), arrived=len(books.arrived["feed"] | seen))
+    stored = set(Feed.objects.values_list("id", flat=True))
+    line.compare(by_id, stored, "accepted posts are not in the database")
+    line.compare(stored, by_id, "posts in the database were not accepted")
+    # Handled events go with their time, so what is not open is handled.
+    open_events = dict(
+        EventQueue.objects.exclude(status=EventQueue.Status.HANDLED).values_list("qid", "status")
+    )
+    ours = stored & open_events.keys()
+    line.failed = sum(open_events[id] == EventQueue.Status.SET_ASIDE for id in ours)
+    line.waiting = len(ours) - line.failed
+    line.delivered = len(stored) - len(ours)
+    line.compare(
+        (by_id.get(id, -1) for id in stored - ours), seen, "posts are not in the reader's timeline"
+    )
+    return line.close()
+
+
+def read_timeline(ask: Callable[[str], Mapping[str, Any]]) -> set[int]:
+    """The numbers of all posts in the watched reader's timeline; `ask` fetches an address. Raises
+    ValueError for a post that is there twice."""
+    numbers: list[int] = []
+    address = f"/api/v1/feed/timelines/{calls.reader(calls.WATCHED)}?limit=200"
+    while address:
+        page = ask(address)
+        numbers += [int(post["data"].split()[0]) for post in page["results"]]
+        address = page["next"] or ""
+    if len(set(numbers)) != len(numbers):
+        raise ValueError(f"{len(numbers) - len(set(numbers))} posts are in the timeline twice")
+    return set(numbers)
+
+
+def old_rows(biz: int) -> int:
+    """Rows of old archives that retention should have deleted."""
+    models = (ColdBizMsg, SgipMt)
+    return sum(model._default_manager.filter(biz_id=biz).count() for model in models)
+
+
+def _chunks(rows: list[int]) -> Iterable[list[int]]:
+    return (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))

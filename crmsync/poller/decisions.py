@@ -1,0 +1,265 @@
+"""Decide on the rows of a round, and write what follows.
+
+The effect of a version on its record (the states are in `models/operations.py`):
+
+    older, or the same version and values      nothing
+    dismissed or dead in this version          nothing
+    the CRM holds these values already         confirmed, no call
+    in flight with an older version            stays queued; this one is sent when that has ended
+    refused by the mapping                     dead, with an entry of the recovery log
+    anything else                              queued with this round
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any
+
+import msgspec
+from django.conf import settings
+
+from crmsync import models
+from crmsync.directory import Policy
+from crmsync.models.operations import MAX_MESSAGE, UNKNOWN
+from crmsync.monitor import counters, failures
+from crmsync.operations import add_endings
+from crmsync.orders import Entry, Request, dump
+from crmsync.poller.reading.increment import Watermark
+from crmsync.poller.requests import RowRequest
+from msgplatform.core.data import sql
+
+_State = models.Record.State
+# The columns of a record as it is stored, in this order.
+COLUMNS = (
+    "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
+    "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
+    "error_class", "updated_at",
+)  # fmt: skip
+_values = itemgetter(*COLUMNS)
+_NEW = ("id", "key", "version", "digest")  # the columns that differ in new records
+MAPPING = "mapping"  # the error class of a row of which the mapping cannot make a request
+
+
+@dataclass(slots=True)
+class Round:
+    """The rows that one round stores. `operation` is the id for an operation, if one is needed.
+    With `are_new` none of the rows is expected to have a record."""
+
+    policy: Policy
+    holder: str
+    crm_id: int
+    operation: int
+    run: int
+    row_requests: Sequence[RowRequest]
+    watermark: Watermark | None
+    are_new: bool = False
+    claim: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+
+@dataclass(slots=True)
+class StoredRound:
+    """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
+
+    `requests` are those of the operation, which is None when there was nothing to send; `size` is
+    its number of bytes. `are_new`: no row had a record.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+    operation: models.Operation | None = None
+    lease_until: float = 0.0
+    unchanged: int = 0
+    size: int = 0
+    are_new: bool = False
+
+
+class Decisions:
+    """The decisions of a round on each record, and the rows that store them."""
+
+    def __init__(self, round: Round, now: datetime) -> None:
+        self._this, self._now = round, now
+        self._has_versions = bool(round.policy.source.version_column)
+        self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
+        # Hundreds of rows have the same two times: they are converted once.
+        self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
+        self._rows: list[tuple[Any, ...]] = []
+        self._new_rows: list[tuple[Any, ...]] = []  # the columns _NEW; the others are equal
+        self._endings: Counter[tuple[int, str]] = Counter()
+        self._counts: counters.Counts = Counter()
+        self._dead: list[tuple[dict[str, Any], RowRequest]] = []
+        self.result = StoredRound(lease_until=self._lease.timestamp())
+
+    def take(self, each: RowRequest, stored_row: Mapping[str, Any] | None, new_id: int) -> None:
+        """Decide on a record; `stored_row` is its row, `new_id` the id for a new one."""
+        if stored_row is None:
+            self._new(each, new_id)
+            return
+        each = self._numbered(each, stored_row)
+        version = each.request.version
+        is_known = version == stored_row["version"] and each.digest == stored_row["digest"]
+        if version < stored_row["version"] or is_known or self._is_settled(each, stored_row):
+            return
+        row = {
+            **stored_row,
+            "version": version,
+            "digest": each.digest,
+            "deleted": each.request.deleted,
+        }
+        row["updated_at"] = self._now_stored
+        is_held = stored_row["state"] == _State.QUEUED and stored_row["next_at"] > self._now
+        sending, operation = stored_row["sending_operation"], stored_row["operation_id"]
+        if stored_row["state"] == _State.CONFIRMED and each.digest == stored_row["sent_digest"]:
+            row["sent_version"] = version
+            self._keep(row)
+            return
+        # The handler that has it finds the newer version when it marks. Not one that the mapping
+        # refused: there is nothing to send later, so that it is dead now.
+        if is_held and not each.problem:
+            if sending != operation:  # a version in between was never sent
+                self._endings[operation, "replaced"] += 1
+            row["operation_id"] = self._this.operation
+            self._rows.append(_values(row))
+            request = msgspec.structs.replace(each.request, previous=operation)
+            self.result.requests.append(request)
+            return
+        if stored_row["state"] in models.Record.OPEN:
+            for each_operation in {operation, sending} - {0}:
+                self._endings[each_operation, "replaced"] += 1
+        check = stored_row["error_class"] == UNKNOWN or stored_row["state"] == _State.QUEUED
+        self._send(row, each, check)
+
+    def _numbered(self, each: RowRequest, stored_row: Mapping[str, Any]) -> RowRequest:
+        """Make a row that differs newer where the source has no versions, whatever the clock of the
+        earlier poller showed: only one poller at a time reads a policy."""
+        if self._has_versions or each.digest == stored_row["digest"]:
+            return each
+        version = max(each.request.version, stored_row["version"] + 1)
+        return replace(each, request=msgspec.structs.replace(each.request, version=version))
+
+    def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
+        """True if the version will not be sent: a person dismissed it, or it is dead in a source
+        without versions, where reading it once more makes it no newer."""
+        if self._has_versions:
+            is_same = each.request.version == stored_row["version"]
+            return is_same and bool(stored_row["state"] == _State.DISMISSED)
+        is_final = stored_row["state"] in (_State.DISMISSED, _State.DEAD)
+        return is_final and bool(each.digest == stored_row["digest"])
+
+    def _new(self, each: RowRequest, new_id: int) -> None:
+        request = each.request
+        if not each.problem and not request.deleted:
+            request = msgspec.structs.replace(request, previous=0)
+            self._new_rows.append((new_id, each.key, request.version, each.digest))
+            self.result.entries.append(Entry(new_id, self._this.operation, request))
+            self.result.requests.append(request)
+            return
+        row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
+        row |= {
+            "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
+            "version": each.request.version, "digest": each.digest,
+            "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
+        }  # fmt: skip
+        if each.request.deleted:  # the CRM never had it: there is nothing to delete
+            row |= {
+                "operation_id": 0, "sending_operation": 0, "state": int(_State.CONFIRMED),
+                "attempt": 0, "next_at": None, "sent_version": each.request.version,
+                "sent_digest": each.digest,
+            }  # fmt: skip
+            self._keep(row)
+            return
+        self._send(row, each, check=False)
+
+    def _keep(self, row: dict[str, Any]) -> None:
+        """Store a version whose values the CRM has already: no call."""
+        self._rows.append(_values(row))
+        self.result.unchanged += 1
+
+    def _send(self, row: dict[str, Any], each: RowRequest, check: bool) -> None:
+        """Queue the record with this round, unless the mapping refused it."""
+        round = self._this
+        request = msgspec.structs.replace(each.request, previous=row["operation_id"] or 0)
+        row |= {"operation_id": round.operation, "attempt": 0}
+        if each.problem:
+            row |= {
+                "state": int(_State.DEAD), "next_at": None, "claimed_by": "",
+                "sending_operation": 0, "error_class": MAPPING,
+            }  # fmt: skip
+            self._endings[round.operation, "dead"] += 1
+            self._dead.append((row, each))
+        else:
+            row |= {
+                "state": int(_State.QUEUED), "next_at": self._lease_stored,
+                "claimed_by": round.claim, "sending_operation": round.operation,
+                "error_class": UNKNOWN if check else "",
+            }  # fmt: skip
+            self.result.entries.append(
+                Entry(row["id"], round.operation, request, row["remote_id"], check=check)
+            )
+        self._rows.append(_values(row))
+        self.result.requests.append(request)
+
+    def write(self) -> None:
+        round, result, table = self._this, self.result, models.Record._meta.db_table
+        # Handlers lock them in the order of ids too, so there is no deadlock.
+        rows = sorted(self._rows, key=itemgetter(0))
+        # A row that has a record all the same must be an error, and not change that record.
+        (sql.insert if round.are_new else sql.insert_or_update)(table, COLUMNS, rows)
+        self._insert_new()
+        if result.requests:
+            data = dump(result.requests)
+            result.size = len(data)
+            result.operation = models.Operation.objects.create(
+                id=round.operation, data=data, policy_id=round.policy.id,
+                start_at=int(self._now.timestamp() * 1000), run_id=round.run,
+                records=len(result.requests),
+            )  # fmt: skip
+        if self._endings:
+            add_endings(self._endings, self._now)
+        if self._dead:
+            self._report_dead()
+        names = {
+            counters.READ: len(round.row_requests),
+            counters.UNCHANGED: result.unchanged,
+            counters.DEAD: len(self._dead),
+        }
+        self._counts.update({(round.policy.id, name): n for name, n in names.items() if n})
+        counters.add(self._counts, self._now)
+
+    def _insert_new(self) -> None:
+        """Insert records that are sent for the first time: most columns are equal."""
+        round = self._this
+        constants = {
+            "policy_id": round.policy.id, "deleted": False, "operation_id": round.operation,
+            "sending_operation": round.operation, "state": int(_State.QUEUED), "attempt": 0,
+            "next_at": self._lease_stored, "claimed_by": round.claim, "sent_version": 0,
+            "sent_digest": "", "remote_id": "", "error_class": "", "updated_at": self._now_stored,
+        }  # fmt: skip
+        table = models.Record._meta.db_table
+        sql.insert(table, _NEW, self._new_rows, constants=constants)
+
+    def _report_dead(self) -> None:
+        """Open entries of the recovery log; a record has at most one."""
+        entries = models.RecoveryEntry.objects.filter(
+            record_id__in=[row["id"] for row, _ in self._dead],
+            state=models.RecoveryEntry.State.OPEN,
+        )
+        failures.take_back(entries)
+        entries.delete()
+        models.RecoveryEntry.objects.bulk_create(
+            models.RecoveryEntry(
+                policy_id=self._this.policy.id, crm_id=self._this.crm_id,
+                operation_id=self._this.operation, record_id=row["id"], key=row["key"],
+                version=row["version"], error_class=MAPPING,
+                field=each.problem.field if each.problem else "",
+                reason=str(each.problem)[:MAX_MESSAGE], created_at=self._now,
+                request=msgspec.json.encode(each.request),
+            )
+            for row, each in self._dead
+        )  # fmt: skip
+        dead_records = [(row["id"], MAPPING, str(each.problem)) for row, each in self._dead]
+        failures.add(self._this.crm_id, dead_records, self._now)

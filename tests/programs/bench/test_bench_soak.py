@@ -1,0 +1,207 @@
+"""`manage.py bench soak`: a short run over all flows, its ledger, samples and document."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from bench.soak import books, calls, command, document, judgement, samples
+from msgplatform.core.errors import InvalidInput
+from tests.programs.bench.bench_command import bench
+
+RATES = {"notify": 8, "sms": 5, "crmsync": 3, "feed": 3}
+WAYS = ["notify, fast", "notify, slow", "notify, dead", "sms", "crmsync", "feed"]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[subprocess.CompletedProcess[str]]:
+    rates = [f"--rate={flow}={rate}" for flow, rate in RATES.items()]
+    said = bench(
+        "soak", "--hours", "0.001", "--every", "1", "--json", "--lose-one", *rates,
+        "--restart", "run_sender,run_maker",
+    )  # fmt: skip
+    yield said
+    if said.stdout:
+        shutil.rmtree(Path(json.loads(said.stdout)["samples"]).parent)
+
+
+@pytest.fixture
+def result(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert run.stdout, run.stderr
+    result: dict[str, Any] = json.loads(run.stdout)
+    return result
+
+
+class TestRun:
+    """A run of some seconds that deletes a delivery between two ledgers. Only two programs are
+    restarted, for each start costs a second of a processor."""
+
+    def test_the_ledger_balances(self, result: dict[str, Any]) -> None:
+        lines = {line["way"]: line for line in result["lines_before_loss"]}
+        assert list(lines) == WAYS
+        for way, line in lines.items():
+            assert line["problems"] == [], way
+            assert line["published"] > 0
+            assert line["delivered"] + line["failed"] + line["waiting"] == line["published"]
+            if way != "notify, dead":
+                assert line["delivered"] == line["arrived"] == line["published"]
+        assert lines["notify, dead"]["delivered"] == 0
+        assert result["errors"] == []
+
+    def test_a_loss_makes_the_run_void(
+        self, run: subprocess.CompletedProcess[str], result: dict[str, Any]
+    ) -> None:
+        assert run.returncode == 1
+        assert "notify, fast: 1 messages have no delivery" in run.stderr
+        assert result["is_void"]
+        lines = {line["way"]: line["problems"] for line in result["lines"]}
+        assert [way for way in WAYS if lines[way]] == ["notify, fast"]
+        assert "The run is VOID" in document.table(result)
+
+    def test_each_sample_has_all_columns(self, result: dict[str, Any]) -> None:
+        rows = [json.loads(line) for line in Path(result["samples"]).read_text().splitlines()]
+        assert rows
+        programs = {"web", "run_maker", "run_sms_sender", "run_sync_handler", "run_feed_cleaner"}
+        for row in rows:
+            assert programs | {"mariadb", "redis", "redis-sms", "smg"} <= set(row["programs"])
+            for program in row["programs"].values():
+                assert set(program) == set(samples.PROGRAM_COLUMNS)
+            for name in ("work", "sms"):
+                assert set(row["redis"][name]) == set(samples.REDIS_COLUMNS)
+            assert row["mariadb"]["connections"] > 0
+            for table in judgement.HOT_TABLES:
+                assert set(row["mariadb"]["tables"][table]) == set(samples.TABLE_COLUMNS)
+            assert set(row["accepted"]) == set(command.FLOWS)
+        assert min(rows[-1]["programs"][name]["pss_mb"] for name in programs) > 1
+
+    def test_latencies_of_each_way(self, result: dict[str, Any]) -> None:
+        for place in ("fast", "slow", "sms", "crm", "feed", "reads:answer", "sms:answer"):
+            times = result["latency"][place]
+            assert times["count"] > 0
+            assert 0 < times["p50_ms"] <= times["p95_ms"] <= times["p999_ms"] <= times["max_ms"]
+
+    def test_restarts(self, result: dict[str, Any]) -> None:
+        pairs = [(each["program"], each["signal"]) for each in result["restarts"]]
+        assert pairs == [("run_sender", "SIGKILL"), ("run_maker", "SIGTERM")]
+
+    def test_retention_has_dropped_old_months(self, result: dict[str, Any]) -> None:
+        last = json.loads(Path(result["samples"]).read_text().splitlines()[-1])
+        assert last["mariadb"]["tables"]["biz_msg_cold"]["partitions"] > 1
+        assert result["old_rows"] == 0
+
+    def test_document_and_chart(self, result: dict[str, Any], tmp_path: Path) -> None:
+        file = tmp_path / "benchmarks.md"
+        file.write_text("# Benchmarks\n\nText.\n")
+        command.write(result, file)
+        command.write(result, file)  # in place of the first one
+        text = file.read_text()
+        assert text.startswith("# Benchmarks\n\nText.\n")
+        assert text.count("## Soak") == 1
+        assert "| notify, fast |" in text
+        chart = ElementTree.parse(tmp_path / "images" / "soak.svg")
+        assert len(list(chart.iter("{http://www.w3.org/2000/svg}polyline"))) > 8
+
+
+class TestJudgement:
+    def _sample(self, elapsed: float, pss: float = 50.0, p95: float = 20.0) -> dict[str, Any]:
+        redis = dict.fromkeys(samples.REDIS_COLUMNS, 1.0)
+        program = dict.fromkeys(samples.PROGRAM_COLUMNS, 8.0) | {"pss_mb": pss}
+        tables = {name: dict.fromkeys(samples.TABLE_COLUMNS, 1.0) for name in judgement.HOT_TABLES}
+        return {
+            "elapsed": elapsed, "restarts": ["web"] if elapsed == 2 else [],
+            "programs": {"web": program}, "redis": {"work": redis, "sms": redis},
+            "mariadb": {"connections": 9, "tables": tables},
+            "latency": {"fast": {"p95_ms": p95}},
+        }  # fmt: skip
+
+    def _not_flat(self, rows: list[dict[str, Any]]) -> list[tuple[str, str]]:
+        return [(f.subject, f.column) for f in judgement.judge(rows) if not f.is_flat]
+
+    def test_a_flat_run(self) -> None:
+        rows = [self._sample(n) for n in range(1, 25)]
+        assert len(judgement.judge(rows)) > 10
+        assert self._not_flat(rows) == []
+
+    def test_growing_memory(self) -> None:
+        rows = [self._sample(n, pss=50 + n) for n in range(1, 25)]
+        assert self._not_flat(rows) == [("web", "pss_mb")]
+
+    def test_a_slow_last_quarter(self) -> None:
+        rows = [self._sample(n, p95=20 if n < 19 else 200) for n in range(1, 25)]
+        assert self._not_flat(rows) == [("fast", "p95_ms")]
+
+    def test_windows_with_a_restart_are_left_out(self) -> None:
+        rows = [self._sample(n, p95=5000 if n == 2 else 20) for n in range(1, 25)]
+        assert self._not_flat(rows) == []
+
+    def test_too_few_samples(self) -> None:
+        assert judgement.judge([self._sample(n) for n in range(1, 9)]) == []
+        assert judgement.judge([]) == []
+
+
+class TestBooks:
+    def test_first_arrivals_count(self, tmp_path: Path) -> None:
+        (tmp_path / "notify.book").write_text(
+            "7 10.0 10.25 1 99\n6 10.0 10.0 0 -\n8 11.0 11.5 3 100\n9 12.0"
+        )
+        (tmp_path / "arrived.book").write_text("fast 7 10.0 10.5\nfast 7 10.0 12.5\n")
+        found = books.Books(tmp_path)
+        report = books.report(found.read())
+        # A line that is not complete is read at the next look.
+        assert found.accepted["notify"] == {7: "99", 8: "100"}
+        assert report["fast"]["count"] == 1
+        assert report["fast"]["max_ms"] == 500
+        assert (found.repeated["fast"], found.retried["notify"]) == (1, 1)
+        assert found.unsent["notify"] == 1
+        with (tmp_path / "notify.book").open("a") as file:
+            file.write(" 12.5 1 101\n")
+        assert [arrival.place for arrival in found.read()] == ["notify:answer"]
+
+    @pytest.mark.parametrize(
+        ("answer", "id"),
+        [
+            (b'{"id":"251621165114385086","outcome":"created"}', "251621165114385086"),
+            (b'{"outcome": "created", "ids": ["251621165114385086"]}', "251621165114385086"),
+            (b"<value><string>251621165114385086</string></value>", "251621165114385086"),
+            (b"<fault><value><string>123456789</string></value></fault>", ""),
+        ],
+    )
+    def test_the_id_of_an_answer(self, answer: bytes, id: str) -> None:
+        assert calls.accepted_id(answer) == id
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("texts", "reason"),
+        [
+            (["notify"], "FLOW=NUMBER"),
+            (["post=3"], "the flows are"),
+            (["feed=0"], "above 0"),
+            (["notify=3"], "sms, crmsync, feed has none"),
+        ],
+    )
+    def test_rates(self, texts: list[str], reason: str) -> None:
+        with pytest.raises(InvalidInput, match=reason):
+            command.rates(texts)
+
+    @pytest.mark.parametrize(
+        ("arguments", "reason"),
+        [
+            (["soak"], "Say how long"),
+            (["soak", "intake", "--hours", "1"], "alone"),
+            (["soak", "--hours", "1", "--database", "sqlite"], "on MariaDB"),
+            (["soak", "--hours", "0"], "above 0"),
+            (["intake", "--hours", "1"], "are for: bench soak"),
+        ],
+    )
+    def test_refusals(self, arguments: list[str], reason: str) -> None:
+        with pytest.raises(CommandError, match=reason):
+            call_command("bench", *arguments)

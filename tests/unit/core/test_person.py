@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import pytest
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.person.identity import MARK, Person, clean, phone_digits
+
+LI = Person(
+    phones=frozenset({"13800138000"}),
+    emails=frozenset({"li.lei@example.com"}),
+    users=frozenset({(7, "1001")}),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["13800138000", "+86 138-0013-8000", "008613800138000", "0086 138 0013 8000", "86-13800138000",
+     "(138) 0013 8000", "１３８００１３８０００", " 138.0013.8000 "],
+)  # fmt: skip
+def test_spellings_of_a_number_are_one(text: str) -> None:
+    assert phone_digits(text) == "13800138000"
+
+
+@pytest.mark.parametrize("text", ["", "abc", "138001380OO", "li@example.com"])
+def test_what_is_no_number(text: str) -> None:
+    assert phone_digits(text) == ""
+
+
+def test_numbers_of_other_countries_keep_theirs() -> None:
+    assert phone_digits("+44 7700 900123") == "447700900123"
+    assert phone_digits("010-12345678") == phone_digits("+86 10 1234 5678") == "1012345678"
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("call +86 138-0013-8000!", f"call {MARK}!"),
+        ("请致电13800138000谢谢", f"请致电{MARK}谢谢"),
+        ("8613800138000,13800138001", f"{MARK},13800138001"),
+        ("to Li.Lei@Example.com.", f"to {MARK}."),
+        # Other numbers and addresses of which the person's is a part.
+        ("order 2138001380009", "order 2138001380009"),
+        ("20261380013800099", "20261380013800099"),
+        ("my.li.lei@example.com", "my.li.lei@example.com"),
+        ("li.lei@example.com.cn", "li.lei@example.com.cn"),
+        ("user 1001", "user 1001"),
+    ],
+)
+def test_only_the_persons_own_is_erased_from_a_text(text: str, left: str) -> None:
+    assert LI.erased(text) == left
+    assert LI.is_in(text) is (text != left)
+
+
+def test_values_of_json_keep_their_shape() -> None:
+    value = {"a": [13800138000, 1.5, True, None, "x"], "13800138000": "li.lei@example.com"}
+    assert LI.erased_value(value) == {"a": [MARK, 1.5, True, None, "x"], MARK: MARK}
+
+
+def test_user_ids_count_only_where_a_field_holds_one_of_their_system() -> None:
+    assert LI.is_value("1001", 7)
+    assert LI.is_value(1001, 7)
+    assert not LI.is_value("1001", 8)
+    assert not LI.is_value("10012", 7)
+    assert not LI.is_value(True, 7)
+
+
+def test_identifiers_are_cleaned() -> None:
+    identifiers = {"phones": [" +86 13800138000 ", "13800138000", ""], "emails": ["LI@example.com"],
+                   "users": [" shop / 1001 "], "leads": ["007"]}  # fmt: skip
+    assert clean(identifiers) == {
+        "phones": ["13800138000"], "emails": ["li@example.com"], "users": ["shop/1001"],
+        "leads": ["7"],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("identifiers", "field"),
+    [
+        ({}, "phones"),
+        ({"phones": ["  "]}, "phones"),
+        ({"phones": ["12345"]}, "phones"),
+        ({"phones": ["1" * 20]}, "phones"),
+        ({"emails": ["li"]}, "emails"),
+        ({"users": ["1001"]}, "users"),
+        ({"leads": ["x"]}, "leads"),
+        ({"leads": [str(2**63)]}, "leads"),
+        ({"names": ["Li"]}, "names"),
+        ({"phones": [f"138001380{n:02}" for n in range(51)]}, "phones"),
+    ],
+)
+def test_wrong_identifiers_are_refused(identifiers: dict[str, list[str]], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        clean(identifiers)
+    assert refused.value.field == field

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+
+from msgplatform.core.person.identity import MARK, Person
+from notify import personal_fields
+
+LI = Person(
+    phones=frozenset({"13800138000"}),
+    emails=frozenset({"li@example.com"}),
+    users=frozenset({(7, "1001")}),
+)
+CUSTOMER = ["/customer/name", "/customer/phone", "/customer/id"]
+
+
+def erased(content: Any, *pointers: str) -> Any:
+    new = personal_fields.erased(json.dumps(content).encode(), pointers, LI, 7)
+    return None if new is None else json.loads(new)
+
+
+def test_all_named_fields_of_the_persons_event_are_erased() -> None:
+    content = {"order": 5, "customer": {"name": "Li", "phone": "+86 138 0013 8000", "id": 9}}
+    assert erased(content, *CUSTOMER) == {
+        "order": 5, "customer": {"name": MARK, "phone": MARK, "id": MARK},
+    }  # fmt: skip
+
+
+def test_a_user_is_found_in_named_fields_only() -> None:
+    content = {"order": "1001", "customer": {"name": "Li", "id": "1001"}}
+    assert erased(content, *CUSTOMER) == {"order": "1001", "customer": {"name": MARK, "id": MARK}}
+    assert erased(content) is None
+    assert erased({"order": "1001", "customer": {"name": "Li", "id": "1002"}}, *CUSTOMER) is None
+
+
+def test_of_a_list_only_the_persons_entry_is_erased() -> None:
+    content = {
+        "buyer": "Wang",
+        "passengers": [{"name": "Li", "phone": "13800138000"}, {"name": "Zhao", "phone": "13900"}],
+    }
+    pointers = ("/buyer", "/passengers/*/name", "/passengers/*/phone")
+    assert erased(content, *pointers) == {
+        "buyer": "Wang",
+        "passengers": [{"name": MARK, "phone": MARK}, {"name": "Zhao", "phone": "13900"}],
+    }
+
+
+def test_a_number_in_a_field_that_nobody_named_is_erased_alone() -> None:
+    content = {"name": "Li", "note": "call 13800138000", "cc": ["li@example.com", "x@example.com"]}
+    assert erased(content) == {
+        "name": "Li", "note": f"call {MARK}", "cc": [MARK, "x@example.com"],
+    }  # fmt: skip
+
+
+def test_a_whole_object_may_be_named() -> None:
+    content = {"customer": {"any": {"phone": 13800138000}, "more": [1]}}
+    assert erased(content, "/customer", "/customer/any") == {"customer": MARK}
+
+
+def test_numbers_keep_their_spelling() -> None:
+    payload = b'{"amount":99.10,"big":12345678901234567890,"to":"13800138000"}'
+    assert personal_fields.erased(payload, (), LI, 7) == (
+        b'{"amount":99.10,"big":12345678901234567890,"to":"[erased]"}'
+    )
+
+
+def test_what_is_no_json_is_a_text() -> None:
+    assert personal_fields.erased(b"to 13800138000 \xff", (), LI, 7) == b"to [erased] \xff"
+    assert personal_fields.erased(b"\xff", (), LI, 7) is None
+
+
+def test_what_is_erased_is_not_found_again() -> None:
+    content = {"customer": {"name": MARK, "phone": MARK, "id": MARK}}
+    assert erased(content, *CUSTOMER) is None
+
+
+def test_escaped_signs_are_read() -> None:
+    payload = b'{"to":"\\u0031380013800\\u0030"}'
+    assert personal_fields.erased(payload, (), LI, 7) == b'{"to":"[erased]"}'
+
+
+@pytest.mark.parametrize("wrong", ["/a", ["a"], [1], [""], ["/" + "a" * 200], ["/a"] * 51, {}])
+def test_wrong_pointers_are_refused(wrong: Any) -> None:
+    with pytest.raises(ValidationError):
+        personal_fields.validate(wrong)
+
+
+def test_right_pointers_are_taken() -> None:
+    personal_fields.validate(["/a/b", "/a/*/b", "/a~1b/0"])
