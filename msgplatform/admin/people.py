@@ -26,15 +26,15 @@ from msgplatform.admin.confirmation import Confirmed, confirmed
 from msgplatform.models import Biz, Role
 
 admin.site.unregister([User, Group])
-# Their rows are shown with the person, not as tables; these modules register them.
-for _module in ("account", "mfa", "socialaccount", "usersessions"):
+# Of django-allauth. Their rows are shown with the person, not as tables, so permissions for them give
+# nothing; these modules register them.
+_WITHOUT_PAGES = ("account", "mfa", "socialaccount", "usersessions")
+for _module in _WITHOUT_PAGES:
     import_module(f"allauth.{_module}.admin")
     for _model in apps.get_app_config(_module).get_models():
         if admin.site.is_registered(_model):
             admin.site.unregister(_model)
 # Of the form that makes a user: the password again, and whether there is one.
-# Apps of a library whose rows have no page here: their permissions give nothing.
-_WITHOUT_PAGES = ("account", "mfa", "socialaccount", "usersessions")
 _NOT_AUDITED = ("password2", "usable_password")
 
 
