@@ -26,8 +26,8 @@ from msgplatform.admin.confirmation import Confirmed, confirmed
 from msgplatform.models import Biz, Role
 
 admin.site.unregister([User, Group])
-# Of django-allauth. Their rows are shown with the person, not as tables, so permissions for them give
-# nothing; these modules register them.
+# Of django-allauth. Their rows are shown with the person and not as tables, so that permissions for
+# them give nothing; these modules register them.
 _WITHOUT_PAGES = ("account", "mfa", "socialaccount", "usersessions")
 for _module in _WITHOUT_PAGES:
     import_module(f"allauth.{_module}.admin")
