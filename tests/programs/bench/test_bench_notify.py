@@ -88,12 +88,17 @@ class TestAtScale:
 
 
 class TestLatency:
-    def test_idle_and_at_half_of_capacity(self) -> None:
+    def test_idle_at_half_of_capacity_and_a_slow_consumer(self) -> None:
         said = bench("latency", "--json", "--seconds", "1.5", "--runs", "1")
         assert said.returncode == 0, said.stderr
-        times = json.loads(said.stdout)["answer_ms"]
-        assert set(times) == {"ours", "half-of-capacity"}
-        assert all(0 <= each["p50_ms"] <= each["p95_ms"] for each in times.values())
+        result = json.loads(said.stdout)
+        for times in (result["answer_ms"], result["due_ms"]):
+            assert set(times) == {"ours", "half-of-capacity", "slow-consumer"}
+            for each in times.values():
+                assert list(each) == ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"]
+                assert list(each.values()) == sorted(each.values())
+        for side, times in result["due_ms"].items():
+            assert times["max_ms"] >= result["answer_ms"][side]["max_ms"], "it counts from earlier"
 
 
 class TestFairness:
