@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from bench.harness.programs import worker
+from bench.harness.programs import quantiles, worker
 
 _CONNECT_SECONDS = 60.0
 
@@ -41,12 +41,8 @@ def main() -> None:
             if round_number > options.unmeasured:
                 times[name].append(round(took * 1000, 2))
             options.progress.add(1)
-    every = sorted(each for some in times.values() for each in some)
-    print(json.dumps({
-        "p50_ms": every[len(every) // 2] if every else 0.0,
-        "p95_ms": every[len(every) * 95 // 100] if every else 0.0,
-        "pages": times,
-    }))  # fmt: skip
+    seconds = [each / 1000 for some in times.values() for each in some]
+    print(json.dumps({**quantiles.report(seconds), "pages": times}))
 
 
 def _connected(port: int) -> http.client.HTTPConnection:
