@@ -924,6 +924,7 @@ def test_one_is_not_true(manager: Manager) -> None:
 def test_a_job_says_that_its_count_was_cut(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    made(manager)
     counted = flows.Counted(100_000, more=True)
     monkeypatch.setattr(control, "count", lambda *_: counted)
     asked = {"flow": "notify", "action": "resend", "filter": {"biz": "orders"}}
