@@ -22,6 +22,11 @@ QUEUE_PATTERN = r"notify-\d+-\d+"
 # be sent well within a lease, and to keep the unmarked work of a killed sender small.
 MAX_ITEMS = 500
 MAX_BYTES = 1024 * 1024
+# Orders of one subscription in a sender's hand: one that is being sent, one ready behind it. When
+# all of their messages are in flight there may be more: a consumer that takes its time for each
+# answer, whose messages come one by one, gets as many requests at once as its limit allows. Of
+# those that are claimed the maker counts no more than these as waiting.
+MAX_UNSENT = 2
 # Bytes that an item takes beyond its payload: ids, event type, and the body around the payload.
 ITEM_BYTES = 192
 

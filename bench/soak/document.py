@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.harness.programs import quantiles
 from bench.soak import chart
 from bench.soak.judgement import TOLERANCES, UNITS
 
@@ -16,7 +17,6 @@ _PLACES = {
     "sms": "SMS, until the Report is with the sender", "crm": "lead, until the CRM has it",
     "feed": "post, until a friend reads it", "reads:answer": "a timeline's page",
 }  # fmt: skip
-_COLUMNS = ("p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms")
 Result = Mapping[str, Any]
 
 
@@ -29,11 +29,12 @@ def table(result: Result) -> str:
     ]
     lines += [
         "",
-        f"{'ms since due':<46}" + "".join(f"{n.removesuffix('_ms'):>10}" for n in _COLUMNS),
+        f"{'ms since due':<46}" + "".join(f"{n.removesuffix('_ms'):>10}" for n in quantiles.NAMES),
     ]
     for place, title in _PLACES.items():
         if times := result["latency"].get(place):
-            lines.append(f"{title:<46}" + "".join(f"{times[name]:>10,.0f}" for name in _COLUMNS))
+            figures = (f"{times[name]:>10,.0f}" for name in quantiles.NAMES)
+            lines.append(f"{title:<46}" + "".join(figures))
     lines += ["", *judgement(result)]
     lines += [f"an error was logged: {error}" for error in result["errors"]]
     return "\n".join([*lines, _counts(result), *result["problems"], _verdict(result)])
@@ -72,7 +73,7 @@ def section(result: Result, image: str) -> str:
     for line in result["lines"]:
         cells = [line["way"], *(f"{line[name]:,}" for name in _LEDGER)]
         parts.append(f"| {' | '.join(cells)} |")
-    names = " | ".join(name.removesuffix("_ms") for name in _COLUMNS)
+    names = " | ".join(name.removesuffix("_ms") for name in quantiles.NAMES)
     parts += ["", f"| ms since due | {names} | p95 first quarter | last |", "|---|" + "---:|" * 7]
     parts += [*_latency_rows(result), "", *_flatness(result), ""]
     parts += [f"- {line}" for line in judgement(result)]
@@ -137,7 +138,7 @@ def _latency_rows(result: Result) -> list[str]:
     rows = []
     for place, title in _PLACES.items():
         if times := result["latency"].get(place):
-            cells = [f"{times[name]:,.0f}" for name in _COLUMNS]
+            cells = [f"{times[name]:,.0f}" for name in quantiles.NAMES]
             quarters = (result["quarters"][0], result["quarters"][-1])
             cells += [f"{each.get(place, {}).get('p95_ms', 0):,.0f}" for each in quarters]
             rows.append(f"| {title} | {' | '.join(cells)} |")

@@ -23,9 +23,6 @@ log = logging.get(__name__)
 # Orders that wait or are in flight: enough to keep a sender busy, few enough that memory stays
 # bounded and a pause takes effect soon.
 ORDERS_PER_SUBSCRIPTION = 4
-# Of the orders that a sender has claimed, so many at most count as waiting: it claims more only
-# when all that is in these is in flight (`notify/sender/claimer.py`).
-MAX_UNSENT_ORDERS = 2
 # All orders together. A subscription's first one may go beyond it, but is small, and so may a
 # system with less than an equal part of it: the queues of dead subscribers must neither keep a
 # healthy one empty nor fill the memory.
@@ -75,7 +72,7 @@ class Capacity:
         lengths = jobs.lengths([*queues, orders.MARKER_QUEUE])
         is_marker_behind = _is_behind(sum(lengths.pop(orders.MARKER_QUEUE)))
         depths = {
-            queue: waiting + min(claimed, MAX_UNSENT_ORDERS)
+            queue: waiting + min(claimed, orders.MAX_UNSENT)
             for queue, (waiting, claimed) in lengths.items()
         }
         probes: Collection[int] = frozenset()

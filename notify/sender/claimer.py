@@ -23,10 +23,6 @@ from notify.sender.claimed_order import ClaimedOrder
 
 log = logging.get(__name__)
 
-# Orders of one subscription in hand: one that is being sent, one ready behind it. When all of their
-# messages are in flight there may be more, so that a consumer that takes its time for each answer,
-# whose messages come one by one, gets as many requests at once as its limit allows.
-MAX_UNSENT_ORDERS = 2
 # All orders in flight, in bytes of memory and in messages: a thousand subscriptions with full
 # orders would be a gigabyte. Beyond it queues wait for their turn, the one that waits longest comes
 # first.
@@ -233,7 +229,7 @@ class OrderClaimer:
         full_queues = {
             queue
             for queue, in_hand in self._in_flight.items()
-            if len(in_hand) >= MAX_UNSENT_ORDERS and any(order.unsent_items for order in in_hand)
+            if len(in_hand) >= orders.MAX_UNSENT and any(order.unsent_items for order in in_hand)
         }
         rows: list[tuple[str, int]] = []
         held_back_ids: list[int] = []
