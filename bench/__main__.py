@@ -14,8 +14,8 @@ import os
 import sys
 from pathlib import Path
 
+from bench.harness import processes
 from bench.harness.ground import DATABASES, ROOT, Ground
-from msgplatform.core.errors import PlatformError
 
 
 def main() -> None:
@@ -52,9 +52,4 @@ def _rows(text: str) -> tuple[int, int]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except PlatformError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    processes.exit_after(main)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Literal, Self
 
 import psutil
 
-from msgplatform.core.errors import Permanent
+from msgplatform.core.errors import Permanent, PlatformError
 from msgplatform.core.servers import child_process
 from msgplatform.core.servers.private_server import tail
 
@@ -165,6 +166,16 @@ class Crew:
 
     def _tail(self, label: str) -> str:
         return f"{tail(self._out(label))}\n{tail(self._log(label))}"
+
+
+def exit_after(main: Callable[[], None]) -> None:
+    """Run a bench's process: an error of the platform is its last line, Ctrl-C is no error."""
+    try:
+        main()
+    except PlatformError as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def cpu_seconds(pid: int) -> float:

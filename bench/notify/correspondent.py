@@ -26,11 +26,13 @@ import socket
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 
 from bench.harness.programs import load, quantiles
+from bench.harness.programs.inbox import Inbox, Received
 from bench.harness.programs.load import Connection
 from bench.harness.programs.progress import Progress
-from bench.harness.programs.sink import ANSWER, content_length
+from bench.harness.programs.sink import ANSWER
 
 _MAX_IN_FLIGHT = 500
 _LAST_SECONDS = 30.0  # for what is on its way when it is stopped
@@ -53,10 +55,7 @@ class Correspondent:
         self.rate: float = options.rate
         self._publishers = {each.socket.fileno(): each for each in publishers}
         self._idle = deque(publishers)
-        self._listener = socket.create_server(("127.0.0.1", options.sink_port), backlog=1024)
-        self._subscribed: dict[int, socket.socket] = {}
-        self._partial: dict[int, tuple[bytes, float]] = {}
-        self._unanswered = deque[tuple[float, int]]()  # when to answer which connection
+        self._unanswered = deque[tuple[float, socket.socket]]()  # when to answer whom
         # Moments by key, until both are known: a message may arrive before its publisher has the
         # answer.
         self._due: dict[bytes, float] = {}
@@ -66,26 +65,27 @@ class Correspondent:
         self.seconds_of_answered: list[float] = []
         self.seconds_of_due: list[float] = []
         self._poller = select.epoll()
-        for fd in (self._listener.fileno(), *self._publishers):
+        for fd in self._publishers:
             self._poller.register(fd, select.EPOLLIN)
+        self._inbox = Inbox(options.sink_port, self._poller)
 
     def run(self) -> None:
         if not self.rate:
             self._measure_capacity()
-        due = time.perf_counter()
+        due = time.monotonic()
         while not self.stopping:
-            while self._idle and due <= (now := time.perf_counter()):
+            while self._idle and due <= (now := time.monotonic()):
                 self._publish(due)
                 due += random.expovariate(self.rate)
             self._poll(max(0.0, min(0.1, due - now)) if self._idle else 0.1)
-        deadline = time.perf_counter() + _LAST_SECONDS
-        while self._in_flight and time.perf_counter() < deadline:
+        deadline = time.monotonic() + _LAST_SECONDS
+        while self._in_flight and time.monotonic() < deadline:
             self._poll(0.1)
 
     def _measure_capacity(self) -> None:
         """Find the rate, and wait until what was in flight is delivered."""
-        begun = time.perf_counter()
-        while (now := time.perf_counter()) - begun < self.options.seconds / 3:
+        begun = time.monotonic()
+        while (now := time.monotonic()) - begun < self.options.seconds / 3:
             while self._idle and self._in_flight < _MAX_IN_FLIGHT:
                 self._publish(now)
             self._poll(0.01)
@@ -107,49 +107,31 @@ class Correspondent:
 
     def _poll(self, seconds: float) -> None:
         if self._unanswered:
-            seconds = min(seconds, max(0.0, self._unanswered[0][0] - time.perf_counter()))
+            seconds = min(seconds, max(0.0, self._unanswered[0][0] - time.monotonic()))
         for fd, _ in self._poller.poll(seconds):
             if publisher := self._publishers.get(fd):
                 is_answered = publisher.receive()
                 if publisher.is_closed:
                     load.renew(publisher, self._publishers, self._poller)
                 if is_answered:
-                    self._note(publisher.key_of_it.encode(), self._answered, time.perf_counter())
+                    self._note(publisher.key_of_it.encode(), self._answered, time.monotonic())
                     self._idle.append(publisher)
-            elif fd == self._listener.fileno():
-                client, _address = self._listener.accept()
-                client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._subscribed[client.fileno()] = client
-                self._poller.register(client, select.EPOLLIN)
-            else:
-                self._receive(fd)
-        while self._unanswered and self._unanswered[0][0] <= time.perf_counter():
-            _, fd = self._unanswered.popleft()
-            if fd in self._subscribed:  # else it hung up
-                self._subscribed[fd].sendall(ANSWER)
+            elif request := self._inbox.take(fd):
+                self._receive(request)
+        while self._unanswered and self._unanswered[0][0] <= time.monotonic():
+            with suppress(OSError):  # it hung up
+                self._unanswered.popleft()[1].sendall(ANSWER)
 
-    def _receive(self, fd: int) -> None:
-        now = time.perf_counter()
-        data = self._subscribed[fd].recv(65536)
-        if not data:
-            self._poller.unregister(fd)
-            self._subscribed.pop(fd).close()
-            return
-        before, first = self._partial.pop(fd, (b"", now))
-        data = before + data
-        end = data.find(b"\r\n\r\n")
-        if end < 0 or len(data) < end + 4 + content_length(data[:end]):
-            self._partial[fd] = data, first
-            return
-        self._unanswered.append((now + self.options.answer_after, fd))
-        order = _ORDER.search(data, end)
+    def _receive(self, request: Received) -> None:
+        self._unanswered.append((time.monotonic() + self.options.answer_after, request.client))
+        order = _ORDER.search(request.body)
         assert order
         if order[1] not in self._due or order[1] in self._arrived:
             self.repeated += 1  # it was delivered before
             return
         self.delivered += 1
         self.options.progress.add(1)
-        self._note(order[1], self._arrived, first)
+        self._note(order[1], self._arrived, request.first_at)
 
     def _note(self, key: bytes, moments: dict[bytes, float], at: float) -> None:
         """Note when this message was answered or arrived; with both its times are known."""

@@ -9,8 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from bench.harness import processes
 from bench.harness.ground import Ground
-from msgplatform.core.errors import PlatformError
 
 
 def main() -> None:
@@ -62,9 +62,4 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except PlatformError as error:
-        sys.exit(str(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    processes.exit_after(main)

@@ -26,8 +26,8 @@ import time
 from collections import deque
 from pathlib import Path
 
+from bench.harness.programs.inbox import content_length
 from bench.harness.programs.progress import Progress
-from bench.harness.programs.sink import content_length
 from bench.soak import calls
 from bench.soak.calls import Call
 

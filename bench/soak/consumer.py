@@ -21,8 +21,9 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
+from bench.harness.programs.inbox import Inbox, Received
 from bench.harness.programs.progress import Progress
-from bench.harness.programs.sink import ANSWER, content_length
+from bench.harness.programs.sink import ANSWER
 
 SLOW_SECONDS = 1 / 3
 PLACES = ("fast", "slow", "dead", "sms", "crm")
@@ -37,52 +38,27 @@ class Consumer:
         self.stopping = False
         self._book = book.open("a", encoding="ascii")
         self._counts = {name: Progress(folder / f"{name}.progress") for name in PLACES}
-        self._clients: dict[int, socket.socket] = {}
-        self._partial: dict[int, tuple[bytes, float]] = {}
         self._late = deque[tuple[float, socket.socket]]()  # when to answer which connection
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=1024)
         self._poller = select.epoll()
-        self._poller.register(self._listener, select.EPOLLIN)
+        self._inbox = Inbox(port, self._poller)
 
     def run(self) -> None:
-        listening = self._listener.fileno()
         while not self.stopping:
             until = self._late[0][0] - time.monotonic() if self._late else 0.1
             for fd, _ in self._poller.poll(max(0.0, min(until, 0.1))):
-                if fd == listening:
-                    client, _address = self._listener.accept()
-                    client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._clients[client.fileno()] = client
-                    self._poller.register(client, select.EPOLLIN)
-                else:
-                    self._receive(fd)
+                if request := self._inbox.take(fd):
+                    self._answer(request)
             while self._late and self._late[0][0] <= time.monotonic():
                 self._send(self._late.popleft()[1], ANSWER)
             self._book.flush()
 
-    def _receive(self, fd: int) -> None:
-        now, client = time.monotonic(), self._clients[fd]
-        try:
-            data = client.recv(262_144)
-        except OSError:
-            data = b""
-        if not data:
-            self._poller.unregister(fd)
-            self._clients.pop(fd).close()
-            self._partial.pop(fd, None)
-            return
-        before, first = self._partial.pop(fd, (b"", now))
-        data = before + data
-        end = data.find(b"\r\n\r\n")
-        if end < 0 or len(data) < end + 4 + content_length(data[:end]):
-            self._partial[fd] = data, first
-            return
-        place = data[: data.find(b" HTTP/")].rpartition(b"/")[2].decode()
-        answer = self._take(place, data[end + 4 :], first)
+    def _answer(self, request: Received) -> None:
+        place = request.head[: request.head.find(b" HTTP/")].rpartition(b"/")[2].decode()
+        answer = self._take(place, request.body, request.first_at)
         if place == "slow":
-            self._late.append((now + SLOW_SECONDS, client))
+            self._late.append((time.monotonic() + SLOW_SECONDS, request.client))
         else:
-            self._send(client, answer)
+            self._send(request.client, answer)
 
     def _take(self, place: str, body: bytes, at: float) -> bytes:
         """Write down what came; the answer."""

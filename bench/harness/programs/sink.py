@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 import select
 import signal
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.harness.programs.inbox import Inbox
 from bench.harness.programs.messages import digest
 from bench.harness.programs.progress import Progress
 
@@ -32,61 +32,21 @@ class Sink:
         self._keep = keep
         self.seen = bytearray()
         self._progress = progress
-        self._clients: dict[int, socket.socket] = {}
-        self._partial: dict[int, bytes] = {}
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=1024)
-        self._listener.setblocking(False)
         self._poller = select.epoll()
-        self._poller.register(self._listener, select.EPOLLIN)
+        self._inbox = Inbox(port, self._poller)
 
     def run(self) -> None:
-        listening = self._listener.fileno()
         while not self.stopping:
             for fd, _ in self._poller.poll(0.1):
-                if fd == listening:
-                    self._accept()
-                else:
-                    self._receive(fd)
+                if request := self._inbox.take(fd):
+                    # Counted before it is answered: what a sender knows as delivered is in the
+                    # count.
+                    self.seen += self._keep(request.head, request.body)
+                    self._progress.add(1)
+                    request.client.sendall(ANSWER)
 
     def stop(self, *_: object) -> None:
         self.stopping = True
-
-    def _accept(self) -> None:
-        client, _ = self._listener.accept()
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._clients[client.fileno()] = client
-        self._poller.register(client, select.EPOLLIN)
-
-    def _receive(self, fd: int) -> None:
-        client = self._clients[fd]
-        try:
-            data = client.recv(65536)
-        except ConnectionResetError:
-            data = b""
-        if not data:  # the sender closed it
-            self._close(fd)
-            return
-        if fd in self._partial:
-            data = self._partial.pop(fd) + data
-        end = data.find(b"\r\n\r\n")
-        if end < 0 or len(data) < end + 4 + (length := content_length(data[:end])):
-            self._partial[fd] = data
-            return
-        # Counted before it is answered: what a sender knows as delivered is in the count.
-        self.seen += self._keep(data[:end], data[end + 4 : end + 4 + length])
-        self._progress.add(1)
-        client.sendall(ANSWER)
-
-    def _close(self, fd: int) -> None:
-        self._poller.unregister(fd)
-        self._clients.pop(fd).close()
-        self._partial.pop(fd, None)
-
-
-def content_length(head: bytes) -> int:
-    lowered = head.lower()
-    start = lowered.find(b"content-length:")
-    return int(lowered[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
 
 
 def _digest(head: bytes, body: bytes) -> bytes:
