@@ -149,10 +149,10 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
         unread.update(items.values_list("operation_id", flat=True).distinct())
         entries = RecoveryEntry.objects.filter(record_id__in=some).order_by()
         unread.update(entries.values_list("operation_id", flat=True).distinct())
-    found: set[int] = set()
+    operation_ids: set[int] = set()
     unknown_before = 0  # an operation whose predecessors are not known
-    while unread := unread - found - {0}:
-        found |= unread
+    while unread := unread - operation_ids - {0}:
+        operation_ids |= unread
         following: set[int] = set()
         for some in chunks(sorted(unread), _PAGE):
             data = _data(some)
@@ -165,9 +165,9 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
         unread = following
     if unknown_before:
         first_read = ids.datetime_of(min(record_ids)) - _EARLIER
-        found.update(_older(keys, int(first_read.timestamp() * 1000), unknown_before))
-    found.update(_only_in_redis(keys))
-    return found
+        operation_ids.update(_older(keys, int(first_read.timestamp() * 1000), unknown_before))
+    operation_ids.update(_only_in_redis(keys))
+    return operation_ids
 
 
 def _older(keys: _Keys, since_ms: int, before: int) -> Iterator[int]:
@@ -238,11 +238,11 @@ def _without(operation_id: int, data: bytes, keys: _Keys, erased: ErasedRequests
         log.error("operation_unreadable", operation=operation_id)
         erased.unreadable_operations.add(operation_id)
         return None
-    held = [each for each in requests if each.key in keys and not each.erased]
-    if not held:
+    own_requests = [each for each in requests if each.key in keys and not each.erased]
+    if not own_requests:
         return None
     if operation_id not in erased.operations:
-        erased.requests += len(held)
+        erased.requests += len(own_requests)
         erased.operations.add(operation_id)
     return orders.dump(
         [

@@ -50,11 +50,11 @@ def _find_leads(person: Person, cursor: str) -> Slice:
     theirs = [row for row in page if _is_of(person, row)]
     records = _records_of([row["id"] for row in theirs])
     open_keys = {record.key for record in records if _is_open(record)}
-    found = [
+    own_rows = [
         Row(str(row["id"]), row, not row["is_delete"] or str(row["id"]) in open_keys, (row["id"],))
         for row in theirs
     ]
-    return Slice(found, str(page[-1]["id"]) if len(page) == SLICE else "")
+    return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
 def _is_of(person: Person, row: dict[str, Any]) -> bool:
@@ -68,10 +68,10 @@ def _is_of(person: Person, row: dict[str, Any]) -> bool:
 def _records_of(lead_ids: Sequence[int]) -> list[Record]:
     """The records of leads at all CRMs."""
     policies = list(Policy.objects.filter(source__name=HIVE).values_list("id", flat=True))
-    found: list[Record] = []
+    records: list[Record] = []
     for some in chunks([str(each) for each in lead_ids], _CHUNK):
-        found += Record.objects.filter(policy_id__in=policies, key__in=some).order_by("id")
-    return found
+        records += Record.objects.filter(policy_id__in=policies, key__in=some).order_by("id")
+    return records
 
 
 def _is_open(record: Record) -> bool:
@@ -127,12 +127,12 @@ def _find_operations(person: Person, cursor: str) -> Slice:
         return Slice(())
     rows = Operation.objects.filter(id__gt=int(cursor or 0)).order_by("id")
     page = list(rows.values_list("id", "policy_id", "data")[:_OPERATIONS])
-    found = [
+    own_rows = [
         Row(str(pk), {"id": str(pk), "policy_id": policy_id, "requests": requests})
         for pk, policy_id, data in page
         if (requests := _requests(person, bytes(data)))
     ]
-    return Slice(found, str(page[-1][0]) if len(page) == _OPERATIONS else "")
+    return Slice(own_rows, str(page[-1][0]) if len(page) == _OPERATIONS else "")
 
 
 def _requests(person: Person, data: bytes) -> list[dict[str, Any]]:

@@ -37,8 +37,8 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
     pointers = _pointers()
     theirs = [row for row in page if _erased(row, pointers, person) is not None]
     open_ids = set() if store.cold else _open_ids([row["id"] for row in theirs])
-    found = [_row(store, row, row["id"] in open_ids) for row in theirs]
-    return Slice(found, str(page[-1]["id"]) if len(page) == SLICE else "")
+    own_rows = [_row(store, row, row["id"] in open_ids) for row in theirs]
+    return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
 def _pointers() -> Pointers:

@@ -38,20 +38,20 @@ class Options:
 
 def rates(texts: Sequence[str]) -> dict[str, float]:
     """The rates of `notify=50`, `sms=10` …; raises InvalidInput."""
-    found: dict[str, float] = {}
+    by_flow: dict[str, float] = {}
     for text in texts:
         flow, _, number = text.partition("=")
         try:
-            found[flow] = float(number)
+            by_flow[flow] = float(number)
         except ValueError:
             raise InvalidInput(f"--rate {text}: write FLOW=NUMBER, such as notify=50") from None
-        if flow not in FLOWS or not 0 < found[flow] < 100_000:
+        if flow not in FLOWS or not 0 < by_flow[flow] < 100_000:
             raise InvalidInput(
                 f"--rate {text}: the flows are {', '.join(FLOWS)}, the number above 0"
             )
-    if found and (missing := [flow for flow in FLOWS if flow not in found]):
+    if by_flow and (missing := [flow for flow in FLOWS if flow not in by_flow]):
         raise InvalidInput(f"--rate: {', '.join(missing)} has none; name all flows, or none")
-    return found
+    return by_flow
 
 
 def run(options: Options) -> dict[str, Any]:

@@ -49,13 +49,13 @@ def judge(samples: Sequence[Sample]) -> list[Finding]:
     if any(len(quarter) < _FEWEST for quarter in quarters):
         return []
     first, second, _third, last = quarters
-    found = list(_flatness(second, last))
+    findings = list(_flatness(second, last))
     calm = [sample for sample in first if not sample["restarts"]] or first
     for place in sorted({place for sample in last for place in sample["latency"]}):
         before, after = (_p95(quarter, place) for quarter in (calm, last))
         if before is not None and after is not None:
-            found.append(Finding(place, "p95_ms", before, after))
-    return found
+            findings.append(Finding(place, "p95_ms", before, after))
+    return findings
 
 
 def _flatness(before: Sequence[Sample], after: Sequence[Sample]) -> Iterator[Finding]:

@@ -80,7 +80,7 @@ def notify(books: Books, biz: int, subscriptions: Mapping[str, int]) -> list[Lin
     unsplit = set(
         BizMsg.objects.filter(biz_id=biz, state=BizMsg.State.ACCEPTED).values_list("id", flat=True)
     )
-    found = []
+    closed_lines = []
     for name, subscription in subscriptions.items():
         line = Line(f"notify, {name}", len(by_id), arrived=len(books.arrived[name]))
         line.compare(by_id, stored, "accepted messages are not in the database")
@@ -100,8 +100,8 @@ def notify(books: Books, biz: int, subscriptions: Mapping[str, int]) -> list[Lin
             line.compare(numbers, (), "messages are delivered to a dead subscriber")
         else:
             line.compare(numbers, books.arrived[name], "delivered messages never arrived")
-        found.append(line.close())
-    return found
+        closed_lines.append(line.close())
+    return closed_lines
 
 
 # -- SMS -----------------------------------------------------------------------------------------

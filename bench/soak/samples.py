@@ -41,13 +41,13 @@ def _program(processes: Iterable[psutil.Process]) -> dict[str, float]:
     for process in processes:
         try:
             times = process.cpu_times()
-            found = (
+            values = (
                 process.memory_full_info().pss / MB, process.num_fds(), process.num_threads(),
                 times.user + times.system,
             )  # fmt: skip
         except psutil.NoSuchProcess:
             continue
-        for name, value in zip(PROGRAM_COLUMNS, found, strict=True):
+        for name, value in zip(PROGRAM_COLUMNS, values, strict=True):
             sums[name] = round(sums[name] + value, 2)
     return sums
 

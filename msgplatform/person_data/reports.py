@@ -61,11 +61,11 @@ def _count(store: PersonStore, person: Person, until: float) -> Hits:
         while cursor or is_first:
             if not is_first and time.monotonic() > until:
                 return Hits(store, count, open_count, tuple(sample), is_whole=False)
-            found = store.find(person, cursor)
-            count += len(found.rows)
-            open_count += sum(row.is_open for row in found.rows)
-            sample += found.rows[: SAMPLE - len(sample)]
-            cursor, is_first = found.cursor, False
+            part = store.find(person, cursor)
+            count += len(part.rows)
+            open_count += sum(row.is_open for row in part.rows)
+            sample += part.rows[: SAMPLE - len(sample)]
+            cursor, is_first = part.cursor, False
     except (*UNAVAILABLE, RedisError):
         return Hits(store, count, open_count, tuple(sample), is_whole=False)
     return Hits(store, count, open_count, tuple(sample))

@@ -110,11 +110,11 @@ def _slice(row: Erasure) -> dict[str, Any]:
     person, stores = kept_person(row.identifiers), all_stores()
     position = next((n for n, store in enumerate(stores) if store.name == row.store), 0)
     store = stores[position]
-    found = store.find(person, row.cursor if store.name == row.store else "")
-    if ids := sorted({lead for each in found.rows for lead in each.leads} - person.leads):
+    part = store.find(person, row.cursor if store.name == row.store else "")
+    if ids := sorted({lead for each in part.rows for lead in each.leads} - person.leads):
         _note_leads(row, ids)
-    open_rows = [each for each in found.rows if each.is_open]
-    ended_rows = [each for each in found.rows if not each.is_open]
+    open_rows = [each for each in part.rows if each.is_open]
+    ended_rows = [each for each in part.rows if not each.is_open]
     count = store.erase(person, ended_rows) if ended_rows else 0
     if open_rows:
         _work_on_open(row, store, person, open_rows)
@@ -126,10 +126,10 @@ def _slice(row: Erasure) -> dict[str, Any]:
     change: dict[str, Any] = {
         "erased": {name: n for name, n in erased.items() if n},
         "open": {name: n for name, n in met.items() if n},
-        "found": row.found + len(found.rows), "cursor": found.cursor, "store": store.name,
+        "found": row.found + len(part.rows), "cursor": part.cursor, "store": store.name,
         "error": "",
     }  # fmt: skip
-    if not found.cursor:
+    if not part.cursor:
         is_last = position + 1 == len(stores)
         change |= _end_of_pass(row, change) if is_last else {"store": stores[position + 1].name}
     return change

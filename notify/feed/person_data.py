@@ -45,11 +45,11 @@ def _find_posts(person: Person, cursor: str) -> Slice:
                 [:_PAGE])  # fmt: skip
     # The events find the entries in the timelines of others by the author.
     busy = _busy_systems(person) if page else set()
-    found = [
+    own_rows = [
         Row(str(row["id"]), row, row["delete_date"] is None or row["biz_id"] in busy)
         for row in page
     ]
-    return Slice(found, str(page[-1]["id"]) if len(page) == _PAGE else "")
+    return Slice(own_rows, str(page[-1]["id"]) if len(page) == _PAGE else "")
 
 
 def _delete_posts(_person: Person, rows: Sequence[Row]) -> int:
@@ -77,10 +77,10 @@ def _find_relations(person: Person, cursor: str) -> Slice:
     # Those that are erased are gone, so that the first page is always the next one.
     page = list(rows.values("biz_id", "uid", "relation", "fri_uid", "create_date")
                 [int(cursor or 0):][:_PAGE])  # fmt: skip
-    found = [
+    own_rows = [
         Row(f"{row['biz_id']}:{row['uid']}:{row['relation']}:{row['fri_uid']}", row) for row in page
     ]
-    return Slice(found, str(int(cursor or 0) + _PAGE) if len(page) == _PAGE else "")
+    return Slice(own_rows, str(int(cursor or 0) + _PAGE) if len(page) == _PAGE else "")
 
 
 _ENDS = {
@@ -107,8 +107,8 @@ def _find_timelines(person: Person, cursor: str) -> Slice:
     rows = rows.order_by("biz_id", "fri_uid", "feed_id")
     page = list(rows.values("biz_id", "fri_uid", "feed_id", "create_date")
                 [int(cursor or 0):][:_PAGE])  # fmt: skip
-    found = [Row(f"{row['biz_id']}:{row['fri_uid']}:{row['feed_id']}", row) for row in page]
-    return Slice(found, str(int(cursor or 0) + _PAGE) if len(page) == _PAGE else "")
+    own_rows = [Row(f"{row['biz_id']}:{row['fri_uid']}:{row['feed_id']}", row) for row in page]
+    return Slice(own_rows, str(int(cursor or 0) + _PAGE) if len(page) == _PAGE else "")
 
 
 def _erase_timelines(_person: Person, rows: Sequence[Row]) -> int:
@@ -136,8 +136,8 @@ def _find_events(person: Person, cursor: str) -> Slice:
     rows = EventQueue.objects.filter(_names_user(person), qid__gt=int(cursor or 0)).order_by("qid")
     columns = ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date")
     page = list(rows.values(*columns)[:_PAGE])
-    found = [Row(str(row["qid"]), row, row["status"] in _OPEN) for row in page]
-    return Slice(found, str(page[-1]["qid"]) if len(page) == _PAGE else "")
+    own_rows = [Row(str(row["qid"]), row, row["status"] in _OPEN) for row in page]
+    return Slice(own_rows, str(page[-1]["qid"]) if len(page) == _PAGE else "")
 
 
 def _erase_events(_person: Person, rows: Sequence[Row]) -> int:

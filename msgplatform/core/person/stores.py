@@ -75,9 +75,9 @@ def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:
     """Every row of the person in a store."""
     cursor, is_first = "", True
     while cursor or is_first:
-        found = store.find(person, cursor)
-        yield from found.rows
-        cursor, is_first = found.cursor, False
+        part = store.find(person, cursor)
+        yield from part.rows
+        cursor, is_first = part.cursor, False
 
 
 # -- tables of texts -----------------------------------------------------------------------------
