@@ -34,12 +34,9 @@ def record(
 ) -> None:  # fmt: skip
     """Record a step of a batch of `size` records and of the traced `leads` in it; `errors` are by
     key."""
-    if not leads:
-        return
-    batch = spans.record_batch(f"lead {step} batch", began_at, list(leads.values()), size)
-    for key, context in leads.items():
-        spans.record(
-            f"lead {step}", context, began_at, links=[batch], message_id=key,
-            kind="client" if step == "send" else "internal",
-            error=(errors or {}).get(key, ""), crm=crm,
-        )  # fmt: skip
+    steps = [
+        spans.Step(context, {"message_id": key, "crm": crm}, (errors or {}).get(key, ""))
+        for key, context in leads.items()
+    ]
+    kind: spans.Kind = "client" if step == "send" else "internal"
+    spans.record_steps(f"lead {step}", began_at, steps, size, kind)

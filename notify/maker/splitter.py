@@ -250,13 +250,8 @@ class Splitter:
 def _record_spans(plan: _Plan, began_at: int) -> None:
     """Record the split of the messages that are traced."""
     contexts = spans.contexts({message.id: message.trace for message in plan.messages})
-    if not contexts:
-        return
-    batch = spans.record_batch(
-        "notify split batch", began_at, list(contexts.values()), len(plan.messages)
-    )
-    for message_id, context in contexts.items():
-        spans.record("notify split", context, began_at, links=[batch], message_id=str(message_id))
+    steps = [spans.Step(context, {"message_id": str(pk)}) for pk, context in contexts.items()]
+    spans.record_steps("notify split", began_at, steps, len(plan.messages))
 
 
 def _cut(

@@ -23,10 +23,10 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs as queues
 from msgplatform.core.tracing import figures, spans
-from msgplatform.core.tracing.context import log_facts
+from msgplatform.core.tracing.context import log_facts, parse
 from notify import orders
 from notify.directory import Subscriptions
-from notify.marker import mark_spans, marks
+from notify.marker import marks
 from notify.models import ReceiveMsg
 from notify.monitor import alert_events, counters, failures
 from notify.monitor.counters import CatalogueSubjects
@@ -113,7 +113,7 @@ class Marker(Worker):
         tally = self._mark(results, attempts, block)
         self._after_commit(len(results), tally)
         if began_at:
-            mark_spans.record(results, began_at)
+            _record_spans(results, began_at)
         return results
 
     def _mark(
@@ -177,6 +177,16 @@ class Marker(Worker):
             log.warning("alerts_not_announced", why=str(error)[:200])
         except Exception:
             log.exception("alerts_not_announced")
+
+
+def _record_spans(results: Sequence[Result], began_at: int) -> None:
+    """Record the marks of results that are stored, of messages that are traced."""
+    steps = [
+        spans.Step(context, {"delivery": str(result.id), "outcome": result.outcome})
+        for result in results
+        if (context := parse(result.trace))
+    ]
+    spans.record_steps("notify mark", began_at, steps, len(results))
 
 
 def _is_blameless(error: Exception) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgplatform.core.tracing.context import Context, is_on, parse
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 __all__ = [
-    "MAX_LINKS", "Kind", "Span", "Value", "context_of", "contexts", "end", "nanoseconds", "now",
-    "record", "record_batch", "start",
+    "MAX_LINKS", "Kind", "Span", "Step", "Value", "context_of", "contexts", "end", "nanoseconds",
+    "now", "record", "record_batch", "record_steps", "start",
 ]  # fmt: skip
 
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
@@ -88,6 +88,29 @@ def record_batch(name: str, started_at: int, messages: Sequence[Context], size: 
         name, None, started_at, links=messages[:MAX_LINKS], batch_size=size,
         batch_traced=len(messages),
     )  # fmt: skip
+
+
+class Step(NamedTuple):
+    """What a batch did with one traced message; `parent` is the message's context."""
+
+    parent: Context
+    attributes: Mapping[str, Value]
+    error: str = ""
+
+
+def record_steps(
+    name: str, started_at: int, steps: Sequence[Step], size: int, kind: Kind = "internal"
+) -> None:
+    """Record what a batch of `size` messages did with those that are traced: a span of the batch,
+    and one of each message with a link to it. Nothing when none is traced."""
+    if not steps:
+        return
+    batch = record_batch(f"{name} batch", started_at, [step.parent for step in steps], size)
+    for step in steps:
+        record(
+            name, step.parent, started_at, kind=kind, ended_at=None, links=[batch],
+            error=step.error, **step.attributes,
+        )  # fmt: skip
 
 
 def context_of(span: Span) -> Context:
