@@ -175,8 +175,8 @@ def request(ground: Ground, path: str, token: str, body: object = None) -> dict[
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
     with urllib.request.urlopen(call, timeout=120) as answer:
-        body: dict[str, Any] = json.load(answer)
-    return body
+        content: dict[str, Any] = json.load(answer)
+    return content
 
 
 # -- programs ------------------------------------------------------------------------------------
