@@ -22,10 +22,10 @@ import msgspec
 from django.db import transaction
 from django.db.models import Case, F, Value, When
 
-from crmsync import orders
+from crmsync import copies, orders
 from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
-from crmsync.operations import add_endings, copies_since, overwrite_copy, read_copies
+from crmsync.operations import add_endings
 from crmsync.orders import Request
 from msgplatform.core import logging
 from msgplatform.core.data import claims, ids, sql, transactions
@@ -184,11 +184,11 @@ def _older(keys: _Keys, since_ms: int, before: int) -> Iterator[int]:
 
 def _only_in_redis(keys: _Keys) -> Iterator[int]:
     """Operations that a database restored from a backup has lost."""
-    for page in copies_since(0):
+    for page in copies.since(0):
         rows = Operation.objects.filter(id__in=page).order_by()
         stored_ids = set(rows.values_list("id", flat=True))
         for some in chunks([each for each in page if each not in stored_ids], _PAGE):
-            for copy in read_copies(some).values():
+            for copy in copies.read(some).values():
                 if any(request.key in keys for request in _requests(copy.id, copy.data)):
                     yield copy.id
 
@@ -197,8 +197,8 @@ def _data(operation_ids: Sequence[int]) -> dict[int, bytes]:
     """The data of these operations: the database's, else that in Redis."""
     rows = Operation.objects.filter(id__in=operation_ids).values_list("id", "data")
     data = {pk: bytes(content) for pk, content in rows}
-    copies = read_copies([each for each in operation_ids if each not in data])
-    return data | {pk: copy.data for pk, copy in copies.items()}
+    only_in_redis = copies.read([each for each in operation_ids if each not in data])
+    return data | {pk: copy.data for pk, copy in only_in_redis.items()}
 
 
 def _requests(operation_id: int, data: bytes) -> list[Request]:
@@ -221,13 +221,13 @@ def _cut(policy_id: int, operation_id: int, keys: _Keys, erased: ErasedRequests)
             data = _without(operation_id, bytes(row.data), keys, erased)
             if data is not None:
                 rows.update(data=data)
-        if copy := read_copies([operation_id]).get(operation_id):
+        if copy := copies.read([operation_id]).get(operation_id):
             content = _without(operation_id, copy.data, keys, erased)
             if content is not None:
-                overwrite_copy(copy, content)
+                copies.overwrite(copy, content)
         elif row and data is not None:
             # A poller that was stopped before it wrote the copy must not write it now.
-            overwrite_copy(row, data)
+            copies.overwrite(row, data)
 
 
 def _without(operation_id: int, data: bytes, keys: _Keys, erased: ErasedRequests) -> bytes | None:

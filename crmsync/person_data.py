@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import erasure, operations, orders
+from crmsync import copies, erasure, orders
 from crmsync.intake import changes
 from crmsync.models import (
     ExceptionEntry,
@@ -28,16 +28,13 @@ from crmsync.models import (
     Run,
 )
 from crmsync.models.sources import HIVE
-from msgplatform.core.connections import work_redis
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.person import redis_keys
 from msgplatform.core.person.identity import MARK, Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
 
 _OPERATIONS = 20  # that one slice reads: each may hold hundreds of requests
 _CHUNK = 500
-_COPY = "crm:operation:"
 _EMPTY = {"uid": "", "name": "", "phone": "", "extra": {}}
 
 
@@ -166,19 +163,23 @@ def _records_in(policy_id: int, requests: Sequence[dict[str, Any]]) -> list[int]
 
 
 def _find_copies(person: Person, cursor: str) -> Slice:
-    """Copies of operations in the work Redis."""
-    return redis_keys.find(
-        work_redis(), person, cursor, lambda key: not key.startswith(_COPY), lambda _key: False
-    )
-
-
-def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
-    ids = [int(row.key.removeprefix(_COPY)) for row in rows]
-    count = 0
-    for copy in operations.read_copies(ids).values():
-        requests = _requests(person, copy.data)
-        count += _erase_records(_records_in(copy.policy_id, requests))
-    return count
+    """Copies of operations in the work Redis, a part of a slot at a time."""
+    if not (person.phones or person.emails):
+        return Slice(())
+    first, _sign, place = cursor.partition(":")
+    slots = [each for each in copies.slots() if each >= int(first or 0)]
+    if not slots:
+        return Slice(())
+    slot = slots[0]
+    next_place, page = copies.scan(slot, int(place or 0) if str(slot) == first else 0)
+    own_rows = [
+        Row(str(copy.id), {"id": str(copy.id), "policy_id": copy.policy_id, "requests": requests})
+        for copy in page
+        if (requests := _requests(person, copy.data))
+    ]
+    if next_place:
+        return Slice(own_rows, f"{slot}:{next_place}")
+    return Slice(own_rows, f"{slots[1]}:0" if len(slots) > 1 else "")
 
 
 def _texts() -> Iterator[PersonStore]:
@@ -198,6 +199,6 @@ def stores() -> Sequence[PersonStore]:
                     prepare=_delete_leads),
         PersonStore("crmsync.operations", _("operations"), _find_operations, _erase_operations),
         PersonStore("crmsync.copies", _("copies of operations in Redis"), _find_copies,
-                    _erase_copies),
+                    _erase_operations, redis_prefix=copies.PREFIX),
         *_texts(),
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -30,9 +31,16 @@ _MT = f"{keys.PREFIX}mt:"
 # -- on their way, in Redis ----------------------------------------------------------------------
 def _find_open(person: Person, cursor: str) -> Slice:
     # The copies are a store of their own.
-    return redis_keys.find(
+    slice = redis_keys.find(
         sms_redis(), person, cursor, lambda key: key == keys.ARCHIVED, lambda _key: True
     )
+    ids = [row.key.removeprefix(_MT) for row in slice.rows if row.key.startswith(_MT)]
+    messages = {f"{_MT}{each.id}": msgspec.to_builtins(each) for each in store.read(ids)}
+    rows = [
+        dataclasses.replace(row, data={**row.data, "message": messages.get(row.key)})
+        for row in slice.rows
+    ]
+    return Slice(rows, slice.cursor)
 
 
 def _end_open(person: Person, rows: Sequence[Row]) -> int:

@@ -14,7 +14,7 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.person.identity import MARK, Person
-from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
 from msgplatform.core.secrets import encryption
 from msgplatform.models import FailureGroup
 from notify import personal_fields
@@ -192,7 +192,7 @@ def stores() -> Sequence[PersonStore]:
         *(
             PersonStore(
                 name, title, partial(_find, store), partial(_erase, store),
-                **({} if store.cold else {"end": _end}),
+                end=nothing_to_do if store.cold else _end,
             )
             for name, title, store in parts
         ),

@@ -68,16 +68,20 @@ sqlite=$!
 on_mariadb >"$logs/mariadb" 2>&1 &
 mariadb=$!
 if [[ -z ${MSGPLATFORM_FULL_LOAD:-} ]]; then
-  flows -n 2 -m 'not alone' || failed=$?
+  flows -n 2 -m 'not alone' 2>&1 | tee "$logs/flows" || failed=$?
 fi
-share_on_clusters || failed=$?
+share_on_clusters 2>&1 | tee "$logs/share" || failed=$?
 wait "$mariadb" || failed=$?
 cat "$logs/mariadb"
 wait "$sqlite" || failed=$?
 cat "$logs/sqlite"
 # Under their full load all flows have the machine to themselves.
 if [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]]; then
-  flows -n 0 -m 'not alone' || failed=$?
+  flows -n 0 -m 'not alone' 2>&1 | tee "$logs/flows" || failed=$?
 fi
-alone || failed=$?
+alone 2>&1 | tee "$logs/alone" || failed=$?
+# Every failure once more, in few lines: the whole is too long to be read.
+if ((failed)); then
+  grep -hE '^(_{3,} .* _{3,}|E  .*|FAILED .*|ERROR .*|[^ ]+\.py:[0-9]+: .*)$' "$logs"/* | cut -c1-300 || true
+fi
 exit "$failed"

@@ -52,7 +52,8 @@ def read_tries(states: Sequence[CrmState]) -> Tries:
     for record in records.values():
         operation_ids |= {record.operation_id, record.sending_operation}
     requests, first_tries, older_ids = _read_operations(states, operation_ids - {0})
-    items = sorted([*items, *first_tries], key=lambda item: item.at)
+    # Of tries in the same millisecond the smaller id comes first.
+    items = sorted([*first_tries, *reversed(items)], key=lambda item: item.at)
     earlier = items.pop(-SHOWN_TRIES - 1) if len(items) > SHOWN_TRIES else None
     if earlier is None and older_ids:
         earlier = Item(at=ids.datetime_of(max(older_ids)))

@@ -7,10 +7,9 @@ from contextlib import contextmanager
 
 from django.conf import settings
 
-from crmsync import lead_spans, models, orders, presence
+from crmsync import copies, lead_spans, models, orders, presence
 from crmsync.directory import Crm, Policy
 from crmsync.models.operations import UNKNOWN
-from crmsync.operations import keep_copy
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
 from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.due import Due
@@ -64,7 +63,7 @@ class DistributionCenter:
         began_at = spans.now()
         with self._report_refusal(crm, result.entries, round.claim):
             if result.operation:
-                keep_copy(result.operation)
+                copies.keep(result.operation)
             queue, size = MainQueue(crm.name), result.size
             self._put(queue, crm, result.entries, round.claim, result.lease_until, size)
         if began_at:

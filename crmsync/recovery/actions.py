@@ -14,10 +14,9 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext as _
 
-from crmsync import directory, models, orders
+from crmsync import copies, directory, models, orders
 from crmsync.adapters.base import CredentialsRefused, UnknownField
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.operations import keep_copy
 from crmsync.orders import Request
 from crmsync.policies.mapping import MAX_FIELD, MAX_RULES
 from crmsync.recovery import entries
@@ -57,7 +56,7 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     operation_id = ids.new(ids.bucket_of(entry.record_id))
     operation = transactions.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
     with contextlib.suppress(RedisError):  # only a copy: the database has the operation
-        keep_copy(operation)
+        copies.keep(operation)
 
 
 def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> Operation:

@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from crmsync import orders
+from crmsync import copies, orders
 from crmsync.models import Operation
-from crmsync.operations import copies_since, read_copies
 from crmsync.orders import Request
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
@@ -60,8 +59,8 @@ class OperationFinder:
                 break
             after = page[-1].pk
         try:
-            for some in copies_since(start):
-                yield from self._only_in_redis(some)
+            for some in copies.since(start):
+                yield from (each for each in self._only_in_redis(some) if each.start_at >= start)
         except RedisError as error:
             self.problem = str(error)[:200]
 
@@ -85,8 +84,8 @@ class OperationFinder:
     def _only_in_redis(self, operation_ids: Sequence[int]) -> Iterator[KnownOperation]:
         for some in chunks(operation_ids, PAGE):
             stored_ids = set(Operation.objects.filter(id__in=some).values_list("id", flat=True))
-            copies = read_copies([each for each in some if each not in stored_ids])
-            for copy in sorted(copies.values(), key=lambda copy: copy.id):
+            kept = copies.read([each for each in some if each not in stored_ids])
+            for copy in sorted(kept.values(), key=lambda copy: copy.id):
                 if self._policy in (None, copy.policy_id):
                     requests = _requests(copy.id, copy.data)
                     yield KnownOperation(copy.id, copy.policy_id, requests, copy.start_at, False)

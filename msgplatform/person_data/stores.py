@@ -50,9 +50,11 @@ def _own() -> Sequence[PersonStore]:
 # -- the work Redis ------------------------------------------------------------------------------
 def _find_keys(person: Person, cursor: str) -> Slice:
     """The orders of all flows, which end by themselves, and what sandboxes and the cache keep."""
+    stores = (store for flow in flows.all() for store in flow.person_stores())
+    prefixes = tuple(store.redis_prefix for store in stores if store.redis_prefix)
     return redis_keys.find(
         work_redis(), person, cursor,
-        lambda _key: False,
+        lambda key: key.startswith(prefixes),
         lambda key: not key.startswith(("sandbox:", "cache:")),
     )  # fmt: skip
 

@@ -194,7 +194,7 @@ class Platform:
                     for row in cursor.fetchall():
                         values = tuple(v if isinstance(v, bytes) else str(v).encode() for v in row)
                         if any(needle in v for v in values for needle in someone.needles):
-                            found.add((table, values))
+                            found.add((table, tuple(own_part(someone, v) for v in values)))
         return found
 
     def crm_phones(self) -> list[str]:
@@ -253,6 +253,16 @@ def platform(mariadb: MariaDb) -> Iterator[Platform]:
         migrated.fill(cold, lambda: cluster.console.run(MIGRATE_COLD), "cold")
         yield Platform(cluster, mariadb, names)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def own_part(someone: Someone, value: bytes) -> bytes:
+    """What a value holds of the person: of a list, as an operation's requests, their elements."""
+    with contextlib.suppress(ValueError):
+        if value.startswith(b"["):
+            elements = [json.dumps(each, ensure_ascii=False) for each in json.loads(value)]
+            own = [each for each in elements if any(n.decode() in each for n in someone.needles)]
+            return "\n".join(own).encode()
+    return value
 
 
 def identifiers(someone: Someone) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
 import pytest
 
 from msgplatform import env
@@ -87,6 +88,12 @@ class Server:
             return response.status, response.read()
         finally:
             connection.close()
+
+    def cpu_seconds(self) -> float:
+        """The CPU time of the server and its workers since they began."""
+        supervisor = psutil.Process(self.process.pid)
+        times = [each.cpu_times() for each in (supervisor, *supervisor.children(recursive=True))]
+        return sum(each.user + each.system for each in times)
 
     def stop(self) -> None:
         self.process.terminate()

@@ -12,7 +12,6 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import Row, Slice
 
 _PAGE = 500  # keys of one slice
-_SHOWN_BYTES = 64 * 1024
 _READERS: dict[bytes, Callable[[Any, bytes], Any]] = {
     b"string": lambda pipe, key: pipe.get(key),
     b"hash": lambda pipe, key: pipe.hgetall(key),
@@ -32,7 +31,8 @@ def find(
     """The keys of the next slice with a number or an address of the person in their name or their
     values, which may be compressed by zlib (RQ's jobs are).
 
-    A key that is there all the time is found in any case; one that comes meanwhile may be.
+    A key that is there all the time is found in any case; one that comes meanwhile may be. Only
+    its name is shown: what it holds may be about other people, too.
     """
     if not (person.phones or person.emails):
         return Slice(())
@@ -42,10 +42,8 @@ def find(
     rows = []
     for key, value in zip(keys, _values(client, keys), strict=True):
         name = key.decode(errors="replace")
-        hits = [part for part in (key, *parts(value)) if person.raw_pattern.search(part)]
-        if hits:
-            shown = [part[:_SHOWN_BYTES].decode(errors="replace") for part in hits]
-            rows.append(Row(name, {"key": name, "content": shown}, is_open(name)))
+        if any(person.raw_pattern.search(part) for part in (key, *parts(value))):
+            rows.append(Row(name, {"key": name}, is_open(name)))
     return Slice(rows, str(next_cursor) if next_cursor else "")
 
 

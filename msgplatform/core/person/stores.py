@@ -61,6 +61,7 @@ class PersonStore:
     `prepare(person, rows)`: what must happen before open rows can end, such as telling others of
     the deletion; how many rows.
     `end(person, rows)`: end open rows without delivering them; how many.
+    `redis_prefix`: keys of the work Redis that this store looks after.
     """
 
     name: str
@@ -69,6 +70,7 @@ class PersonStore:
     erase: Callable[[Person, Sequence[Row]], int]
     end: Callable[[Person, Sequence[Row]], int] = nothing_to_do
     prepare: Callable[[Person, Sequence[Row]], int] = nothing_to_do
+    redis_prefix: str = ""
 
 
 def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:

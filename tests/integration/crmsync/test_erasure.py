@@ -3,14 +3,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db.models.functions import Now
 
-from crmsync import directory, erasure, orders
+from crmsync import copies, directory, erasure, orders
 from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
-from crmsync.operations import keep_copy, read_copies
 from crmsync.orders import Request
 from crmsync.poller import due
 from crmsync.poller.decisions import Round, StoredRound
@@ -87,15 +85,15 @@ def record_of(policy: Policy, key: str) -> Record:
 def texts() -> list[str]:
     """Everything that operations and their copies hold."""
     data = [bytes(row.data).decode() for row in Operation.objects.order_by("id")]
-    copies: Any = [work_redis().get(key) for key in work_redis().keys("crm:operation:*")]
-    return data + [copy.decode() for copy in copies]
+    kept = copies.read([each for page in copies.since(0) for each in page])
+    return data + [copy.data.decode() for copy in kept.values()]
 
 
 def test_each_version_of_one_person_is_cut_out_and_nothing_else(policy: Policy) -> None:
     rounds = []
     for version in (1, 2, 3):
         rounds.append(read_rows(policy, a=version, b=version))
-        keep_copy(operation(rounds[-1]))
+        copies.keep(operation(rounds[-1]))
         if version != 1:  # the second was read while the first was on its way
             confirm(policy)
     alone = read_rows(policy, b=4)
@@ -106,7 +104,7 @@ def test_each_version_of_one_person_is_cut_out_and_nothing_else(policy: Policy) 
     assert result.operations == {operation(each).pk for each in rounds}
     for number, each in enumerate(rounds, 1):
         row = Operation.objects.get(pk=operation(each).pk)
-        assert read_copies([row.pk])[row.pk].data == bytes(row.data)
+        assert copies.read([row.pk])[row.pk].data == bytes(row.data)
         first, second = orders.load(bytes(row.data))
         assert (first.key, first.version, first.fields, first.erased) == ("h-a", number, {}, True)
         assert second.fields == {"name": f"b {number} {SECRET}"}
@@ -119,9 +117,9 @@ def test_a_repetition_writes_no_copy_that_a_poller_brings_back(policy: Policy) -
     stopped = operation(read_rows(policy, a=1))
     erasure.erase([record_of(policy, "a").pk])
 
-    keep_copy(stopped)  # the poller goes on, with what it has in memory
+    copies.keep(stopped)  # the poller goes on, with what it has in memory
 
-    assert read_copies([stopped.pk])[stopped.pk].data == bytes(
+    assert copies.read([stopped.pk])[stopped.pk].data == bytes(
         Operation.objects.get(pk=stopped.pk).data
     )
     assert not [text for text in texts() if SECRET in text]
@@ -134,7 +132,7 @@ def test_operations_of_an_earlier_release_and_those_that_only_redis_has(policy: 
     ]
     record(old[1], Request("a", 2, {"name": SECRET}), _State.CONFIRMED)
     lost = new_operation(policy, [Request("h-a", 3, {"name": SECRET})])
-    keep_copy(lost)
+    copies.keep(lost)
     Operation.objects.filter(pk=lost.pk).delete()
     of_another = new_operation(sync_support.hive("other"), [Request("h-a", 1, {"name": SECRET})])
 
@@ -194,7 +192,7 @@ def test_sent_again_it_is_dead_and_says_why(policy: Policy, customers: Customers
 
 def test_a_replay_leaves_it_alone_also_one_that_began_before(policy: Policy) -> None:
     stored = operation(read_rows(policy, a=1, b=1))
-    keep_copy(stored)
+    copies.keep(stored)
     confirm(policy)
     longer_ago()
     [before] = OperationFinder().by_ids([stored.pk])

@@ -12,9 +12,8 @@ import redis
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from crmsync import directory, models, orders
+from crmsync import copies, directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
-from crmsync.operations import COPIES_INDEX, read_copies
 from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.poller import due, requests
 from crmsync.poller.decisions import Round, StoredRound
@@ -374,11 +373,11 @@ class TestQueues:
         order: Order = claimed.data
         assert (order.claim, order.policy) == (this.claim, poller.policy.id)
         assert [entry.request for entry in order.entries] == stored.requests
-        content = json.loads(work_redis.get(f"crm:operation:{this.operation}"))  # type: ignore[arg-type]
-        assert list(content) == ["id", "data", "start_at", "end_at", "result"]
-        assert isinstance(content["start_at"], int)
-        copy = read_copies([this.operation])[this.operation]
-        assert orders.load(copy.data) == orders.load(bytes(Operation.objects.get().data))
+        row = Operation.objects.get()
+        expected = copies.Copy(
+            row.pk, row.policy_id, bytes(row.data), row.start_at, row.end_at, row.result
+        )
+        assert copies.read([this.operation]) == {this.operation: expected}
 
     def test_a_queue_that_takes_nothing_is_reported_and_repaired(
         self, poller: Poller, work_redis: redis.Redis
@@ -408,7 +407,7 @@ class TestQueues:
         self, poller: Poller, work_redis: redis.Redis
     ) -> None:
         this, stored = poller.round(lead(1))
-        work_redis.set(COPIES_INDEX, "in the way")
+        work_redis.set(copies.INDEX, "in the way")
         with pytest.raises(redis.RedisError):
             DistributionCenter(poller.policy).distribute(poller.crm, this, stored)
         assert RecoveryEntry.objects.get().error_class == "queue"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from crmsync import orders
+from crmsync import copies, orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.operations import add_endings, read_copies
+from crmsync.operations import add_endings
 from crmsync.recovery import actions
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -205,7 +205,7 @@ def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
     assert entry.state == _Entry.RETRIED
     earlier = Operation.objects.get(pk=old)
     assert (earlier.dead, earlier.result) == (1, 0)
-    assert orders.load(read_copies([made.pk])[made.pk].data) == [sent]
+    assert orders.load(copies.read([made.pk])[made.pk].data) == [sent]
     audit = AuditLog.objects.get()
     assert audit.detail == {"record": record.pk, "fields": ["name"]}
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import random
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from io import StringIO
@@ -9,13 +11,13 @@ from typing import Any
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
-from crmsync import orders
+from crmsync import copies, orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.operations import copies_since, keep_copy
 from crmsync.recovery import operation_finder
 from msgplatform.core.connections import work_redis
-from msgplatform.core.data import sql
+from msgplatform.core.data import ids, sql
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import (
     confirmed,
@@ -58,7 +60,7 @@ def recover(*given: str) -> dict[str, Any]:
 def lose(*operations: Operation) -> None:
     """The database is restored from a backup that does not have these; Redis has."""
     for operation in operations:
-        keep_copy(operation)
+        copies.keep(operation)
         Record.objects.filter(operation_id=operation.pk).delete()
         operation.delete()
 
@@ -90,7 +92,7 @@ def test_what_was_sent_since_a_time_is_sent_again(policy: Policy, customers: Cus
 
 def test_pages_of_operations(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_finder, "PAGE", 2)
-    monkeypatch.setattr("crmsync.operations.COPIES_PAGE", 2)
+    monkeypatch.setattr("crmsync.copies.PAGE", 2)
     kept = [confirmed(policy, f"kept-{number}") for number in range(5)]
     lost = [new_operation(policy, [request(f"lost-{number}")]) for number in range(5)]
     same_time = lost[0].start_at
@@ -228,7 +230,7 @@ def test_dead_records_leave_the_recovery_log(policy: Policy) -> None:
 def test_an_operation_that_the_poller_did_not_find(policy: Policy, customers: Customers) -> None:
     gone, _entry = dead(policy, "a", error="fault")
     operation = Operation.objects.get()
-    keep_copy(operation)
+    copies.keep(operation)
     Operation.objects.all().delete()
     longer_ago()
 
@@ -323,37 +325,68 @@ def test_what_it_does_not_understand(policy: Policy, given: list[str], problem: 
 
 def test_old_copies_leave_redis(policy: Policy, settings: Any) -> None:
     settings.CRM_OPERATION_DAYS = 1.0
-    old, new = new_operation(policy, [request("a")]), new_operation(policy, [request("b")])
-    old.start_at -= 2 * 86_400_000
-    keep_copy(old)
-    keep_copy(new)
+    made = [new_operation(policy, [request(name)]) for name in "abc"]
+    for operation, days in zip(made, (2, 0.5, 0), strict=True):
+        operation.pk = ids.first_id_at(timezone.now() - timedelta(days=days))
+        copies.keep(operation)
 
-    assert list(copies_since(0)) == [[new.pk]]
-    client = work_redis()
-    assert 0 < client.pttl(f"crm:operation:{new.pk}") <= 86_400_000
-    assert 0 < client.pttl(f"crm:operation-policy:{new.pk}") <= 86_400_000
-    cached: Any = client.get(f"crm:operation:{new.pk}")
-    content = json.loads(cached)
-    assert content == {
-        "id": new.pk, "data": [{"key": "b", "version": 1, "fields": {"name": "name b"}}],
-        "start_at": new.start_at, "end_at": None, "result": None,
-    }  # fmt: skip
+    kept_ids = [operation.pk for operation in made[1:]]
+    assert [pk for page in copies.since(0) for pk in page] == kept_ids
+    assert sorted(copies.read([operation.pk for operation in made])) == kept_ids
+    for key in (copies.INDEX, *work_redis().keys(f"{copies.PREFIX}*")):
+        assert 86_400 <= work_redis().ttl(key) <= 86_400 + 600
 
 
-def test_the_index_is_read_in_pages(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also when more began in one millisecond than a page holds."""
-    monkeypatch.setattr("crmsync.operations.COPIES_PAGE", 2)
+def test_copies_do_not_fill_redis(policy: Policy, settings: Any) -> None:
+    """The oldest go first, by slots of ten minutes."""
+    settings.CRM_COPIES_MB = 1
+    made = []
+    for hours in (5, 4, 3, 2, 1, 0):
+        operation = new_operation(policy, [request("a")])
+        operation.data = orders.dump(
+            [orders.Request("a", 1, {"name": random.randbytes(150_000).hex()})]
+        )
+        operation.pk = ids.first_id_at(timezone.now() - timedelta(hours=hours))
+        copies.keep(operation)
+        made.append(operation.pk)
+    kept = copies.read(made)
+    assert list(kept) == made[-len(kept) :]
+    assert 5 <= len(kept) < 6
+
+
+def test_the_copies_of_a_slot_are_read_in_pages(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crmsync.copies.PAGE", 2)
     made = [new_operation(policy, [request(str(number))]) for number in range(9)]
-    for number, operation in enumerate(made):
-        operation.start_at = 1_002 if 2 <= number < 7 else 1_000 + number
-        keep_copy(operation)
+    for operation in made:
+        copies.keep(operation)
+    pages = list(copies.since(made[0].start_at))
+    assert [pk for page in pages for pk in page] == [operation.pk for operation in made]
+    assert max(map(len, pages)) == 2
+    assert list(copies.since(made[0].start_at + 3_600_000)) == []
 
-    found = [pk for page in copies_since(1_001) for pk in page]
 
-    assert sorted(found) == [operation.pk for operation in made[1:]]
+def test_many_copies_need_little_memory(policy: Policy) -> None:
+    """A copy of one request is smaller than its JSON and two keys were."""
+    client = work_redis()
+    before = int(client.info("memory")["used_memory"])
+    for number in range(1000):
+        fields = {
+            "name": f"name {number}",
+            "phone": f"1380{number:07}",
+            "email": f"{number}@example.com",
+        }
+        operation = Operation(
+            id=ids.new(0), policy_id=policy.pk, start_at=int(time.time() * 1000), end_at=None,
+            result=None, data=orders.dump([orders.Request(str(number), 1, fields)]),
+        )  # fmt: skip
+        copies.keep(operation)
+    used = int(client.info("memory")["used_memory"]) - before
+    assert used / 1000 < 250
 
 
 def test_no_copies_when_they_are_not_wanted(policy: Policy, settings: Any) -> None:
     settings.CRM_OPERATION_DAYS = 0
-    keep_copy(new_operation(policy, [request("a")]))
-    assert not work_redis().keys("crm:operation*")
+    copies.keep(new_operation(policy, [request("a")]))
+    assert not work_redis().keys("crm:copies*")

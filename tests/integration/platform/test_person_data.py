@@ -11,9 +11,8 @@ import pytest
 from django.db.models import Sum
 from pytest_django.fixtures import Settings
 
-from crmsync import orders
+from crmsync import copies, orders
 from crmsync.models import Item, LandingPage, Lead, Record, RecoveryEntry
-from crmsync.operations import keep_copy
 from crmsync.orders import Request
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import mo_store, store
@@ -152,7 +151,7 @@ def lead_of(biz: Biz, someone: Someone) -> Lead:
     )  # fmt: skip
     request = Request(str(lead.pk), 1, {"name": someone.name, "phone": someone.phone}, previous=0)
     operation = sync_support.new_operation(policy, [request])
-    keep_copy(operation)
+    copies.keep(operation)
     record = Record.objects.create(
         id=ids.new(0), policy_id=policy.pk, key=str(lead.pk), version=1,
         operation_id=operation.pk, digest=orders.digest(request), state=Record.State.CONFIRMED,
