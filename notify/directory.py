@@ -13,6 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Model
 from django.db.models.signals import post_save
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
@@ -23,6 +24,7 @@ from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import Biz
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
 from notify.subscriptions import answer_log, formats, limits, sandbox, signing
@@ -69,6 +71,30 @@ class Subscription:
         return self.is_active and not self.is_listened
 
 
+# What `from_row` uses. Columns that programs write all the time, such as `failures`, are not among
+# them: each change makes every program read all rows.
+_COLUMNS: Mapping[type[Model], Sequence[str]] = {
+    BizReceive: (
+        "id", "biz", "receive", "status", "timeout", "schedule", "attempts_limit",
+        "in_flight_limit", "rate_limit", "failing_since", "own_process", "format", "log_answers",
+    ),
+    Receive: (
+        "id", "name", "title", "url", "delivery", "secret", "previous_secret",
+        "previous_secret_until", "header_prefix", "headers", "networks",
+    ),
+    Biz: ("id", "name", "title"),
+}  # fmt: skip
+
+
+class _Views:
+    """What is asked for at each turn, computed once for each `known`."""
+
+    def __init__(self, known: Mapping[int, Subscription]) -> None:
+        self.known = known
+        self.by_queue = {row.queue: row for row in known.values()}
+        self.listened = {pk: row for pk, row in known.items() if row.is_listened}
+
+
 class Subscriptions(Snapshot[dict[int, Subscription]]):
     """All subscriptions by id, without unusable ones."""
 
@@ -79,14 +105,21 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         # False before the first look: an alert of an earlier process may be open.
         self._clock_is_settled = False
         self._rows = Rows(from_row, KIND, _unusable)
+        self._views = _Views({})
+
+    def fingerprint(self) -> object:
+        self._compare_clocks()
+        return sql.fingerprint(_COLUMNS)
 
     def load(self) -> dict[int, Subscription]:
-        rows = list(BizReceive.objects.select_related("biz", "receive").order_by("id"))
+        rows = BizReceive.objects.select_related("biz", "receive").order_by("id")
+        return self._rows.usable(rows)
+
+    def _compare_clocks(self) -> None:
         before_at = time.time()
         database = sql.now().timestamp()
         self.clock_ahead = (before_at + time.time()) / 2 - database
         self._report_clock()
-        return self._rows.usable(rows)
 
     def get(self, subscription_id: int) -> Subscription | None:
         return self.known.get(subscription_id)
@@ -100,7 +133,17 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def listened(self) -> Mapping[int, Subscription]:
         """Those whose deliveries a listener fetches, by id."""
-        return {pk: row for pk, row in self.known.items() if row.is_listened}
+        return self._view().listened
+
+    def by_queue(self) -> Mapping[str, Subscription]:
+        """All by the name of their queue."""
+        return self._view().by_queue
+
+    def _view(self) -> _Views:
+        known, views = self.known, self._views
+        if views.known is not known:
+            self._views = views = _Views(known)
+        return views
 
     def _report_clock(self) -> None:
         """Make the alert about this machine's clock match. While the clock is wrong every look does

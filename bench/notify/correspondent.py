@@ -9,9 +9,12 @@ then publishes at half of that rate.
 
 The load is open: moments are drawn beforehand, and a message that finds no idle connection waits
 for one, while its time runs (otherwise a platform that stands still would make the moments of its
-standing still disappear). On SIGTERM it waits for what is on its way, and prints, in milliseconds,
-how long messages took until their first byte at the subscriber, once from the moment that was drawn
-(`due_…`) and once from the answer to the publisher, and the ledger. Standard library only.
+standing still disappear). With `--kinds` each message has one of so many event types, and the last
+`--kinds-away` of these are for a consumer that never gets them.
+
+On SIGTERM it waits for what is on its way, and prints, in milliseconds, how long messages took
+until their first byte at the subscriber, once from the moment that was drawn (`due_…`) and once
+from the answer to the publisher, and the ledger. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ import time
 from collections import deque
 from contextlib import suppress
 
-from bench.harness.programs import load, quantiles
+from bench.harness.programs import load, messages, quantiles
 from bench.harness.programs.inbox import Inbox, Received
 from bench.harness.programs.load import Connection
 from bench.harness.programs.progress import Progress
@@ -40,11 +43,16 @@ _ORDER = re.compile(rb'"order":"([^"]+)"')
 
 
 class Publisher(Connection):
-    """Knows the key of the message that is in flight."""
+    """Knows the key of the message that is in flight, and its kind, if messages have kinds."""
+
+    kinds, kind = 0, -1
 
     def body(self) -> bytes:
         self.key_of_it = self._key(self._prefix, self.accepted)
-        return super().body()
+        if not self.kinds:
+            return super().body()
+        self.kind = random.randrange(self.kinds)
+        return messages.request_body(self.key_of_it, messages.event_type(self.kind))
 
 
 class Correspondent:
@@ -61,7 +69,9 @@ class Correspondent:
         self._due: dict[bytes, float] = {}
         self._answered: dict[bytes, float] = {}
         self._arrived: dict[bytes, float] = {}
-        self.published = self.delivered = self.repeated = 0
+        self.published = self.delivered = self.repeated = self.away = 0
+        # A message without a kind has the kind -1.
+        self._kinds_here = options.kinds - options.kinds_away
         self.seconds_of_answered: list[float] = []
         self.seconds_of_due: list[float] = []
         self._poller = select.epoll()
@@ -97,13 +107,16 @@ class Correspondent:
 
     @property
     def _in_flight(self) -> int:
-        return self.published - self.delivered
+        return self.published - self.away - self.delivered
 
     def _publish(self, due: float) -> None:
         publisher = self._idle.popleft()
         publisher.send()
-        self._due[publisher.key_of_it.encode()] = due
         self.published += 1
+        if publisher.kind >= self._kinds_here:
+            self.away += 1
+        else:
+            self._due[publisher.key_of_it.encode()] = due
 
     def _poll(self, seconds: float) -> None:
         if self._unanswered:
@@ -114,7 +127,8 @@ class Correspondent:
                 if publisher.is_closed:
                     load.renew(publisher, self._publishers, self._poller)
                 if is_answered:
-                    self._note(publisher.key_of_it.encode(), self._answered, time.monotonic())
+                    if publisher.kind < self._kinds_here:
+                        self._note(publisher.key_of_it.encode(), self._answered, time.monotonic())
                     self._idle.append(publisher)
             elif request := self._inbox.take(fd):
                 self._receive(request)
@@ -151,18 +165,22 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=0.0)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--answer-after", type=float, default=0.0, help="seconds")
+    parser.add_argument("--kinds", type=int, default=0)
+    parser.add_argument("--kinds-away", type=int, default=0)
     options = parser.parse_args()
     options.progress = Progress(options.progress)
     publishers = [
         Publisher(options.port, options.token, f"{options.prefix}-{number}")
         for number in range(options.connections)
     ]
+    for publisher in publishers:
+        publisher.kinds = options.kinds
     correspondent = Correspondent(options, publishers)
     signal.signal(signal.SIGTERM, correspondent.stop)
     correspondent.run()
     report = quantiles.report(correspondent.seconds_of_answered)
     report |= quantiles.report(correspondent.seconds_of_due, quantiles.DUE)
-    names = ("published", "delivered", "repeated")
+    names = ("published", "delivered", "repeated", "away")
     ledger = {name: getattr(correspondent, name) for name in names}
     json.dump({**report, "rate": round(correspondent.rate), **ledger}, sys.stdout)
 

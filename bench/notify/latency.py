@@ -25,11 +25,16 @@ class Latency(Side):
 
     rate = 3.0
     answer_after = 0.0  # seconds
+    # Event types, and how many of them are for a consumer that is away.
+    kinds, kinds_away = 0, 0
 
     def prepare(self) -> None:
         notify_rows.empty()
-        self.quiet = notify_rows.cast(self.ground.sink_url, 1)
+        self.quiet = self.cast()
         self._arrived = Progress(self.ground.file("arrived.progress"))
+
+    def cast(self) -> notify_rows.Cast:
+        return notify_rows.cast(self.ground.sink_url, 1)
 
     def programs(self) -> Sequence[Program]:
         correspondent = self.ground.module(
@@ -39,6 +44,7 @@ class Latency(Side):
             *("--progress", self._arrived.file),
             *("--sink-port", self.ground.sink_port, "--rate", self.rate),
             *("--seconds", self.seconds, "--answer-after", self.answer_after),
+            *("--kinds", self.kinds, "--kinds-away", self.kinds_away),
             load=True,
         )  # fmt: skip
         daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]

@@ -6,7 +6,7 @@ Read once a turn: the depths of all queues, and the reports of the senders (`pre
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -66,9 +66,10 @@ class Capacity:
         self._lease = float(settings.NOTIFY_LEASE_SECONDS)
 
     @classmethod
-    def read(cls, subscriptions: Iterable[Subscription]) -> Capacity:
-        """The capacity at this moment. Raises RedisError when the depths cannot be read."""
-        queues = [subscription.queue for subscription in subscriptions]
+    def read(cls, queues: Collection[str]) -> Capacity:
+        """The capacity of these queues at this moment. Raises RedisError when the depths cannot be
+        read."""
+        queues = jobs.with_orders(queues)
         lengths = jobs.lengths([*queues, orders.MARKER_QUEUE])
         is_marker_behind = _is_behind(sum(lengths.pop(orders.MARKER_QUEUE)))
         depths = {

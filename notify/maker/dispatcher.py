@@ -7,13 +7,15 @@ a killed maker claimed and did not put is due again when its lease is over.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from django.conf import settings
 from django.db.models.functions import Now
 
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
@@ -30,6 +32,10 @@ STEP_DELIVERIES = 2_000
 # Deliveries that one turn queues, give or take a step: splitting must not wait for a long backlog.
 TURN_DELIVERIES = 20_000
 TURN_SECONDS = 0.15
+# Up to so many subscriptions are all looked at in each turn. Of more, a turn looks at those with
+# deliveries that wait, and at all of them once in WHOLE_SECONDS: so late may be a delivery that
+# another program has made due.
+FEW, WHOLE_SECONDS = 500, 1.0
 _SUBSCRIPTIONS_PER_QUERY = 40  # whose due deliveries one statement reads
 # With results this old waiting, expired leases are not reclaimed: their outcome may be in there.
 MARKER_LAG_SECONDS = 5.0
@@ -64,6 +70,9 @@ class Dispatcher:
             rows = rows.filter(id__in=frozenset(only))
         # Built once: most turns find nothing, and building costs more than the answer.
         self._times = rows.values_list("id", Now(), *map(first_due, _WAITING))
+        self._next_whole = Every(WHOLE_SECONDS)
+        # Subscriptions with deliveries that wait: at the last look at all, and split since.
+        self._waiting_ids: set[int] = set()
         # Bytes that a delivery of each subscription took lately: no more are read than may fit.
         self._sizes: dict[int, float] = {}
 
@@ -71,7 +80,7 @@ class Dispatcher:
         """Subscriptions with due deliveries, in turns of systems, the longest waiting first. One
         query."""
         cache, backlogs = self._subscriptions, []
-        for subscription_id, now, *times in self._times.all():
+        for subscription_id, now, *times in self._read_times():
             waiting = {s: at for s, at in zip(_WAITING, times, strict=True) if at and at <= now}
             if not waiting:
                 continue
@@ -83,6 +92,25 @@ class Dispatcher:
                 backlogs.append(Backlog(subscription, min(waiting.values()), list(waiting)))
         backlogs.sort(key=lambda backlog: backlog.first)
         return in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)
+
+    def expect(self, subscription_ids: Iterable[int]) -> None:
+        """Look at these subscriptions in the next turn: they have got deliveries."""
+        self._waiting_ids.update(subscription_ids)
+
+    def look_at_all(self) -> None:
+        """Look at all subscriptions in the next turn."""
+        self._next_whole.at_once()
+
+    def _read_times(self) -> Sequence[tuple[Any, ...]]:
+        """Id, the present time, and the first due times in each of _WAITING."""
+        if not self._next_whole.is_due:
+            ids = sorted(self._waiting_ids)
+            return list(self._times.filter(id__in=ids)) if ids else ()
+        rows = list(self._times.all())
+        self._waiting_ids = {pk for pk, _now, *times in rows if any(times)}
+        if len(rows) > FEW:
+            self._next_whole.restart()
+        return rows
 
     def queue(
         self, backlogs: Sequence[Backlog], capacity: Capacity, read: Texts

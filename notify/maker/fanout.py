@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from django.db import connection
+from django.db.models import TextField
+from django.db.models.functions import Cast
 
 from msgplatform.core.data import ids, sql
 from notify.maker.payloads import Message, numbers, select
@@ -23,24 +26,39 @@ _INSERT = """
 INSERT INTO receive_msg
   (id, msg_id, biz_id, biz_receive_id, status, send_times, next_at, claimed_by, generation,
    http_status, error, created_at, updated_at)
-SELECT {id},
+{pairs} SELECT {id},
   m.id, m.biz_id, s.id,
   CASE WHEN s.status IN ({holding}) THEN {held} WHEN {direct} THEN {queued} ELSE {pending} END, 0,
   CASE WHEN s.status NOT IN ({holding}) AND {direct} THEN {leased} ELSE {now} END,
   CASE WHEN s.status NOT IN ({holding}) AND {direct} THEN %s ELSE '' END,
   0, 0, '', m.created_at, {now}
-FROM {joined} biz_receive s ON s.biz_id = m.biz_id
-WHERE m.id IN ({messages}) AND ({condition})
+FROM {rows}
 """
 
 
-_filter = lru_cache(maxsize=4096)(compile_filter)
+@lru_cache(maxsize=16_384)
+def _rule(event_types: str, channels: str) -> _Rule:
+    patterns = json.loads(event_types)
+    has_names_only = bool(patterns) and not any("*" in pattern for pattern in patterns)
+    return _Rule(
+        compile_filter(patterns, json.loads(channels)), tuple(patterns) if has_names_only else ()
+    )
+
+
 # Messages first, by their keys: left to itself MariaDB goes through all messages of the system for
 # each subscription.
-_JOINED = {
-    "mysql": "biz_msg m FORCE INDEX (PRIMARY) STRAIGHT_JOIN",
-    "sqlite": "biz_msg m CROSS JOIN",
-}
+_MESSAGES = {"mysql": "biz_msg m FORCE INDEX (PRIMARY)", "sqlite": "biz_msg m"}
+# Of a few sets of recipients the statement has each message and each subscription once. More sets
+# are written as pairs: each would be compared with every message and every subscription.
+_MAX_SETS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A filter, and the event types that it lets through; none when it has patterns."""
+
+    filter: Filter
+    event_types: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -59,6 +77,10 @@ class Slice:
         self.messages.append(message)
         self.recipients.append(subscriptions)
         self.deliveries += len(subscriptions)
+
+    @property
+    def subscription_ids(self) -> set[int]:
+        return {pk for subscriptions in set(self.recipients) for pk in subscriptions}
 
     def by_subscription(self) -> dict[int, list[Message]]:
         by_subscription: dict[int, list[Message]] = defaultdict(list)
@@ -79,21 +101,30 @@ class Recipients:
         rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(
             status=BizReceive.Status.DISCARDED
         )
-        self._filters: dict[int, list[tuple[int, Filter]]] = defaultdict(list)
-        for pk, biz_id, event_types, channels in rows.order_by("id").values_list(
-            "id", "biz_id", "event_types", "channels"
+        # Most filters are names: a system with thousands of them must not try each for each event
+        # type. (system, event type) → subscriptions; the others by system, under "".
+        self._rules: dict[tuple[int, str], list[tuple[int, Filter]]] = defaultdict(list)
+        texts = (Cast(name, TextField()) for name in ("event_types", "channels"))
+        for pk, biz_id, event_types, channels in rows.order_by().values_list(
+            "id", "biz_id", *texts
         ):
-            self._filters[biz_id].append((pk, _filter(tuple(event_types), tuple(channels))))
+            rule = _rule(event_types, channels)
+            for event_type in rule.event_types or ("",):
+                self._rules[biz_id, event_type].append((pk, rule.filter))
         self._cache: dict[tuple[int, str, str], tuple[int, ...]] = {}
 
     def by(self, message: Message) -> tuple[int, ...]:
         kind = (message.biz_id, message.event_type, message.channel)
         if kind not in self._cache:
-            self._cache[kind] = tuple(
-                pk
-                for pk, rule in self._filters.get(message.biz_id, ())
-                if rule.matches(message.event_type, message.channel)
-            )
+            rules = [
+                pair
+                for event_type in (message.event_type, "")
+                for pair in self._rules.get((message.biz_id, event_type), ())
+            ]
+            matches = {
+                pk for pk, rule in rules if rule.matches(message.event_type, message.channel)
+            }
+            self._cache[kind] = tuple(sorted(matches))
         return self._cache[kind]
 
 
@@ -129,28 +160,55 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     """
     if not part.deliveries:
         return
-    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    sets: dict[tuple[int, ...], list[int]] = defaultdict(list)
     for message, subscriptions in zip(part.messages, part.recipients, strict=True):
         if subscriptions:
-            groups[subscriptions].append(message.id)
-    message_ids = [message_id for group in groups.values() for message_id in group]
-    # Messages with the same recipients share a condition; mostly there is only one.
-    condition = " OR ".join(
-        f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
-        for subscriptions, messages in groups.items()
-    )
-    if len(groups) == 1:
-        condition = f"s.id IN ({numbers(next(iter(groups)))})"
+            sets[subscriptions].append(message.id)
+    pairs, rows = _few(sets) if len(sets) <= _MAX_SETS else _pairs(sets)
     statement = _INSERT.format(
         id=id_sql(),
         held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
         holding=_HOLDING, direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
         now=sql.now_sql(),  # the database's clock: a web host's may be wrong
         leased=sql.now_sql(lease),
-        joined=_JOINED[connection.vendor], messages=numbers(message_ids), condition=condition,
+        pairs=pairs, rows=rows,
     )  # fmt: skip
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
+
+
+# The recipients of messages, by recipients: messages with the same ones share a set.
+_Sets = Mapping[tuple[int, ...], Sequence[int]]
+
+
+def _few(sets: _Sets) -> tuple[str, str]:
+    """Nothing before SELECT, and what follows FROM: the messages and subscriptions of all sets."""
+    message_ids = [message_id for messages in sets.values() for message_id in messages]
+    condition = " OR ".join(
+        f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
+        for subscriptions, messages in sets.items()
+    )
+    if len(sets) == 1:
+        condition = f"s.id IN ({numbers(next(iter(sets)))})"
+    return "", (
+        f"{_MESSAGES[connection.vendor]} {sql.ordered_join()} biz_receive s ON s.biz_id = m.biz_id "
+        f"WHERE m.id IN ({numbers(message_ids)}) AND ({condition})"
+    )
+
+
+def _pairs(sets: _Sets) -> tuple[str, str]:
+    """The table of all pairs before SELECT, and what follows FROM."""
+    pairs = (
+        (message_id, subscription_id)
+        for subscriptions, messages in sets.items()
+        for message_id in messages
+        for subscription_id in subscriptions
+    )
+    join = sql.ordered_join()
+    return sql.table_of("p", ("message", "subscription"), pairs), (
+        f"p {join} {_MESSAGES[connection.vendor]} ON m.id = p.message "
+        f"{join} biz_receive s ON s.id = p.subscription WHERE s.biz_id = m.biz_id"
+    )
 
 
 def mark_split(part: Slice) -> None:

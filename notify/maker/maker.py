@@ -61,8 +61,8 @@ class Maker(Worker):
         super().__init__()
         self.subscriptions = Subscriptions()
         self._event_types = CatalogueSubjects()
-        self.splitter = Splitter(self.subscriptions, self._event_types)
         self.dispatcher = Dispatcher(self.subscriptions, only)
+        self.splitter = Splitter(self.subscriptions, self._event_types, self.dispatcher.expect)
         self._texts = Texts()
         self._is_dedicated = bool(only)
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
@@ -98,7 +98,9 @@ class Maker(Worker):
         moved_count = settle()
         if not moved_count:
             self._next_settle.restart()
-        elif self.subscriptions.listened():  # they may be due now
+            return 0
+        self.dispatcher.look_at_all()
+        if self.subscriptions.listened():  # they may be due now
             signals.LISTENERS.send()
         return moved_count
 
@@ -120,7 +122,7 @@ class Maker(Worker):
         self._texts.forget()
         began = time.monotonic()
         try:
-            capacity = Capacity.read(self.subscriptions.all())
+            capacity = Capacity.read(self.subscriptions.by_queue())
             queued_count, behind_ids = self.dispatcher.queue(backlogs, capacity, self._texts)
         except RedisError:
             if unsplit:  # splitting needs no Redis

@@ -17,7 +17,7 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -99,10 +99,19 @@ class _Mean:
 class Splitter:
     """Remembers how many deliveries and bytes a message of each system has lately, to lock no more
     messages than one transaction should hold, and to reserve about as many ids as are needed: many
-    more would run ahead of the clock."""
+    more would run ahead of the clock.
 
-    def __init__(self, subscriptions: Subscriptions, event_types: CatalogueSubjects) -> None:
+    `expect` is called with the subscriptions whose deliveries were not queued by the split.
+    """
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        event_types: CatalogueSubjects,
+        expect: Callable[[Iterable[int]], None] = lambda _subscription_ids: None,
+    ) -> None:
         self._subscriptions, self._event_types = subscriptions, event_types
+        self._expect = expect
         self._means: dict[int, _Mean] = defaultdict(_Mean)
         self._max_deliveries = MAX_DELIVERIES
 
@@ -149,6 +158,7 @@ class Splitter:
             except _NotEnoughIds as error:
                 id_count = error.deliveries
         failpoint("maker_split_after_commit")
+        self._expect(pk for part in plan.slices for pk in part.subscription_ids - part.direct)
         # Subscription → message → delivery.
         delivery_ids: dict[int, dict[int, int]] = defaultdict(dict)
         for delivery_id, message_id, subscription_id in plan.rows:

@@ -171,7 +171,7 @@ class OrderClaimer:
     def _drop_abandoned(self) -> None:
         """Drop the orders of a dead sender: they must not keep the queue full, nor its breaker
         waiting for a probe without an answer."""
-        rows = [row for row in self.subscriptions.all() if self._serves(row)]
+        rows = [row for row in self._rows_with_orders() if self._serves(row)]
         queues = {row.queue: row.id for row in rows if row.queue not in self._in_flight}
         queue_names = owners.drop(list(queues))
         if not queue_names:
@@ -233,7 +233,7 @@ class OrderClaimer:
         }
         rows: list[tuple[str, int]] = []
         held_back_ids: list[int] = []
-        for row in self.subscriptions.all():
+        for row in self._rows_with_orders():
             if row.queue in full_queues:
                 held_back_ids.append(row.id)
             elif row.is_sendable and self._serves(row) and row.queue not in surplus_queues:
@@ -242,6 +242,12 @@ class OrderClaimer:
         self._turn = (self._turn + 1) % max(1, len(rows))
         rows_from_turn = rows[self._turn :] + rows[: self._turn]
         return dict(in_turns(rows_from_turn, lambda row: orders.system_of(row[0])))
+
+    def _rows_with_orders(self) -> list[Subscription]:
+        """The subscriptions whose queues may have orders, in the order of their ids."""
+        by_queue = self.subscriptions.by_queue()
+        rows = [by_queue[name] for name in jobs.with_orders(by_queue)]
+        return sorted(rows, key=lambda row: row.id)
 
     def _claim_from(self, names: Sequence[str], subscriptions: Mapping[str, int]) -> int:
         """Take the first order of each of these queues, as far as the memory goes; returns the

@@ -33,10 +33,15 @@ def payload(key: str) -> bytes:
     ).encode()
 
 
-def request_body(key: str) -> bytes:
+def event_type(kind: int) -> str:
+    """The event type of messages of this kind, for subscriptions to one kind each."""
+    return f"order.kind_{kind}"
+
+
+def request_body(key: str, event_type: str = EVENT_TYPE) -> bytes:
     """What a business system POSTs to publish this message."""
     return b'{"event_type":"%s","payload":%s,"idempotency_key":"%s"}' % (
-        EVENT_TYPE.encode(),
+        event_type.encode(),
         payload(key),
         key.encode(),
     )

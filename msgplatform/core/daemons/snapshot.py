@@ -26,6 +26,9 @@ REFRESH_SECONDS = 2.0
 # Between two loads because of something that is missing: so a flood of unknown names costs no more
 # than this.
 MISS_SECONDS = 0.25
+# After this time everything is loaded again, whatever the fingerprint says: what `load` makes of
+# rows may depend on the time, too.
+WHOLE_SECONDS = 60.0
 
 
 class Snapshot(Generic[T]):
@@ -46,11 +49,18 @@ class Snapshot(Generic[T]):
         self._next = Every(refresh_seconds, clock)
         self._lock = threading.Lock()
         self._next_after_miss = Every(MISS_SECONDS, clock)
+        self._fingerprint: object = None
+        self._next_whole = Every(WHOLE_SECONDS, clock)
         self._miss_lock = threading.Lock()
 
     def load(self) -> T:
         """Read everything from the database; never called by two threads at once."""
         raise NotImplementedError
+
+    def fingerprint(self) -> object:
+        """A value that changes with what `load` reads; it is asked before `load`, which is left out
+        while it stays the same. None: load each time."""
+        return None
 
     @property
     def is_fresh(self) -> bool:
@@ -95,7 +105,7 @@ class Snapshot(Generic[T]):
             # The seconds begin before the load: a database that fails is not asked at every call.
             self._next.restart()
             try:
-                self.known = self.load()
+                self._load_if_changed()
             except UNAVAILABLE as error:
                 if not self._is_loaded:
                     raise
@@ -104,6 +114,15 @@ class Snapshot(Generic[T]):
             self._is_loaded = True
         finally:
             self._lock.release()
+
+    def _load_if_changed(self) -> None:
+        fingerprint = self.fingerprint()
+        is_same = fingerprint is not None and fingerprint == self._fingerprint
+        if is_same and self._is_loaded and not self._next_whole.is_due:
+            return
+        self.known = self.load()
+        self._fingerprint = fingerprint
+        self._next_whole.restart()
 
     def _is_due(self, at_once: bool) -> bool:
         return at_once or not self._is_loaded or self._next.is_due

@@ -27,11 +27,10 @@ from rq.worker_registration import REDIS_WORKER_KEYS, WORKERS_BY_QUEUE_KEY
 from msgplatform.core import logging
 from msgplatform.core.connections import clock, work_redis
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.queues.jobs import CLAIMS, Serializer, forget
+from msgplatform.core.queues.jobs import CLAIMS, QUEUES, Serializer, forget
 
 log = logging.get(__name__)
 
-RQ_QUEUES = "rq:queues"  # RQ's set of all queues that ever had a job
 # A claim that ended so many seconds ago has no order: `recover` has recovered the order by then.
 _STALE_SECONDS = 30
 
@@ -138,7 +137,7 @@ def _queues_with_entries(connection: Any) -> list[Queue]:
     kinds = (StartedJobRegistry, *_ENDED_REGISTRIES)
     busy_queues: list[Queue] = []
     for chunk in chunks(all_queues, _QUEUES_PER_SCRIPT):
-        keys = [RQ_QUEUES]
+        keys = [QUEUES]
         for queue in chunk:
             keys += [queue.key, queue.intermediate_queue_key]
             keys += [kind.key_template.format(queue.name) for kind in kinds]

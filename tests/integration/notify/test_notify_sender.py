@@ -319,10 +319,12 @@ class TestRateAndOrder:
             sender.subscriptions.refresh()
             subscription = sender.subscriptions.get(row.pk)
             assert subscription
-            assert Capacity.read([subscription]).offer(subscription) is None
+            assert Capacity.read([subscription.queue]).offer(subscription) is None
             for _ in range(2):
                 queues.claim(queue, 60)
-            assert Capacity.read([subscription]).offer(subscription), "one waits, two are unsent"
+            assert Capacity.read([subscription.queue]).offer(subscription), (
+                "one waits, two are unsent"
+            )
             hanging.hang_up()
 
 
@@ -601,10 +603,10 @@ class TestDeadSender:
         alive.subscriptions.refresh()
         subscription = alive.subscriptions.get(row.pk)
         assert subscription
-        assert Capacity.read([subscription]).offer(subscription) is None
+        assert Capacity.read([subscription.queue]).offer(subscription) is None
         self.dies(row)
         self.report(alive, {})
-        offer = Capacity.read([subscription]).offer(subscription)
+        offer = Capacity.read([subscription.queue]).offer(subscription)
         assert offer
         assert offer.items == 1
         state = presence.read()[row.pk]

@@ -1,0 +1,205 @@
+"""Thousands of subscriptions: messages go to those that take them, and idle ones cost little."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.db import connection, models
+from django.test.utils import CaptureQueriesContext
+from pytest_django.fixtures import Settings
+
+from msgplatform.core.data import sql
+from msgplatform.core.queues import jobs, recovery
+from msgplatform.models import Biz
+from notify import directory, orders
+from notify.directory import Subscriptions, from_row
+from notify.maker import dispatcher
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+from tests.support.notify_rows import publish, subscription
+from tests.support.notify_turns import Maker
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+_Status = ReceiveMsg.Status
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+def kinds(biz: Biz, count: int) -> list[BizReceive]:
+    """A subscription for each event type kind.0, kind.1, …"""
+    return [subscription(biz, f"to-{n}", event_types=[f"kind.{n}"]) for n in range(count)]
+
+
+def deliveries() -> set[tuple[int, int]]:
+    """(message, subscription) of all deliveries."""
+    return set(ReceiveMsg.objects.values_list("msg_id", "biz_receive_id"))
+
+
+# -- split ---------------------------------------------------------------------------------------
+def test_each_event_type_of_a_batch_has_its_own_subscription(biz: Biz) -> None:
+    own = kinds(biz, 60)
+    everything = subscription(biz, "all", status=BizReceive.Status.PAUSED)
+    pattern = subscription(biz, "pattern", event_types=["kind.*", "kind.7"])
+    channel = subscription(biz, "channel", event_types=["kind.3"], channels=["eu"])
+    two = subscription(biz, "two", event_types=["kind.1", "kind.2"])
+    expected: set[tuple[int, int]] = set()
+    for n in range(60):
+        for message in publish(biz, 2, event_type=f"kind.{n}"):
+            takers = [own[n], everything, pattern, *([two] if n in (1, 2) else [])]
+            expected |= {(message, each.pk) for each in takers}
+    for message in publish(biz, 3, event_type="other"):
+        expected.add((message, everything.pk))
+    maker = Maker()
+    while BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).exists():
+        maker.turn()
+    assert deliveries() == expected
+    assert not [pair for pair in expected if pair[1] == channel.pk]
+    held = ReceiveMsg.objects.filter(status=_Status.HELD)
+    assert set(held.values_list("biz_receive_id", flat=True)) == {everything.pk}
+    queued = ReceiveMsg.objects.filter(status=_Status.QUEUED)
+    assert queued.count() == len(expected) - held.count()
+    # A message's and a subscription's deliveries are in the order of the messages.
+    ids = list(ReceiveMsg.objects.order_by("id").values_list("msg_id", "biz_receive_id"))
+    assert ids == sorted(ids)
+
+
+def test_a_batch_that_is_split_again_adds_nothing(biz: Biz) -> None:
+    kinds(biz, 10)
+    for n in range(10):
+        publish(biz, 1, event_type=f"kind.{n}")
+    maker = Maker()
+    maker.turn()
+    first = deliveries()
+    with connection.cursor() as cursor:
+        cursor.execute("UPDATE biz_msg SET state = 0")
+    maker.turn()
+    assert deliveries() == first
+    assert len(first) == 10
+
+
+# -- the cache of subscriptions ------------------------------------------------------------------
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    counts: list[int] = []
+    original = Subscriptions.load
+
+    def load(self: Subscriptions) -> Any:
+        counts.append(1)
+        return original(self)
+
+    monkeypatch.setattr(Subscriptions, "load", load)
+    return counts
+
+
+def changed(field: models.Field[Any, Any], value: Any) -> Any:
+    """Another value of a column."""
+    if isinstance(field, models.JSONField):
+        return {"X-Other": "1"} if isinstance(value, dict) else [*value, 7]
+    if isinstance(field, models.DateTimeField):
+        return sql.now() + timedelta(days=1)
+    if isinstance(field, models.BooleanField):
+        return not value
+    if isinstance(field, models.IntegerField | models.FloatField):
+        return (value or 0) + 1
+    return f"{value}x"
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (model, name)
+        for model, names in directory._COLUMNS.items()
+        for name in names
+        if name not in ("id", "biz", "receive")
+    ],
+)
+def test_a_change_of_a_column_is_noticed(
+    biz: Biz, loads: list[int], model: type[models.Model], name: str
+) -> None:
+    subscription(biz)
+    known = Subscriptions(refresh_seconds=0)
+    known.refresh()
+    row = model._default_manager.get()
+    field: Any = model._meta.get_field(name)
+    before = len(loads)
+    model._default_manager.update(**{name: changed(field, getattr(row, name))})
+    known.refresh()
+    assert len(loads) > before
+
+
+def test_nothing_is_read_while_nothing_changes(biz: Biz, loads: list[int]) -> None:
+    row = subscription(biz)
+    known = Subscriptions(refresh_seconds=0)
+    known.refresh()
+    known.refresh()
+    # Counts of failures are written all the time.
+    BizReceive.objects.filter(pk=row.pk).update(failures=7)
+    known.refresh()
+    expected = 1 if connection.vendor == "mysql" else 3  # SQLite has no checksum
+    assert len(loads) == expected
+    second = subscription(biz, "second")
+    known.refresh()
+    assert set(known.known) == {row.pk, second.pk}
+    second.delete()
+    known.refresh()
+    assert set(known.known) == {row.pk}
+
+
+def test_what_is_not_compared_is_not_used(biz: Biz) -> None:
+    """A subscription that is made of other columns would be old for up to a minute."""
+    row = BizReceive.objects.select_related("biz", "receive").get(pk=subscription(biz).pk)
+    before = from_row(row)
+    for part in (row, row.receive, row.biz):
+        for field in type(part)._meta.concrete_fields:
+            if field.name not in directory._COLUMNS[type(part)]:
+                setattr(part, field.attname, changed(field, getattr(part, field.attname)))
+    assert from_row(row) == before
+
+
+# -- turns ---------------------------------------------------------------------------------------
+def test_a_turn_looks_at_those_that_have_deliveries(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    monkeypatch.setattr(dispatcher, "FEW", 3)
+    monkeypatch.setattr(dispatcher, "WHOLE_SECONDS", 3600.0)
+    settings.NOTIFY_LEASE_SECONDS = 3600
+    rows = kinds(biz, 6)
+    maker = Maker()
+    maker.turn()
+    with CaptureQueriesContext(connection) as context:
+        assert maker.dispatcher.due() == []
+    assert len(context) == 0, "nothing waits for any of them"
+    # Redis refuses nothing, but there is no room: the split leaves them to the dispatcher.
+    publish(biz, 1, event_type="kind.2")
+    maker.splitter.split(None, None)
+    (backlog,) = maker.dispatcher.due()
+    assert backlog.subscription.id == rows[2].pk
+    # Another program's delivery is found by the next look at all.
+    publish(biz, 1, event_type="kind.4")
+    Maker().splitter.split(None, None)
+    assert [each.subscription.id for each in maker.dispatcher.due()] == [rows[2].pk]
+    maker.dispatcher.look_at_all()
+    due = {each.subscription.id for each in maker.dispatcher.due()}
+    assert due == {rows[2].pk, rows[4].pk}
+
+
+def test_empty_queues_are_not_asked(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_FEW", 2)
+    rows = kinds(biz, 5)
+    names = [orders.queue_name(biz.pk, row.receive_id) for row in rows]
+    assert jobs.with_orders(names[:2]) == names[:2]
+    assert jobs.with_orders(names) == []
+    jobs.put(names[3], [{"n": 1}], 60)
+    jobs.put("crm-main-sales", [{"n": 1}], 60)
+    assert jobs.with_orders(names) == [names[3]]
+    claimed = jobs.claim(names[3], 60)
+    recovery.recover(is_only_copy=lambda _name: False)
+    assert jobs.with_orders(names) == [names[3]], "an order that is claimed counts"
+    assert claimed
+    jobs.done([claimed])
+    recovery.recover(is_only_copy=lambda _name: False)
+    assert jobs.with_orders(names) == []
