@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import hypothesis
 import pytest
 from django.conf import settings
 from django.utils import timezone, translation
 
+# A test may have set another one.
+STATE_DIR = Path(settings.STATE_DIR)
 # On a busy machine an example may take any time.
 hypothesis.settings.register_profile(
     "patient", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -33,6 +36,14 @@ def language_and_time_zone_of_its_own() -> Iterator[None]:
     yield
     translation.deactivate()
     timezone.deactivate()
+
+
+@pytest.fixture(autouse=True)
+def no_list_of_erasures() -> Iterator[None]:
+    """The list is outside of the database on purpose: an erasure that a test asked for would be run
+    once more in a later test."""
+    yield
+    (STATE_DIR / "erasures.jsonl").unlink(missing_ok=True)
 
 
 @pytest.fixture
