@@ -36,10 +36,9 @@ if [[ ${1:-} == scale ]]; then
   exit
 fi
 
-above_sql='admin|alerts_out|api|conformance|console|cors|figures|first_user|getting_started|hardening|header|login|management'
-above_sql+='|limited_keys|metrics|navigation|null|official|overview|page|planted|preferences|probing|reference|refusals|roles|sandbox'
-above_sql+='|schema|server'
-above_sql+='|static|statistics|web_requests|wizard|fast_intake'
+above_sql='admin|alerts_out|api|conformance|console|cors|fast_intake|figures|first_user|getting_started|hardening|header'
+above_sql+='|limited|login|management|metrics|navigation|null|official|overview|page|planted|preferences|probing|reference'
+above_sql+='|refusals|roles|sandbox|schema|second_factor|server|sessions|sign_in|static|statistics|web_requests|wizard'
 integration=(tests/integration)
 [[ -n ${MSGPLATFORM_FULL_LOAD:-} ]] ||
   mapfile -t integration < <(printf '%s\n' tests/integration/*/test_*.py | grep -vE "/test_[a-z_]*($above_sql)")
