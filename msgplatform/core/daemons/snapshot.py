@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
@@ -26,9 +26,6 @@ REFRESH_SECONDS = 2.0
 # Between two loads because of something that is missing: so a flood of unknown names costs no more
 # than this.
 MISS_SECONDS = 0.25
-# After this time everything is loaded again, whatever the fingerprint says: what `load` makes of
-# rows may depend on the time, too.
-WHOLE_SECONDS = 60.0
 
 
 class Snapshot(Generic[T]):
@@ -49,18 +46,11 @@ class Snapshot(Generic[T]):
         self._next = Every(refresh_seconds, clock)
         self._lock = threading.Lock()
         self._next_after_miss = Every(MISS_SECONDS, clock)
-        self._fingerprint: object = None
-        self._next_whole = Every(WHOLE_SECONDS, clock)
         self._miss_lock = threading.Lock()
 
     def load(self) -> T:
         """Read everything from the database; never called by two threads at once."""
         raise NotImplementedError
-
-    def fingerprint(self) -> object:
-        """A value that changes with what `load` reads; it is asked before `load`, which is left out
-        while it stays the same. None: load each time."""
-        return None
 
     @property
     def is_fresh(self) -> bool:
@@ -105,7 +95,7 @@ class Snapshot(Generic[T]):
             # The seconds begin before the load: a database that fails is not asked at every call.
             self._next.restart()
             try:
-                self._load_if_changed()
+                self.known = self.load()
             except UNAVAILABLE as error:
                 if not self._is_loaded:
                     raise
@@ -114,15 +104,6 @@ class Snapshot(Generic[T]):
             self._is_loaded = True
         finally:
             self._lock.release()
-
-    def _load_if_changed(self) -> None:
-        fingerprint = self.fingerprint()
-        is_same = fingerprint is not None and fingerprint == self._fingerprint
-        if is_same and self._is_loaded and not self._next_whole.is_due:
-            return
-        self.known = self.load()
-        self._fingerprint = fingerprint
-        self._next_whole.restart()
 
     def _is_due(self, at_once: bool) -> bool:
         return at_once or not self._is_loaded or self._next.is_due
@@ -142,24 +123,35 @@ class Rows(Generic[Row, T]):
         condition: Callable[[Row, Exception], alerts.Condition],
     ) -> None:
         self._make, self._kind, self._condition = make, kind, condition
-        self._unusable: frozenset[int] = frozenset()
+        self._unusable: Mapping[int, alerts.Condition] = {}
         # None at first: another process may have left an alert open.
         self._reported: frozenset[int] | None = None
 
-    def usable(self, rows: Iterable[Row]) -> dict[int, T]:
-        """The results of `make` by id, in the order of the rows."""
-        usable_rows: dict[int, T] = {}
-        unusable: dict[int, alerts.Condition] = {}
+    def usable(
+        self, rows: Iterable[Row], known: Mapping[int, T] | None = None, ids: Iterable[int] = ()
+    ) -> dict[int, T]:
+        """The results of `make` by id, in the order of the rows.
+
+        With `known`, an earlier answer, the rows are those that have changed since. All that there
+        are now have `ids`, and the answer has their order.
+        """
+        usable_rows: dict[int, T] = dict(known or {})
+        unusable = dict(self._unusable) if known is not None else {}
         for row in rows:
+            usable_rows.pop(row.pk, None)
+            unusable.pop(row.pk, None)
             try:
                 usable_rows[row.pk] = self._make(row)
             except UNAVAILABLE:
                 raise
             except Exception as error:  # noqa: BLE001 - whatever is wrong with it
                 unusable[row.pk] = self._condition(row, error)
-        self._unusable = frozenset(unusable)
-        if self._unusable != self._reported and alerts.reconcile([self._kind], unusable.values()):
-            self._reported = self._unusable
+        if known is not None:
+            usable_rows = {pk: usable_rows[pk] for pk in ids if pk in usable_rows}
+            unusable = {pk: unusable[pk] for pk in ids if pk in unusable}
+        self._unusable = unusable
+        if unusable.keys() != self._reported and alerts.reconcile([self._kind], unusable.values()):
+            self._reported = frozenset(unusable)
         return usable_rows
 
     def is_unusable(self, row_id: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -12,11 +13,12 @@ from pytest_django.fixtures import Settings
 
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs, recovery
-from msgplatform.models import Biz
+from msgplatform.models import Alert, Biz
 from notify import directory, orders
 from notify.directory import Subscriptions, from_row
 from notify.maker import dispatcher
-from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
+from notify.subscriptions import signing
 from tests.support.notify_rows import publish, subscription
 from tests.support.notify_turns import Maker
 
@@ -82,17 +84,24 @@ def test_a_batch_that_is_split_again_adds_nothing(biz: Biz) -> None:
 
 
 # -- the cache of subscriptions ------------------------------------------------------------------
+MODELS: dict[str, type[models.Model]] = {"s": BizReceive, "r": Receive, "b": Biz}
+
+
 @pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    counts: list[int] = []
-    original = Subscriptions.load
+def made_ids(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The subscriptions that were made of their rows, in the order of that."""
+    ids: list[int] = []
 
-    def load(self: Subscriptions) -> Any:
-        counts.append(1)
-        return original(self)
+    def noting(row: BizReceive) -> directory.Subscription:
+        ids.append(row.pk)
+        return from_row(row)
 
-    monkeypatch.setattr(Subscriptions, "load", load)
-    return counts
+    monkeypatch.setattr(directory, "from_row", noting)
+    return ids
+
+
+def column(model: type[models.Model], name: str) -> Any:
+    return next(field for field in model._meta.concrete_fields if field.column == name)
 
 
 def changed(field: models.Field[Any, Any], value: Any) -> Any:
@@ -109,53 +118,87 @@ def changed(field: models.Field[Any, Any], value: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("model", "name"),
+    ("table", "name"),
     [
-        (model, name)
-        for model, names in directory._COLUMNS.items()
+        (table, name)
+        for table, names in directory.COLUMNS.items()
         for name in names
-        if name not in ("id", "biz", "receive")
+        if name not in ("biz_id", "receive_id")
     ],
 )
 def test_a_change_of_a_column_is_noticed(
-    biz: Biz, loads: list[int], model: type[models.Model], name: str
+    biz: Biz, made_ids: list[int], table: str, name: str
 ) -> None:
-    subscription(biz)
+    row, model = subscription(biz), MODELS[table]
     known = Subscriptions(refresh_seconds=0)
     known.refresh()
-    row = model._default_manager.get()
-    field: Any = model._meta.get_field(name)
-    before = len(loads)
-    model._default_manager.update(**{name: changed(field, getattr(row, name))})
+    values: Any = model._default_manager.values_list(column(model, name).name, flat=True).get()
+    model._default_manager.update(
+        **{column(model, name).name: changed(column(model, name), values)}
+    )
     known.refresh()
-    assert len(loads) > before
+    assert made_ids == [row.pk, row.pk]
 
 
-def test_nothing_is_read_while_nothing_changes(biz: Biz, loads: list[int]) -> None:
+def test_only_what_has_changed_is_read(biz: Biz, made_ids: list[int]) -> None:
+    first, second, third = kinds(biz, 3)
+    known = Subscriptions(refresh_seconds=0)
+    known.refresh()
+    made_ids.clear()
+    # Counts of failures are written all the time.
+    BizReceive.objects.filter(pk=first.pk).update(failures=7)
+    known.refresh()
+    BizReceive.objects.filter(pk=second.pk).update(rate_limit=5)
+    known.refresh()
+    assert known.known[second.pk].rate_limit == 5
+    third.delete()
+    fourth = subscription(biz, "fourth")
+    known.refresh()
+    assert list(known.known) == [first.pk, second.pk, fourth.pk]
+    if connection.vendor == "mysql":  # SQLite has no checksums
+        assert made_ids == [second.pk, fourth.pk]
+
+
+def test_a_row_that_cannot_be_used_has_its_alert_until_it_is_corrected(biz: Biz) -> None:
+    first, second = kinds(biz, 2)
+    known = Subscriptions(refresh_seconds=0)
+    known.refresh()
+    Receive.objects.filter(pk=second.receive_id).update(networks=["no network"])
+    known.refresh()
+    assert (list(known.known), known.is_unusable(second.pk)) == ([first.pk], True)
+    BizReceive.objects.filter(pk=first.pk).update(rate_limit=5)  # another one changes
+    known.refresh()
+    assert known.is_unusable(second.pk)
+    (alert,) = Alert.objects.exclude(open_key=None)
+    assert alert.key == f"{directory.KIND}:{second.pk}"
+    Receive.objects.filter(pk=second.receive_id).update(networks=[])
+    known.refresh()
+    assert (list(known.known), known.is_unusable(second.pk)) == ([first.pk, second.pk], False)
+    assert not Alert.objects.exclude(open_key=None).exists()
+
+
+def test_a_rotated_secret_ends_in_its_time(biz: Biz) -> None:
     row = subscription(biz)
     known = Subscriptions(refresh_seconds=0)
+    Receive.objects.filter(pk=row.receive_id).update(
+        previous_secret=signing.new_secret(), previous_secret_until=sql.now() + timedelta(seconds=1)
+    )
     known.refresh()
-    known.refresh()
-    # Counts of failures are written all the time.
-    BizReceive.objects.filter(pk=row.pk).update(failures=7)
-    known.refresh()
-    expected = 1 if connection.vendor == "mysql" else 3  # SQLite has no checksum
-    assert len(loads) == expected
-    second = subscription(biz, "second")
-    known.refresh()
-    assert set(known.known) == {row.pk, second.pk}
-    second.delete()
-    known.refresh()
-    assert set(known.known) == {row.pk}
+    assert len(known.known[row.pk].keys) == 2
+    deadline = time.monotonic() + 30
+    while len(known.known[row.pk].keys) == 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        known.refresh()
 
 
 def test_what_is_not_compared_is_not_used(biz: Biz) -> None:
-    """A subscription that is made of other columns would be old for up to a minute."""
+    """A subscription that is made of other columns would stay as it was."""
     row = BizReceive.objects.select_related("biz", "receive").get(pk=subscription(biz).pk)
     before = from_row(row)
-    for part in (row, row.receive, row.biz):
+    for part, names in zip((row, row.receive, row.biz), directory.COLUMNS.values(), strict=True):
         for field in type(part)._meta.concrete_fields:
-            if field.name not in directory._COLUMNS[type(part)]:
+            if field.column not in names and not field.primary_key:
                 setattr(part, field.attname, changed(field, getattr(part, field.attname)))
     assert from_row(row) == before
 

@@ -8,7 +8,7 @@ import pytest
 from django.db.utils import OperationalError
 
 from msgplatform.core.daemons import bounded_call
-from msgplatform.core.daemons.snapshot import MISS_SECONDS, WHOLE_SECONDS, Snapshot
+from msgplatform.core.daemons.snapshot import MISS_SECONDS, Snapshot
 
 
 class Clock:
@@ -25,11 +25,6 @@ class Numbers(Snapshot[list[int]]):
         super().__init__([], 2.0, clock)
         self.loads = 0
         self.trouble: Exception | None = None
-
-    state: object = None
-
-    def fingerprint(self) -> object:
-        return self.state
 
     def load(self) -> list[int]:
         self.loads += 1
@@ -57,34 +52,6 @@ def test_it_is_loaded_when_it_is_due(numbers: Numbers, clock: Clock) -> None:
     clock.now += 0.2
     numbers.refresh()
     assert numbers.known == [2]
-
-
-def test_it_is_not_loaded_while_the_fingerprint_stays(numbers: Numbers, clock: Clock) -> None:
-    numbers.state = "a"
-    numbers.refresh()
-    clock.now += 2
-    numbers.refresh()
-    numbers.refresh(at_once=True)
-    assert numbers.known == [1]
-    numbers.state = "b"
-    clock.now += 2
-    numbers.refresh()
-    assert numbers.known == [2]
-    clock.now += WHOLE_SECONDS
-    numbers.refresh()
-    assert numbers.known == [3], "after a minute in any case"
-
-
-def test_after_a_load_that_failed_it_is_loaded_again(numbers: Numbers, clock: Clock) -> None:
-    numbers.state = "a"
-    numbers.refresh()
-    numbers.state, numbers.trouble = "b", OperationalError("gone")
-    clock.now += 2
-    numbers.refresh()
-    numbers.trouble = None
-    clock.now += 2
-    numbers.refresh()
-    assert numbers.known == [3]
 
 
 def test_on_demand_it_is_loaded_at_once(numbers: Numbers) -> None:
