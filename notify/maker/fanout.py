@@ -36,6 +36,10 @@ FROM {rows}
 """
 
 
+# Systems whose filters are kept, and answers that are kept for each.
+_MAX_SYSTEMS, _MAX_ANSWERS = 1_000, 10_000
+
+
 @lru_cache(maxsize=16_384)
 def _rule(event_types: str, channels: str) -> _Rule:
     patterns = json.loads(event_types)
@@ -90,42 +94,79 @@ class Slice:
         return by_subscription
 
 
-class Recipients:
-    """The subscriptions whose filters match a message, as they are when the object is made.
+class _SystemRules:
+    """The filters of one business system's subscriptions."""
 
-    The splitter makes it after it has locked the messages, so it holds every subscription that
+    def __init__(self, checksum: object) -> None:
+        self.checksum = checksum
+        # Most filters are names: a system with thousands of them must not try each for each event
+        # type. Event type → subscriptions; those with patterns under "".
+        self._rules: dict[str, list[tuple[int, Filter]]] = defaultdict(list)
+        self._answers: dict[tuple[str, str], tuple[int, ...]] = {}
+
+    def add(self, subscription_id: int, rule: _Rule) -> None:
+        for event_type in rule.event_types or ("",):
+            self._rules[event_type].append((subscription_id, rule.filter))
+
+    def by(self, event_type: str, channel: str) -> tuple[int, ...]:
+        """The ids of the subscriptions that such a message is for, ascending."""
+        kind = (event_type, channel)
+        if kind not in self._answers:
+            rules = [*self._rules.get(event_type, ()), *self._rules.get("", ())]
+            ids = {pk for pk, rule in rules if rule.matches(event_type, channel)}
+            if len(self._answers) >= _MAX_ANSWERS:
+                self._answers.clear()
+            self._answers[kind] = tuple(sorted(ids))
+        return self._answers[kind]
+
+
+class Recipients:
+    """The subscriptions whose filters match a message, as they are at the last `refresh`.
+
+    The splitter calls that after it has locked the messages, so this knows every subscription that
     existed when one of them was accepted.
     """
 
-    def __init__(self, biz_ids: Collection[int]) -> None:
-        rows = BizReceive.objects.filter(biz_id__in=biz_ids).exclude(
-            status=BizReceive.Status.DISCARDED
-        )
-        # Most filters are names: a system with thousands of them must not try each for each event
-        # type. (system, event type) → subscriptions; the others by system, under "".
-        self._rules: dict[tuple[int, str], list[tuple[int, Filter]]] = defaultdict(list)
+    def __init__(self) -> None:
+        self._systems: dict[int, _SystemRules] = {}
+
+    def refresh(self, biz_ids: Collection[int]) -> None:
+        """Read the filters of these systems if any has changed."""
+        checksums = _read_checksums(biz_ids)
+        stale_ids = [
+            biz_id
+            for biz_id in biz_ids
+            if checksums is None
+            or biz_id not in self._systems
+            or self._systems[biz_id].checksum != checksums.get(biz_id)
+        ]
+        if not stale_ids:
+            return
+        if len(self._systems) > _MAX_SYSTEMS:
+            self._systems = {pk: self._systems[pk] for pk in biz_ids if pk in self._systems}
+        for biz_id in stale_ids:
+            self._systems[biz_id] = _SystemRules((checksums or {}).get(biz_id))
         texts = (Cast(name, TextField()) for name in ("event_types", "channels"))
-        for pk, biz_id, event_types, channels in rows.order_by().values_list(
-            "id", "biz_id", *texts
-        ):
-            rule = _rule(event_types, channels)
-            for event_type in rule.event_types or ("",):
-                self._rules[biz_id, event_type].append((pk, rule.filter))
-        self._cache: dict[tuple[int, str, str], tuple[int, ...]] = {}
+        rows = BizReceive.objects.filter(biz_id__in=stale_ids).order_by()
+        rows = rows.exclude(status=BizReceive.Status.DISCARDED)
+        for pk, biz_id, event_types, channels in rows.values_list("id", "biz_id", *texts):
+            self._systems[biz_id].add(pk, _rule(event_types, channels))
 
     def by(self, message: Message) -> tuple[int, ...]:
-        kind = (message.biz_id, message.event_type, message.channel)
-        if kind not in self._cache:
-            rules = [
-                pair
-                for event_type in (message.event_type, "")
-                for pair in self._rules.get((message.biz_id, event_type), ())
-            ]
-            matches = {
-                pk for pk, rule in rules if rule.matches(message.event_type, message.channel)
-            }
-            self._cache[kind] = tuple(sorted(matches))
-        return self._cache[kind]
+        return self._systems[message.biz_id].by(message.event_type, message.channel)
+
+
+def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
+    """The number of subscriptions of each system, and the sum of the checksums of their filters."""
+    checksum = sql.checksum(["id", "event_types", "channels"])
+    if checksum is None:
+        return None
+    rows = select(
+        f"SELECT biz_id, COUNT(*), SUM({checksum}) FROM biz_receive "  # noqa: S608
+        f"WHERE biz_id IN ({numbers(biz_ids)}) AND status <> {int(BizReceive.Status.DISCARDED)} "
+        "GROUP BY biz_id"
+    )
+    return {biz_id: tuple(rest) for biz_id, *rest in rows}
 
 
 def cut(

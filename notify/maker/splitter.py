@@ -112,6 +112,7 @@ class Splitter:
     ) -> None:
         self._subscriptions, self._event_types = subscriptions, event_types
         self._expect = expect
+        self._recipients = fanout.Recipients()
         self._means: dict[int, _Mean] = defaultdict(_Mean)
         self._max_deliveries = MAX_DELIVERIES
 
@@ -217,8 +218,9 @@ class Splitter:
             return
         max_deliveries = min(reserved_ids, self._max_deliveries)
         # After the messages are locked: see `Recipients`.
-        recipients = fanout.Recipients({message.biz_id for message in messages})
-        self._measure(messages, recipients)
+        recipients = self._recipients
+        recipients.refresh({message.biz_id for message in messages})
+        self._measure(messages)
         turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
         for part in fanout.cut(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
             if plan.slices and plan.deliveries + part.deliveries > max_deliveries:
@@ -227,12 +229,12 @@ class Splitter:
         if plan.deliveries > reserved_ids:  # one message for very many subscriptions
             raise _NotEnoughIds(plan.deliveries)
 
-    def _measure(self, messages: Sequence[Message], recipients: fanout.Recipients) -> None:
+    def _measure(self, messages: Sequence[Message]) -> None:
         by_system: dict[int, list[Message]] = defaultdict(list)
         for message in messages:
             by_system[message.biz_id].append(message)
         for biz_id, some in by_system.items():
-            deliveries = sum(len(recipients.by(message)) for message in some)
+            deliveries = sum(len(self._recipients.by(message)) for message in some)
             size = sum(message.size for message in some)
             self._means[biz_id] = _Mean(
                 max(1.0, deliveries / len(some)), max(1.0, size / len(some))

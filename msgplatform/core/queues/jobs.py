@@ -81,6 +81,13 @@ for _, key in ipairs(KEYS) do
 end
 """
 
+# KEYS: lists. A command for each would be most of what asking costs.
+_LENGTHS = """
+local lengths = {}
+for i, key in ipairs(KEYS) do lengths[i] = redis.call('LLEN', key) end
+return lengths
+"""
+
 # KEYS: intermediate list, queue, claims. ARGV: job id, member of the claims.
 _PUT_LAST = """
 redis.call('DEL', KEYS[3] .. ':none')  -- as in _CLAIM
@@ -266,11 +273,8 @@ def lengths(names: Sequence[str]) -> dict[str, tuple[int, int]]:
     """Numbers of waiting and of claimed orders, per queue, in one round trip."""
     if not names:
         return {}
-    with work_redis().pipeline(transaction=False) as pipe:
-        for name in names:
-            pipe.llen(f"rq:queue:{name}")
-            pipe.llen(f"rq:queue:{name}:intermediate")
-        answers = pipe.execute()
+    lists = [f"rq:queue:{name}{which}" for name in names for which in ("", ":intermediate")]
+    answers: Any = work_redis().register_script(_LENGTHS)(keys=lists)
     return dict(zip(names, zip(answers[::2], answers[1::2], strict=True), strict=True))
 
 
