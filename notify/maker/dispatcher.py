@@ -24,7 +24,7 @@ from notify.directory import Subscription, Subscriptions
 from notify.maker import ending, enqueue
 from notify.maker.capacity import Capacity
 from notify.maker.payloads import Message, Texts, select
-from notify.models import BizReceive, ReceiveMsg, first_due
+from notify.models import BizReceive, ReceiveMsg, first_due, with_deliveries
 from notify.orders import in_turns
 
 # Deliveries that are claimed and put in one go.
@@ -69,7 +69,9 @@ class Dispatcher:
         if only:
             rows = rows.filter(id__in=frozenset(only))
         # Built once: most turns find nothing, and building costs more than the answer.
-        self._times = rows.values_list("id", Now(), *map(first_due, _WAITING))
+        self._times = with_deliveries(rows, _WAITING).values_list(
+            "id", Now(), *map(first_due, _WAITING)
+        )
         self._next_whole = Every(WHOLE_SECONDS)
         # Subscriptions with deliveries that wait: at the last look at all, and split since.
         self._waiting_ids: set[int] = set()
@@ -107,8 +109,8 @@ class Dispatcher:
             ids = sorted(self._waiting_ids)
             return list(self._times.filter(id__in=ids)) if ids else ()
         rows = list(self._times.all())
-        self._waiting_ids = {pk for pk, _now, *times in rows if any(times)}
-        if len(rows) > FEW:
+        self._waiting_ids = {pk for pk, *_times in rows}
+        if len(self._subscriptions.known) > FEW:
             self._next_whole.restart()
         return rows
 

@@ -41,12 +41,8 @@ _MAX_SYSTEMS, _MAX_ANSWERS = 1_000, 10_000
 
 
 @lru_cache(maxsize=16_384)
-def _rule(event_types: str, channels: str) -> _Rule:
-    patterns = json.loads(event_types)
-    has_names_only = bool(patterns) and not any("*" in pattern for pattern in patterns)
-    return _Rule(
-        compile_filter(patterns, json.loads(channels)), tuple(patterns) if has_names_only else ()
-    )
+def _filter(event_types: str, channels: str) -> Filter:
+    return compile_filter(json.loads(event_types), json.loads(channels))
 
 
 # Messages first, by their keys: left to itself MariaDB goes through all messages of the system for
@@ -55,14 +51,6 @@ _MESSAGES = {"mysql": "biz_msg m FORCE INDEX (PRIMARY)", "sqlite": "biz_msg m"}
 # Of a few sets of recipients the statement has each message and each subscription once. More sets
 # are written as pairs: each would be compared with every message and every subscription.
 _MAX_SETS = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A filter, and the event types that it lets through; none when it has patterns."""
-
-    filter: Filter
-    event_types: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -104,9 +92,9 @@ class _SystemRules:
         self._rules: dict[str, list[tuple[int, Filter]]] = defaultdict(list)
         self._answers: dict[tuple[str, str], tuple[int, ...]] = {}
 
-    def add(self, subscription_id: int, rule: _Rule) -> None:
-        for event_type in rule.event_types or ("",):
-            self._rules[event_type].append((subscription_id, rule.filter))
+    def add(self, subscription_id: int, rule: Filter) -> None:
+        for event_type in ("",) if rule.patterns or not rule.names else rule.names:
+            self._rules[event_type].append((subscription_id, rule))
 
     def by(self, event_type: str, channel: str) -> tuple[int, ...]:
         """The ids of the subscriptions that such a message is for, ascending."""
@@ -150,7 +138,7 @@ class Recipients:
         rows = BizReceive.objects.filter(biz_id__in=stale_ids).order_by()
         rows = rows.exclude(status=BizReceive.Status.DISCARDED)
         for pk, biz_id, event_types, channels in rows.values_list("id", "biz_id", *texts):
-            self._systems[biz_id].add(pk, _rule(event_types, channels))
+            self._systems[biz_id].add(pk, _filter(event_types, channels))
 
     def by(self, message: Message) -> tuple[int, ...]:
         return self._systems[message.biz_id].by(message.event_type, message.channel)

@@ -36,7 +36,7 @@ from notify.maker.capacity import Capacity
 from notify.maker.dispatcher import Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
-from notify.models import BizReceive, ReceiveMsg, first_due
+from notify.models import BizReceive, ReceiveMsg, with_deliveries
 from notify.monitor.counters import CatalogueSubjects
 
 RECOVER_EVERY_SECONDS = 10.0
@@ -169,8 +169,8 @@ def settle() -> int:
 
 def _subscriptions_with(status: int) -> set[int]:
     """Ids of the subscriptions with deliveries in this status."""
-    rows = BizReceive.objects.values_list("id", first_due(status))
-    return {subscription for subscription, first in rows if first is not None}
+    rows = with_deliveries(BizReceive.objects.all(), [status])
+    return set(rows.values_list("id", flat=True))
 
 
 def _move(subscription: int, subscription_status: int, status: int) -> int:

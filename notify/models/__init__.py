@@ -9,6 +9,7 @@ from notify.models.messages import (
     ReceiveMsg,
     RestoredMsg,
     first_due,
+    with_deliveries,
 )
 from notify.models.subscriptions import DEFAULT_SCHEDULE, BizReceive, Receive, default_schedule
 
@@ -27,4 +28,5 @@ __all__ = [
     "RestoredMsg",
     "default_schedule",
     "first_due",
+    "with_deliveries",
 ]

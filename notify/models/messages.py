@@ -19,7 +19,10 @@ The states of a delivery (`ReceiveMsg`):
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any
 
 from django.db import models
@@ -159,6 +162,15 @@ def first_due(status: int) -> Subquery:
     rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=OuterRef("pk"))
     in_order = rows.order_by("status", "biz_receive_id", "next_at")
     return Subquery(in_order.values("next_at")[:1])
+
+
+def with_deliveries(
+    subscriptions: models.QuerySet[BizReceive], statuses: Iterable[int]
+) -> models.QuerySet[BizReceive]:
+    """Those of these subscriptions that have a delivery in one of the statuses."""
+    first_times = {f"first_{status}": first_due(status) for status in statuses}
+    conditions = (models.Q(**{f"{name}__isnull": False}) for name in first_times)
+    return subscriptions.alias(**first_times).filter(reduce(or_, conditions))
 
 
 class Attempt(models.Model):

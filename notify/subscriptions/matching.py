@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 # Plain ASCII, so that it can be written into the signed body without escapes.
@@ -19,18 +19,24 @@ PATTERN = re.compile(r"[A-Za-z0-9_.*]{1,128}")
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A subscription's filter, compiled."""
+    """A subscription's filter: event types by name, patterns compiled, channels."""
 
+    names: frozenset[str]
     patterns: tuple[re.Pattern[str], ...]
     channels: frozenset[str]
 
     def matches(self, event_type: str, channel: str) -> bool:
         if self.channels and channel not in self.channels:
             return False
-        return not self.patterns or any(p.fullmatch(event_type) for p in self.patterns)
+        if not self.names and not self.patterns:
+            return True
+        return event_type in self.names or any(p.fullmatch(event_type) for p in self.patterns)
 
 
-def compile_filter(patterns: Sequence[str], channels: Iterable[str]) -> Filter:
+def compile_filter(patterns: Collection[str], channels: Iterable[str]) -> Filter:
     """The translation of fnmatch does not backtrack: many stars cost as much as one."""
-    expressions = tuple(re.compile(fnmatch.translate(pattern)) for pattern in patterns)
-    return Filter(expressions, frozenset(channels))
+    names = frozenset(pattern for pattern in patterns if "*" not in pattern)
+    expressions = tuple(
+        re.compile(fnmatch.translate(pattern)) for pattern in patterns if pattern not in names
+    )
+    return Filter(names, expressions, frozenset(channels))
