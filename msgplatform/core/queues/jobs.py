@@ -81,6 +81,16 @@ for _, key in ipairs(KEYS) do
 end
 """
 
+# KEYS: RQ's set of queues: `put` adds the name of a queue together with its entry, and `recovery`
+# removes it from an empty one. Returns the keys of those with entries.
+_WITH_ORDERS = """
+local busy = {}
+for _, key in ipairs(redis.call('SMEMBERS', KEYS[1])) do
+  if redis.call('EXISTS', key, key .. ':intermediate') > 0 then busy[#busy + 1] = key end
+end
+return busy
+"""
+
 # KEYS: lists. A command for each would be most of what asking costs.
 _LENGTHS = """
 local lengths = {}
@@ -285,10 +295,9 @@ def with_orders(names: Collection[str]) -> list[str]:
     """
     if len(names) <= _FEW:
         return list(names)
-    # `put` adds the name together with the entry, and `recovery` removes it from an empty queue.
-    members: Any = work_redis().smembers(QUEUES)
-    busy = (member.decode().removeprefix("rq:queue:") for member in members)
-    return [name for name in busy if name in names]
+    lists: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES])
+    busy_names = (each.decode().removeprefix("rq:queue:") for each in lists)
+    return [name for name in busy_names if name in names]
 
 
 def oldest_seconds(name: str) -> float:
