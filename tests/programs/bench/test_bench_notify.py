@@ -24,6 +24,7 @@ SIDES = [
     ("sender", {"rq+requests", "bullmq", "pycurl-multi"}),
     ("marker", {"orm-save", "orm-save+log"}),
     ("notify", {"encrypted-payloads", "drf+orm-default"}),
+    ("subscriptions", {"5550-subscriptions"}),
 ]
 if os.environ.get("MSGPLATFORM_FULL_LOAD"):
     SIDES += [
