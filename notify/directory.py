@@ -91,14 +91,15 @@ _CHUNK = 500
 def _read_checksums() -> dict[int, int] | None:
     """The checksum of each subscription and its consumer, in the order of their ids."""
     columns = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names]
-    # After its time a rotated secret signs no more.
-    checksum = sql.checksum([*columns, f"r.previous_secret_until > {sql.now_sql()}"])
+    # After its time a rotated secret signs no more; by the clock that `from_row` looks at.
+    checksum = sql.checksum([*columns, "r.previous_secret_until > %s"])
     if checksum is None:
         return None
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT s.id, {checksum} FROM biz_receive s JOIN receive r ON r.id = s.receive_id "  # noqa: S608
-            f"JOIN {Biz._meta.db_table} b ON b.id = s.biz_id ORDER BY s.id"
+            f"JOIN {Biz._meta.db_table} b ON b.id = s.biz_id ORDER BY s.id",
+            [sql.stored(timezone.now())],
         )
         return dict(cursor.fetchall())
 

@@ -130,15 +130,16 @@ class Recipients:
         ]
         if not stale_ids:
             return
-        if len(self._systems) > _MAX_SYSTEMS:
-            self._systems = {pk: self._systems[pk] for pk in biz_ids if pk in self._systems}
-        for biz_id in stale_ids:
-            self._systems[biz_id] = _SystemRules((checksums or {}).get(biz_id))
+        new = {biz_id: _SystemRules((checksums or {}).get(biz_id)) for biz_id in stale_ids}
         texts = (Cast(name, TextField()) for name in ("event_types", "channels"))
         rows = BizReceive.objects.filter(biz_id__in=stale_ids).order_by()
         rows = rows.exclude(status=BizReceive.Status.DISCARDED)
         for pk, biz_id, event_types, channels in rows.values_list("id", "biz_id", *texts):
-            self._systems[biz_id].add(pk, _filter(event_types, channels))
+            new[biz_id].add(pk, _filter(event_types, channels))
+        if len(self._systems) > _MAX_SYSTEMS:
+            self._systems = {pk: self._systems[pk] for pk in biz_ids if pk in self._systems}
+        # Only when all are read: with fewer, messages would be split for nobody.
+        self._systems |= new
 
     def by(self, message: Message) -> tuple[int, ...]:
         return self._systems[message.biz_id].by(message.event_type, message.channel)

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.db import connection, models
+from django.db import OperationalError, connection, models
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
@@ -16,7 +16,7 @@ from msgplatform.core.queues import jobs, recovery
 from msgplatform.models import Alert, Biz
 from notify import directory, orders
 from notify.directory import Subscriptions, from_row
-from notify.maker import dispatcher
+from notify.maker import dispatcher, fanout
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from notify.subscriptions import signing
 from tests.support.notify_rows import publish, subscription
@@ -81,6 +81,29 @@ def test_a_batch_that_is_split_again_adds_nothing(biz: Biz) -> None:
     maker.turn()
     assert deliveries() == first
     assert len(first) == 10
+
+
+def test_filters_that_could_not_be_read_are_read_again(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that goes away in between must not leave a system without recipients."""
+    rows = kinds(biz, 6)
+    for n in range(6):
+        publish(biz, 1, event_type=f"kind.{n}")
+    maker = Maker()
+    original, answers = fanout._filter, iter([None, OperationalError("gone"), *[None] * 20])
+
+    def failing(event_types: str, channels: str) -> Any:
+        if error := next(answers):
+            raise error
+        return original(event_types, channels)
+
+    monkeypatch.setattr(fanout, "_filter", failing)
+    with pytest.raises(OperationalError):
+        maker.turn()
+    assert not deliveries()
+    maker.turn()
+    assert {subscription for _message, subscription in deliveries()} == {row.pk for row in rows}
 
 
 # -- the cache of subscriptions ------------------------------------------------------------------
