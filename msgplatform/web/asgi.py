@@ -8,7 +8,7 @@ import os
 
 from django.urls import reverse
 
-from msgplatform.core import logging, web_requests
+from msgplatform.core import logging, structs, web_requests
 from msgplatform.core.daemons import bounded_call, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
@@ -49,6 +49,7 @@ def _refuse_another_cell() -> None:
     loop.start()
 
 
+structs.prepare()
 bounded_call.switch_on()
 _refuse_another_cell()
 # Requests that need no database are answered while it is unavailable, or hangs.

@@ -69,6 +69,10 @@ class _Problem(msgspec.Struct):
     detail: str = ""
 
 
+_decode_verdicts = msgspec.json.Decoder(_Verdicts).decode
+_decode_problem = msgspec.json.Decoder(_Problem).decode
+
+
 class IntakeClient:
     """One request at a time, on a connection that is kept alive.
 
@@ -147,7 +151,7 @@ def understand(response: Response, sent_count: int) -> Answer:
 
 def _verdicts(body: bytes, sent_count: int) -> Answer:
     try:
-        results = msgspec.json.decode(body, type=_Verdicts).results
+        results = _decode_verdicts(body).results
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         results = []
     if len(results) != sent_count:
@@ -168,6 +172,6 @@ def _problem(response: Response) -> _Problem:
     if _PROBLEM not in response.headers.lower():
         return _Problem()
     try:
-        return msgspec.json.decode(response.body, type=_Problem)
+        return _decode_problem(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Problem()

@@ -19,7 +19,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
 
-from msgplatform.core import logging
+from msgplatform.core import logging, structs
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
@@ -222,6 +222,7 @@ class DaemonCommand(BaseCommand):
             one = [sys.executable, *sys.argv, "--processes=1"]
             Copies(one, options["processes"]).run()
             return
+        structs.prepare()
         worker = self.worker(**options)
         worker.stopping.install()
         drain_seconds: float = options["drain_seconds"]
