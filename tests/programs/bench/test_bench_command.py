@@ -18,7 +18,7 @@ from tests.programs.bench.bench_command import bench
 
 NAMES = [
     "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify", "latency",
-    "fairness", "notify-at-scale", "sgip", "sms", "sync", "feed",
+    "fairness", "subscriptions", "notify-at-scale", "sgip", "sms", "sync", "feed",
     "feed-visible", "feed-at-scale", "feed-backlog", "pages",
 ]  # fmt: skip
 SECONDS = 1.0
