@@ -16,7 +16,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -35,11 +35,11 @@ PREFIX = f"{INDEX}:"
 PAGE = 500
 _SLOT_SECONDS = 600
 _DAY_SECONDS = 86_400
-# An operation's `start_at` and its id come from two clocks.
-_EARLIER_SECONDS = 300
+# An operation's `start_at` and its id, or the ids of its records, come from two clocks.
+EARLIER = timedelta(minutes=5)
 _ENTRY_BYTES = 64  # what Redis needs for an entry of a hash besides its value
-# What nearly every copy holds, most frequent last. Copies that are stored are read with it: a
-# change needs another first byte.
+# Texts that nearly every copy holds, the most frequent last. Copies that are stored are read with
+# them: a change needs another first byte.
 _DICTIONARY = (
     b'"deleted":true"erased":true},"deleted":false"email":"@163.com","@qq.com","@gmail.com",'
     b'"mobile":"phone":"1380"name":"first_name":"last_name":"city":"address":"company":null,'
@@ -148,7 +148,7 @@ def since(start_ms: int) -> Iterator[Sequence[int]]:
     """The ids of all operations that began at `start_ms` or later, and of some that began up to a
     quarter of an hour before, oldest first, at most PAGE at a time."""
     for slot in slots():
-        if _slot_end(slot) >= start_ms / 1000 - _EARLIER_SECONDS:
+        if _slot_end(slot) >= start_ms / 1000 - EARLIER.total_seconds():
             members: Any = work_redis().hkeys(f"{PREFIX}{slot}")
             yield from chunks(sorted(map(int, members)), PAGE)
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import partial
 
 import msgspec
@@ -34,8 +33,6 @@ from msgplatform.core.data.chunks import chunks
 log = logging.get(__name__)
 
 _PAGE = 20  # operations read at once: each may hold hundreds of requests
-# An operation's `start_at` and the ids of its records come from two clocks.
-_EARLIER = timedelta(minutes=5)
 
 
 @dataclass(slots=True)
@@ -164,7 +161,7 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
                     unknown_before = max(unknown_before, pk)
         unread = following
     if unknown_before:
-        first_read = ids.datetime_of(min(record_ids)) - _EARLIER
+        first_read = ids.datetime_of(min(record_ids)) - copies.EARLIER
         operation_ids.update(_older(keys, int(first_read.timestamp() * 1000), unknown_before))
     operation_ids.update(_only_in_redis(keys))
     return operation_ids

@@ -16,7 +16,7 @@ CRM_LEASE_SECONDS = env.integer("CRM_LEASE_SECONDS", 120, 5, 3600)
 CRM_BREAKER_SECONDS = env.number("CRM_BREAKER_SECONDS", 300, 1, 3600)
 # How long a copy of each operation stays in Redis; 0: none.
 CRM_OPERATION_DAYS = env.number("CRM_OPERATION_DAYS", 7, 0, 90)
-# What all these copies may take of Redis, in MiB; the oldest go first.
+# The memory of Redis for all these copies, in MiB; the oldest go first.
 CRM_COPIES_MB = env.integer("CRM_COPIES_MB", 1024, 1, 1_000_000)
 # How long runs, operations, their items and the exception log are kept; 0: for ever.
 CRM_KEEP_DAYS = env.integer("CRM_KEEP_DAYS", 90, 0, 36500)

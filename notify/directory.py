@@ -105,7 +105,7 @@ def _read_checksums() -> dict[int, int] | None:
 
 
 class _Views:
-    """What is asked for at each turn, computed once for each `known`."""
+    """Selections of `known` that every turn needs, computed once for each `known`."""
 
     def __init__(self, known: Mapping[int, Subscription]) -> None:
         self.known = known
@@ -132,7 +132,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         checksums = _read_checksums()
         rows = BizReceive.objects.select_related("biz", "receive").order_by("id")
         if checksums is None or not self._checksums:
-            known = self._rows.usable(rows)
+            subscriptions = self._rows.usable(rows)
         else:
             before = self._checksums
             changed_ids = [pk for pk, value in checksums.items() if before.get(pk) != value]
@@ -141,9 +141,9 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
             changed_rows = chain.from_iterable(
                 rows.filter(id__in=some) for some in chunks(changed_ids, _CHUNK)
             )
-            known = self._rows.usable(changed_rows, self.known, checksums)
+            subscriptions = self._rows.usable(changed_rows, self.known, checksums)
         self._checksums = checksums or {}
-        return known
+        return subscriptions
 
     def _compare_clocks(self) -> None:
         before_at = time.time()
@@ -157,9 +157,6 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
     def is_unusable(self, subscription_id: int) -> bool:
         """True if it exists, but cannot be used until a person corrects it."""
         return self._rows.is_unusable(subscription_id)
-
-    def all(self) -> Sequence[Subscription]:
-        return list(self.known.values())
 
     def listened(self) -> Mapping[int, Subscription]:
         """Those whose deliveries a listener fetches, by id."""

@@ -10,7 +10,7 @@ then publishes at half of that rate.
 The load is open: moments are drawn beforehand, and a message that finds no idle connection waits
 for one, while its time runs (otherwise a platform that stands still would make the moments of its
 standing still disappear). With `--kinds` each message has one of so many event types, and the last
-`--kinds-away` of these are for a consumer that never gets them.
+`--dead-kinds` of these are for an unavailable consumer.
 
 On SIGTERM it waits for what is on its way, and prints, in milliseconds, how long messages took
 until their first byte at the subscriber, once from the moment that was drawn (`due_…`) and once
@@ -69,9 +69,9 @@ class Correspondent:
         self._due: dict[bytes, float] = {}
         self._answered: dict[bytes, float] = {}
         self._arrived: dict[bytes, float] = {}
-        self.published = self.delivered = self.repeated = self.away = 0
+        self.published = self.delivered = self.repeated = self.dead = 0
         # A message without a kind has the kind -1.
-        self._kinds_here = options.kinds - options.kinds_away
+        self._live_kinds = options.kinds - options.dead_kinds
         self.seconds_of_answered: list[float] = []
         self.seconds_of_due: list[float] = []
         self._poller = select.epoll()
@@ -107,14 +107,14 @@ class Correspondent:
 
     @property
     def _in_flight(self) -> int:
-        return self.published - self.away - self.delivered
+        return self.published - self.dead - self.delivered
 
     def _publish(self, due: float) -> None:
         publisher = self._idle.popleft()
         publisher.send()
         self.published += 1
-        if publisher.kind >= self._kinds_here:
-            self.away += 1
+        if publisher.kind >= self._live_kinds:
+            self.dead += 1
         else:
             self._due[publisher.key_of_it.encode()] = due
 
@@ -127,7 +127,7 @@ class Correspondent:
                 if publisher.is_closed:
                     load.renew(publisher, self._publishers, self._poller)
                 if is_answered:
-                    if publisher.kind < self._kinds_here:
+                    if publisher.kind < self._live_kinds:
                         self._note(publisher.key_of_it.encode(), self._answered, time.monotonic())
                     self._idle.append(publisher)
             elif request := self._inbox.take(fd):
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--answer-after", type=float, default=0.0, help="seconds")
     parser.add_argument("--kinds", type=int, default=0)
-    parser.add_argument("--kinds-away", type=int, default=0)
+    parser.add_argument("--dead-kinds", type=int, default=0)
     options = parser.parse_args()
     options.progress = Progress(options.progress)
     publishers = [
@@ -180,7 +180,7 @@ def main() -> None:
     correspondent.run()
     report = quantiles.report(correspondent.seconds_of_answered)
     report |= quantiles.report(correspondent.seconds_of_due, quantiles.DUE)
-    names = ("published", "delivered", "repeated", "away")
+    names = ("published", "delivered", "repeated", "dead")
     ledger = {name: getattr(correspondent, name) for name in names}
     json.dump({**report, "rate": round(correspondent.rate), **ledger}, sys.stdout)
 

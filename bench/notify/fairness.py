@@ -18,7 +18,7 @@ ABOUT = (
     "A quiet business system with one consumer publishes 6 messages a second at random moments; "
     "one process of each role. What counts are the answer times: from the answer to the publisher "
     "until the first byte at the consumer, and the longest of them. Meanwhile a busy system hands "
-    "over a million messages in batches of 1,000, for a consumer that is away (ours), or publishes "
+    "over a million messages in batches of 1,000, for an unavailable consumer (ours), or publishes "
     "20 events at once for 2,000 consumers again and again (`fan-out`). The quiet system goes on "
     "until everything of the busy one is split, or delivered."
 )

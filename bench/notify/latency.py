@@ -25,8 +25,8 @@ class Latency(Side):
 
     rate = 3.0
     answer_after = 0.0  # seconds
-    # Event types, and how many of them are for a consumer that is away.
-    kinds, kinds_away = 0, 0
+    # Event types, and how many of them are for an unavailable consumer.
+    kinds, dead_kinds = 0, 0
 
     def prepare(self) -> None:
         notify_rows.empty()
@@ -44,7 +44,7 @@ class Latency(Side):
             *("--progress", self._arrived.file),
             *("--sink-port", self.ground.sink_port, "--rate", self.rate),
             *("--seconds", self.seconds, "--answer-after", self.answer_after),
-            *("--kinds", self.kinds, "--kinds-away", self.kinds_away),
+            *("--kinds", self.kinds, "--dead-kinds", self.dead_kinds),
             load=True,
         )  # fmt: skip
         daemons = [self.ground.daemon(f"run_{role}") for role in ("marker", "sender", "maker")]

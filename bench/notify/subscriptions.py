@@ -15,8 +15,8 @@ ORDER = 68
 ABOUT = (
     "300 messages a second at random moments, each for one subscription of a business system; one "
     "process of each role. The system has 50 subscriptions that get them; on the other side it has "
-    "500 that get them, 50 to which as many are sent and whose consumer is away, and 5,000 that "
-    "get nothing. What counts are the answer times and the CPU a message."
+    "500 that get them, 50 to which as many are sent and whose consumer is unavailable, and 5,000 "
+    "that get nothing. What counts are the answer times and the CPU a message."
 )
 _SYSTEM = "orders-by-kind"
 
@@ -32,11 +32,11 @@ class Few(Latency):
         for model, name in ((BizReceive, "biz__name"), (Receive, "name__startswith")):
             model._default_manager.filter(**{name: _SYSTEM}).delete()
         biz, _is_new = Biz.objects.get_or_create(name=_SYSTEM)
-        self.kinds = self.busy + self.kinds_away
-        away = f"http://127.0.0.1:{self.ground.smg_port}/away"  # nobody listens
+        self.kinds = self.busy + self.dead_kinds
+        dead_url = f"http://127.0.0.1:{self.ground.smg_port}/dead"  # nobody listens
         kinds = {f"{_SYSTEM}-{kind}": kind for kind in range(self.kinds + self.idle)}
         Receive.objects.bulk_create(
-            Receive(name=n, url=away if self.busy <= k < self.kinds else self.ground.sink_url)
+            Receive(name=n, url=dead_url if self.busy <= k < self.kinds else self.ground.sink_url)
             for n, k in kinds.items()
         )
         consumers = Receive.objects.filter(name__startswith=_SYSTEM)  # with their ids
@@ -52,7 +52,7 @@ class Thousands(Few):
     """5,550 subscriptions, of which 500 get messages, and 50 would get some."""
 
     name = "5550-subscriptions"
-    busy, kinds_away, idle = 500, 50, 5_000
+    busy, dead_kinds, idle = 500, 50, 5_000
 
 
 def sides() -> list[type[Side]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 
@@ -20,8 +20,6 @@ log = logging.get(__name__)
 
 # Operations read at once: each may hold hundreds of requests.
 PAGE = 20
-# The id of an operation is older than its `start_at`, and comes from another clock.
-_EARLIER = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +48,7 @@ class OperationFinder:
         """Operations that began at `moment` (aware) or later, oldest first; in the database, then
         in Redis."""
         start = round(moment.timestamp() * 1000)
-        after = ids.first_id_at(moment - _EARLIER) - 1
+        after = ids.first_id_at(moment - copies.EARLIER) - 1
         while True:
             rows = Operation.objects.filter(id__gt=after, **self._of_policy)
             page = list(rows.order_by("id").only("id", "policy_id", "data", "start_at")[:PAGE])

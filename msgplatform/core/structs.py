@@ -19,8 +19,8 @@ def prepare() -> int:
     Call it in the one thread that a program has at its start."""
     count = 0
     for each in _subclasses(msgspec.Struct):
-        # Some are never decoded: their fields have types that JSON cannot tell apart, or that only
-        # a type checker knows.
+        # A class that is never decoded may have fields of types that JSON cannot tell apart, or
+        # that only a type checker knows.
         with suppress(TypeError, NameError):
             msgspec.json.Decoder(each)
             count += 1

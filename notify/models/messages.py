@@ -167,7 +167,7 @@ def first_due(status: int) -> Subquery:
 def with_deliveries(
     subscriptions: models.QuerySet[BizReceive], statuses: Iterable[int]
 ) -> models.QuerySet[BizReceive]:
-    """Those of these subscriptions that have a delivery in one of the statuses."""
+    """The subscriptions among these with a delivery in one of the statuses."""
     first_times = {f"first_{status}": first_due(status) for status in statuses}
     conditions = (models.Q(**{f"{name}__isnull": False}) for name in first_times)
     return subscriptions.alias(**first_times).filter(reduce(or_, conditions))

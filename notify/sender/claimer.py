@@ -118,7 +118,7 @@ class OrderClaimer:
         """Let another sender have the queues at once, instead of when the ownership runs out."""
         with suppress(*UNAVAILABLE):
             # Idle queues too: they were owned when they last had work.
-            owners.disown([row.queue for row in self.subscriptions.all()], self.owner)
+            owners.disown(list(self.subscriptions.by_queue()), self.owner)
             presence.withdraw(self.owner)
 
     # -- the thread ------------------------------------------------------------------------------

@@ -289,7 +289,7 @@ def lengths(names: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 def with_orders(names: Collection[str]) -> list[str]:
-    """Those of these queues that may have orders, waiting or claimed; the others have none.
+    """The queues among `names` that may have orders, waiting or claimed; the others have none.
 
     A round trip that spares asking thousands of empty queues; of a few all are returned.
     """

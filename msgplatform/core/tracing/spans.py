@@ -91,7 +91,7 @@ def record_batch(name: str, started_at: int, messages: Sequence[Context], size: 
 
 
 class Step(NamedTuple):
-    """What a batch did with one traced message; `parent` is the message's context."""
+    """The part of a batch's work for one traced message; `parent` is the message's context."""
 
     parent: Context
     attributes: Mapping[str, Value]
