@@ -30,7 +30,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
 
     A deletion has no fields. `previous` is the operation with the record's request before this one,
     0 for the first, None in what an earlier release stored: `crmsync.erasure` follows it. An
-    `erased` request has lost its fields there, and is never sent.
+    `erased` request has lost its fields there, and is never sent. `row_digest` is the digest of the
+    row's own values in a request that a person has corrected, so that the row is not taken for
+    changed when its version is read once more.
     """
 
     key: str
@@ -39,6 +41,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     deleted: bool = False
     previous: int | None = None
     erased: bool = False
+    row_digest: str = ""
 
 
 class Entry(msgspec.Struct, array_like=True):
@@ -79,7 +82,9 @@ _encode_sorted = msgspec.json.Encoder(order="sorted").encode
 
 
 def digest(request: Request) -> str:
-    """A hash that is equal for requests with the same values."""
+    """A hash that is equal for requests of rows with the same values."""
+    if request.row_digest:
+        return request.row_digest
     content = _encode_sorted((request.deleted, request.fields))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 

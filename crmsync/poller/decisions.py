@@ -142,13 +142,13 @@ class Decisions:
         return replace(each, request=msgspec.structs.replace(each.request, version=version))
 
     def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
-        """True if the version will not be sent: a person dismissed it, or it is dead in a source
-        without versions, where reading it once more makes it no newer."""
+        """True if the version will not be sent: a person dismissed it, or the source has no versions
+        and its row is as it was, which reading it once more makes no newer."""
         if self._has_versions:
             is_same = each.request.version == stored_row["version"]
             return is_same and bool(stored_row["state"] == _State.DISMISSED)
-        is_final = stored_row["state"] in (_State.DISMISSED, _State.DEAD)
-        return is_final and bool(each.digest == stored_row["digest"])
+        is_confirmed = stored_row["state"] == _State.CONFIRMED
+        return not is_confirmed and bool(each.digest == stored_row["digest"])
 
     def _new(self, each: RowRequest, new_id: int) -> None:
         request = each.request

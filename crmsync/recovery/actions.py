@@ -43,7 +43,7 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     """Send a dead record with these fields instead of its own, now.
 
     The new request is an operation of one record, with the same version: later changes at the
-    source are sent as usual. The earlier operation keeps its dead record. Raises InvalidInput
+    source are sent as usual, and the same row read once more changes nothing. The earlier operation keeps its dead record. Raises InvalidInput
     that names the field, also for one that the CRM is known not to have; and without a field when
     the entry is no longer open, or a newer version was read.
     """
@@ -72,7 +72,10 @@ def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> 
             raise InvalidInput(_("This is a deletion, which has no fields to edit."))
         # Requests have the key as the CRM knows it.
         prefix = Policy.objects.values_list("key_prefix", flat=True).get(pk=record.policy_id)
-        request = Request(prefix + record.key, record.version, fields, previous=record.operation_id)
+        request = Request(
+            prefix + record.key, record.version, fields, previous=record.operation_id,
+            row_digest=record.digest,
+        )  # fmt: skip
         now = sql.now()
         operation = Operation.objects.create(
             id=operation_id,
@@ -81,9 +84,8 @@ def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> 
             policy_id=record.policy_id,
             records=1,
         )
-        # A record's digest has to be that of its request, or the poller would not send it.
-        change = {"operation_id": operation_id, "digest": orders.digest(request)}
-        claims.update_by_key(Record.objects.filter(pk=record.pk), {**entries.RESET, **change})
+        rows = Record.objects.filter(pk=record.pk)
+        claims.update_by_key(rows, {**entries.RESET, "operation_id": operation_id})
         entries.close([entry.pk], RecoveryEntry.State.RETRIED, now, by)
         _audit(by, "recovery_edited", str(entry.pk), record=record.pk, fields=sorted(fields))
     return operation

@@ -20,11 +20,12 @@ from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
 from crmsync.poller.store import store
-from crmsync.recovery import resend
+from crmsync.recovery import actions, resend
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
 from msgplatform.core.queues import jobs
 from msgplatform.models import MinuteCounter
+from tests.integration.crmsync import recovery_steps
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -230,6 +231,31 @@ class TestDismissed:
         assert (stored.entries, record().state) == ([], state)
         _, stored = poller.round(lead(1, name="Zhang"))
         assert (len(stored.entries), record().state) == (1, State.QUEUED)
+
+
+class TestCorrected:
+    @pytest.mark.parametrize("version_column", ["version", ""])
+    def test_the_row_read_once_more_does_not_undo_a_correction(
+        self, poller: Poller, version_column: str
+    ) -> None:
+        poller.row.source.version_column = version_column
+        poller.row.source.save()
+        poller.round(lead(1, name="too long"))
+        row = record()
+        mark(1, state=State.DEAD, claimed_by="", next_at=None, sending_operation=0)
+        entry = recovery_steps.entry(row, poller.row)
+        actions.edit_and_retry(entry.pk, {"full_name": "short"}, "ann")
+
+        # As a poller does that is started again, or that a person asks for everything.
+        _this, stored = poller.round(lead(1, name="too long"))
+        assert stored.requests == []
+        claimed = due.claim(poller.policy, poller.crm.id, 10)
+        assert [each.request.fields for each in claimed.entries] == [{"full_name": "short"}]
+        confirm(1)
+        _this, stored = poller.round(lead(1, name="too long"))
+        assert stored.requests == []
+        _this, stored = poller.round(lead(1, version=2, name="new"))
+        assert [each.fields for each in stored.requests] == [{"full_name": "new"}]
 
 
 class TestMapping:

@@ -200,8 +200,11 @@ def test_an_edited_record_is_an_operation_of_its_own(policy: Policy) -> None:
     assert made.pk != old
     assert (made.records, made.end_at) == (1, None)
     (sent,) = orders.load(bytes(made.data))
-    assert sent == orders.Request("hive-a", 1, {"name": "王"}, previous=old)
-    assert record.digest == orders.digest(sent)
+    # The row's own values are not changed by it, and are not sent when they are read once more.
+    assert sent == orders.Request(
+        "hive-a", 1, {"name": "王"}, previous=old, row_digest=record.digest
+    )
+    assert record.digest == orders.digest(sent) == orders.digest(request("a"))
     assert entry.state == _Entry.RETRIED
     earlier = Operation.objects.get(pk=old)
     assert (earlier.dead, earlier.result) == (1, 0)
