@@ -145,10 +145,10 @@ class Splitter:
         if not limits:
             return 0, 0
         self._event_types.refresh()
-        expected_count = sum(
-            count * self._means[biz_id].deliveries for biz_id, count in limits.items()
-        )
-        id_count = max(_MIN_IDS, min(self._max_deliveries, math.ceil(expected_count)))
+        of_a_message = {biz_id: self._means[biz_id].deliveries for biz_id in limits}
+        expected_count = sum(count * of_a_message[biz_id] for biz_id, count in limits.items())
+        most = self._max_deliveries + max(of_a_message.values())  # see `_choose`
+        id_count = max(_MIN_IDS, math.ceil(min(most, expected_count)))
         began, began_at = time.monotonic(), spans.now()
         while True:
             try:
@@ -222,8 +222,14 @@ class Splitter:
         recipients.refresh({message.biz_id for message in messages})
         self._measure(messages)
         turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
+        # One message with very many recipients is not counted: the few deliveries of other systems
+        # go with it, and need not wait until all such messages are split.
+        uncounted = 0
         for part in fanout.cut(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
-            if plan.slices and plan.deliveries + part.deliveries > max_deliveries:
+            is_large = len(part.messages) == 1 and 2 * part.deliveries > max_deliveries
+            if is_large and not uncounted:
+                uncounted = part.deliveries
+            elif plan.slices and plan.deliveries - uncounted + part.deliveries > max_deliveries:
                 break
             plan.slices.append(part)
         if plan.deliveries > reserved_ids:  # one message for very many subscriptions

@@ -70,6 +70,24 @@ def test_messages_for_many_subscriptions_do_not_either(
     assert list(ReceiveMsg.objects.filter(biz_receive=row).order_by("id").values_list("msg_id"))
 
 
+def test_a_message_for_more_subscriptions_than_one_step_takes_others_with_it(
+    busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splitter, "MAX_DELIVERIES", 40)
+    for n in range(50):
+        subscription(busy, f"s{n}")
+    subscription(quiet)
+    publish(busy, 5)
+    publish(quiet, 4)
+    maker = Maker()
+    maker.splitter.split()
+    assert (split_of(busy), split_of(quiet)) == (1, 4)
+    publish(quiet, 4)  # nor do they hold up each other when the number of recipients is known
+    maker.splitter.split()
+    assert (split_of(busy), split_of(quiet)) == (2, 8)
+    assert ReceiveMsg.objects.count() == 2 * 50 + 8
+
+
 def test_each_subscription_gets_its_messages_in_their_order(busy: Biz, quiet: Biz) -> None:
     rows = [subscription(busy, "one"), subscription(busy, "two"), subscription(quiet)]
     for _ in range(3):
