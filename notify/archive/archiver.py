@@ -45,6 +45,9 @@ class Archiver(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._walk: Walk | None = None
+        # When the present round began. It moves what was old enough then: under steady traffic some
+        # row reaches its age at any moment, and pages of a few rows would follow without an end.
+        self._round_began: datetime | None = None
         self._refused: Sequence[int] = ()  # the page that could not be moved
         self._retention, self._keys = Retention(retention.ARCHIVE), Retention(retention.KEYS)
         self._next_round = Every(ROUND_SECONDS)
@@ -64,7 +67,8 @@ class Archiver(Worker):
         now = sql.now()
         self._retention.prepare(now)
         self._walk = self._walk or walk(now)
-        page = self._refused or self._walk.page(now) or restored_page(now)
+        began = self._round_began = self._round_began or now
+        page = self._refused or self._walk.page(began) or restored_page(began)
         self.heartbeat.lag = self._walk.lag(now)
         if page:
             limits, done_before = due(now), self.heartbeat.done
@@ -91,6 +95,7 @@ class Archiver(Worker):
         if self._retention.purge(now) or self._keys.purge(now) or answers.remove_old(now):
             return True
         self._next_round.restart()
+        self._round_began = None
         return False
 
     def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:

@@ -127,6 +127,24 @@ def test_a_message_that_became_final_late_moves_at_its_next_age(row: BizReceive)
     assert late in found
 
 
+def test_a_round_moves_what_was_old_enough_at_its_beginning(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under steady traffic a row reaches its age at any moment: a round must not follow them."""
+    old, younger = message(row, Status.DELIVERED, days=8), message(row, Status.DELIVERED, days=6.9)
+    worker = Archiver()
+    assert worker.turn() is True
+    later = sql.now() + timedelta(days=1)
+    monkeypatch.setattr(sql, "now", lambda: later)
+    while worker.turn():
+        pass
+    assert cold_ids() == [old]
+    worker._next_round.at_once()
+    while worker.turn():
+        pass
+    assert cold_ids() == sorted([old, younger])
+
+
 def test_an_idle_turn_writes_nothing(row: BizReceive) -> None:
     message(row, Status.HELD, days=50)
     worker = archive()
