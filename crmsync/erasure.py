@@ -13,13 +13,15 @@ the policy are read one by one; so are operations that only Redis has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import msgspec
 from django.db import transaction
 from django.db.models import Case, F, Value, When
+from msgspec import structs
 
 from crmsync import copies, orders
 from crmsync.models import Item, Operation, Policy, Record, RecoveryEntry
@@ -29,6 +31,7 @@ from crmsync.orders import Request
 from msgplatform.core import logging
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.person.identity import Person
 
 log = logging.get(__name__)
 
@@ -70,9 +73,35 @@ def erase(record_ids: Collection[int]) -> ErasedRequests:
         transactions.retrying(partial(_drop_rows_read, policy_id))
         _dismiss(record_ids)
         for operation_id in sorted(_find(record_ids, keys)):
-            transactions.retrying(partial(_cut, policy_id, operation_id, keys, erased))
+            rewrite = partial(_without, operation_id, keys=keys, erased=erased)
+            transactions.retrying(partial(_rewrite, policy_id, operation_id, rewrite))
         _dismiss(record_ids)  # a person may have sent one again before its operation was cut
     return erased
+
+
+def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
+    """Erase the person's numbers and addresses, alone, from the requests of an operation and its
+    copy; 1, or 0 if it has none. The requests are sent as before. Raises as `erase`."""
+    operation_ids: set[int] = set()
+
+    def rewrite(data: bytes) -> bytes | None:
+        requests = _requests(operation_id, data)
+        new = [_with_fields(each, person.erased_value(each.fields)) for each in requests]
+        if new == requests:
+            return None
+        operation_ids.add(operation_id)
+        return orders.dump(new)
+
+    transactions.retrying(partial(_rewrite, policy_id, operation_id, rewrite))
+    return len(operation_ids)
+
+
+def _with_fields(request: Request, fields: Mapping[str, Any]) -> Request:
+    """The request with other fields. Its digest stays: one that differs from its record's would
+    never be sent."""
+    if fields == request.fields:
+        return request
+    return structs.replace(request, fields=fields, row_digest=orders.digest(request))
 
 
 class _Keys:
@@ -207,19 +236,19 @@ def _requests(operation_id: int, data: bytes) -> list[Request]:
 
 
 # -- their content -------------------------------------------------------------------------------
-def _cut(policy_id: int, operation_id: int, keys: _Keys, erased: ErasedRequests) -> None:
-    """Erase requests from an operation and its copy."""
+def _rewrite(policy_id: int, operation_id: int, rewrite: Callable[[bytes], bytes | None]) -> None:
+    """Change the data of an operation and its copy; None leaves it as it is."""
     with transaction.atomic():
         # A replay that makes the operation anew from its copy has this lock too.
         list(Policy.objects.select_for_update().filter(pk=policy_id).values_list("pk"))
         rows = Operation.objects.select_for_update().filter(pk=operation_id)
         row, data = rows.first(), None
         if row:
-            data = _without(operation_id, bytes(row.data), keys, erased)
+            data = rewrite(bytes(row.data))
             if data is not None:
                 rows.update(data=data)
         if copy := copies.read([operation_id]).get(operation_id):
-            content = _without(operation_id, copy.data, keys, erased)
+            content = rewrite(copy.data)
             if content is not None:
                 copies.overwrite(copy, content)
         elif row and data is not None:
@@ -227,7 +256,9 @@ def _cut(policy_id: int, operation_id: int, keys: _Keys, erased: ErasedRequests)
             copies.overwrite(row, data)
 
 
-def _without(operation_id: int, data: bytes, keys: _Keys, erased: ErasedRequests) -> bytes | None:
+def _without(
+    operation_id: int, data: bytes, *, keys: _Keys, erased: ErasedRequests
+) -> bytes | None:
     """The data without the fields of these requests; None if it has none of them."""
     try:
         requests = orders.load(data)

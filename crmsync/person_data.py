@@ -1,5 +1,8 @@
 """What CRM sync holds of a person: leads, and what records, operations and logs hold of them.
 
+A lead is the person's by its own fields. Where another lead, or a request about one, only names
+the person, the number or the address is erased alone, and the CRMs get the changed lead.
+
 A lead is deleted first, as its business system would do it, so that every CRM deletes its record.
 When the CRMs have confirmed that, its values are erased from all that was sent, and then from its
 row, which stays.
@@ -7,11 +10,12 @@ row, which stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
+from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import copies, erasure, orders
@@ -28,6 +32,7 @@ from crmsync.models import (
     Run,
 )
 from crmsync.models.sources import HIVE
+from crmsync.orders import Request
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.person.identity import MARK, Person
@@ -36,14 +41,13 @@ from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_
 _OPERATIONS = 20  # that one slice reads: each may hold hundreds of requests
 _CHUNK = 500
 _EMPTY = {"uid": "", "name": "", "phone": "", "extra": {}}
+_COLUMNS = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "update_time", "is_delete")
 
 
 # -- leads ---------------------------------------------------------------------------------------
 def _find_leads(person: Person, cursor: str) -> Slice:
     rows = Lead.objects.filter(id__gt=int(cursor or 0)).order_by("id")
-    columns = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "update_time",
-               "is_delete")  # fmt: skip
-    page = list(rows.values(*columns)[:SLICE])
+    page = list(rows.values(*_COLUMNS)[:SLICE])
     theirs = [row for row in page if _is_of(person, row)]
     records = _records_of([row["id"] for row in theirs])
     open_keys = {record.key for record in records if _is_open(record)}
@@ -55,11 +59,18 @@ def _find_leads(person: Person, cursor: str) -> Slice:
 
 
 def _is_of(person: Person, row: dict[str, Any]) -> bool:
-    values = [row["phone"], row["uid"], row["name"], *dict(row["extra"] or {}).values()]
-    if not any(values):  # its values are erased
+    if _is_erased(row):
         return False
-    is_theirs = any(person.is_value(each, row["biz_id"]) for each in values)
-    return is_theirs or row["id"] in person.leads
+    return (
+        row["id"] in person.leads
+        or (row["biz_id"], row["uid"]) in person.users
+        or person.is_identifier(row["phone"])
+        or person.is_identifier(dict(row["extra"] or {}).get("email"))
+    )
+
+
+def _is_erased(row: Mapping[str, Any]) -> bool:
+    return not any(row[name] for name in _EMPTY)
 
 
 def _records_of(lead_ids: Sequence[int]) -> list[Record]:
@@ -117,6 +128,48 @@ def _dismiss(record_ids: Sequence[int]) -> int:
     return transactions.retrying(lambda: rows.update(state=dismissed)) or len(record_ids)
 
 
+# -- leads of others that name the person --------------------------------------------------------
+def _find_texts(person: Person, cursor: str) -> Slice:
+    if not (person.phones or person.emails):
+        return Slice(())
+    rows = Lead.objects.filter(id__gt=int(cursor or 0)).order_by("id")
+    page = list(rows.values(*_COLUMNS)[:SLICE])
+    own_rows = [
+        Row(str(row["id"]), {"id": str(row["id"]), **hits})
+        for row in page
+        if not _is_of(person, row) and (hits := _hits(person, row))
+    ]
+    return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
+
+
+def _hits(person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a lead in which the person stands."""
+    fields = {name: row[name] for name in _EMPTY if name != "extra"} | dict(row["extra"] or {})
+    return {name: value for name, value in fields.items() if _has_hit(person, name, value)}
+
+
+def _has_hit(person: Person, name: str, value: Any) -> bool:
+    return bool(person.erased_value({name: value}) != {name: value})
+
+
+def _erase_texts(person: Person, rows: Sequence[Row]) -> int:
+    return sum(
+        transactions.retrying(partial(_erase_text, person, some))
+        for some in chunks([int(row.key) for row in rows], _CHUNK)
+    )
+
+
+@transaction.atomic
+def _erase_text(person: Person, lead_ids: Sequence[int]) -> int:
+    # Locked, so that a change of `extra` by its business system is not lost.
+    rows = Lead.objects.select_for_update().filter(id__in=lead_ids).order_by("id")
+    theirs = [row for row in rows.values(*_COLUMNS) if not _is_of(person, row)]
+    for row in theirs:
+        changes = {name: person.erased_value(row[name]) for name in _EMPTY}
+        Lead.objects.filter(id=row["id"]).update(**changes)
+    return len(theirs)
+
+
 # -- operations ----------------------------------------------------------------------------------
 def _find_operations(person: Person, cursor: str) -> Slice:
     """Operations with requests about the person, also of rows of other sources than leads."""
@@ -127,39 +180,61 @@ def _find_operations(person: Person, cursor: str) -> Slice:
     own_rows = [
         Row(str(pk), {"id": str(pk), "policy_id": policy_id, "requests": requests})
         for pk, policy_id, data in page
-        if (requests := _requests(person, bytes(data)))
+        if (requests := _requests(person, policy_id, bytes(data)))
     ]
     return Slice(own_rows, str(page[-1][0]) if len(page) == _OPERATIONS else "")
 
 
-def _requests(person: Person, data: bytes) -> list[dict[str, Any]]:
+def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any]]:
+    """Requests that are about the person, and of those about others the fields that name them."""
     if not person.raw_pattern.search(data) and data.isascii():
         return []
     try:
         requests = orders.load(data)
     except msgspec.DecodeError:
         return []
+    requests = [each for each in requests if person.erased_value(each.fields) != each.fields]
+    own_keys = set(_own_keys(person, policy_id, requests))
     return [
-        msgspec.to_builtins(each)
+        {**msgspec.to_builtins(each), "fields": {
+            name: value for name, value in each.fields.items()
+            if each.key in own_keys or _has_hit(person, name, value)
+        }}
         for each in requests
-        if person.erased_value(each.fields) != dict(each.fields)
-    ]
+    ]  # fmt: skip
 
 
-def _erase_operations(_person: Person, rows: Sequence[Row]) -> int:
+def _own_keys(person: Person, policy_id: int, requests: Sequence[Request]) -> dict[str, str]:
+    """The requests that are about the person: their keys → the keys of the records.
+
+    Of leads the lead itself says it; else a field that is an identifier and nothing more.
+    """
+    policy = Policy.objects.filter(pk=policy_id).values("key_prefix", "source__name").first()
+    prefix = policy["key_prefix"] if policy else ""
+    keys = {each.key: each.key.removeprefix(prefix) for each in requests}
+    others: set[str] = set()
+    if policy and policy["source__name"] == HIVE:
+        lead_ids = [int(key) for key in keys.values() if key.isascii() and key.isdigit()]
+        leads = Lead.objects.filter(id__in=lead_ids).values(*_COLUMNS)
+        others = {str(row["id"]) for row in leads if not (_is_of(person, row) or _is_erased(row))}
+    return {
+        each.key: keys[each.key]
+        for each in requests
+        if keys[each.key] not in others
+        and any(person.is_identifier(value) for value in each.fields.values())
+    }
+
+
+def _erase_operations(person: Person, rows: Sequence[Row]) -> int:
     count = 0
     for row in rows:
-        count += _erase_records(_records_in(int(row.data["policy_id"]), row.data["requests"]))
+        policy_id = int(row.data["policy_id"])
+        requests = msgspec.convert(row.data["requests"], list[Request])
+        keys = _own_keys(person, policy_id, requests).values()
+        records = Record.objects.filter(policy_id=policy_id, key__in=list(keys))
+        count += _erase_records(list(records.order_by().values_list("id", flat=True)))
+        count += erasure.erase_texts(policy_id, int(row.key), person)
     return count
-
-
-def _records_in(policy_id: int, requests: Sequence[dict[str, Any]]) -> list[int]:
-    """The records that these requests of a policy are about."""
-    prefixes = Policy.objects.filter(pk=policy_id).values_list("key_prefix", flat=True)
-    prefix = prefixes.first() or ""
-    keys = [str(each["key"]).removeprefix(prefix) for each in requests]
-    records = Record.objects.filter(policy_id=policy_id, key__in=keys)
-    return list(records.order_by().values_list("id", flat=True))
 
 
 def _find_copies(person: Person, cursor: str) -> Slice:
@@ -175,7 +250,7 @@ def _find_copies(person: Person, cursor: str) -> Slice:
     own_rows = [
         Row(str(copy.id), {"id": str(copy.id), "policy_id": copy.policy_id, "requests": requests})
         for copy in page
-        if (requests := _requests(person, copy.data))
+        if (requests := _requests(person, copy.policy_id, copy.data))
     ]
     if next_place:
         return Slice(own_rows, f"{slot}:{next_place}")
@@ -197,6 +272,7 @@ def stores() -> Sequence[PersonStore]:
     return (
         PersonStore("crmsync.leads", _("leads"), _find_leads, _erase_leads, _end_leads,
                     prepare=_delete_leads),
+        PersonStore("crmsync.lead_texts", _("leads of others"), _find_texts, _erase_texts),
         PersonStore("crmsync.operations", _("operations"), _find_operations, _erase_operations),
         PersonStore("crmsync.copies", _("copies of operations in Redis"), _find_copies,
                     _erase_operations, redis_prefix=copies.PREFIX),

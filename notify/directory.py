@@ -142,7 +142,9 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
                 rows.filter(id__in=some) for some in chunks(changed_ids, _CHUNK)
             )
             subscriptions = self._rows.usable(changed_rows, self.known, checksums)
-        self._checksums = checksums or {}
+        # A row that changed between the two statements, and may change back, is read once more.
+        again = _read_checksums() or {}
+        self._checksums = {pk: v for pk, v in (checksums or {}).items() if again.get(pk) == v}
         return subscriptions
 
     def _compare_clocks(self) -> None:

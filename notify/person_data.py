@@ -37,7 +37,7 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
     pointers = _pointers()
     theirs = [row for row in page if _erased(row, pointers, person) is not None]
     open_ids = set() if store.cold else _open_ids([row["id"] for row in theirs])
-    own_rows = [_row(store, row, row["id"] in open_ids) for row in theirs]
+    own_rows = [_row(store, row, row["id"] in open_ids, pointers, person) for row in theirs]
     return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
@@ -87,13 +87,19 @@ def _open_ids(message_ids: Sequence[int]) -> set[int]:
     return open_ids | set(deliveries.order_by().values_list("msg_id", flat=True))
 
 
-def _row(store: Store, row: Mapping[str, Any], is_open: bool) -> Row:
+def _row(
+    store: Store, row: Mapping[str, Any], is_open: bool, pointers: Pointers, person: Person
+) -> Row:
     delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
     attempts = store.attempts_of(list(delivery_ids)).order_by("id")
+    names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
+    payload = personal_fields.without_others(
+        encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"]
+    )
     data = {
         "id": str(row["id"]), "biz_id": row["biz_id"], "event_type": row["event_type"],
         "created_at": row["created_at"],
-        "payload": encryption.unseal(bytes(row["payload"])).decode(errors="replace"),
+        "payload": payload.decode(errors="replace"),
         "attempts": list(attempts.values("at", "http_status", "response_headers", "response_body",
                                          "detail")),
     }  # fmt: skip

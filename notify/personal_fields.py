@@ -3,7 +3,7 @@ without the data of one person.
 
 A field is named by a JSON Pointer (RFC 6901), with * for each entry of a list: /customer/phone,
 /passengers/*/name. Fields below one entry of a list belong together, so that of ten passengers one
-is erased. A phone number or an e-mail address of the person is erased in other fields too.
+is erased. A phone number or an e-mail address of the person is erased in other fields too, alone.
 """
 
 from __future__ import annotations
@@ -66,19 +66,53 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
         text = payload.decode(errors="surrogateescape")
         new = person.erased(text)
         return None if new == text else new.encode(errors="surrogateescape")
-    named = {path: prefix for each in pointers for path, prefix in _paths(content, _split(each))}
-    hits = {path for path, value in _leaves(content) if person.is_in(_text(value))}
-    hits |= {path for path in named if _is_theirs(person, _at(content, path), biz_id)}
-    if not hits:
+    named = _named(content, pointers)
+    # A number in a field that nobody named says nothing about the named fields beside it.
+    owners = {named[path] for path in _named_hits(content, named, person, biz_id)}
+    if not owners and not any(True for _path in _loose_hits(content, person)):
         return None
-    prefixes = set(named.values())
-    # The list's entry in which a hit lies, or the whole payload.
-    owners = {max((p for p in prefixes if hit[: len(p)] == p), key=len, default=()) for hit in hits}
     theirs = [path for path, prefix in named.items() if prefix in owners and _at(content, path)]
     for path in theirs:
         _set(content, path, MARK)
     new_payload = _encode(_erased_leaves(content, person))
     return None if _decode(new_payload) == _decode(payload) else new_payload
+
+
+def without_others(payload: bytes, pointers: Collection[str], person: Person, biz_id: int) -> bytes:
+    """The payload as an export of the person has it: MARK in named fields of list entries, or
+    outside of lists, where nothing of the person stands."""
+    try:
+        content = _decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return payload
+    named = _named(content, pointers)
+    prefixes = set(named.values())
+    hits = {*_named_hits(content, named, person, biz_id), *_loose_hits(content, person)}
+    owners = {max((p for p in prefixes if hit[: len(p)] == p), key=len, default=()) for hit in hits}
+    # A named object may have a part that is named too.
+    others = [
+        path for path, prefix in named.items()
+        if prefix not in owners and not any(hit[: len(path)] == path for hit in hits)
+    ]  # fmt: skip
+    for path in others:
+        _set(content, path, MARK)
+    return _encode(content) if others else payload
+
+
+def _named(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
+    """The places that the pointers name → the list's entry in which each lies, () outside of
+    lists."""
+    return {path: prefix for each in pointers for path, prefix in _paths(content, _split(each))}
+
+
+def _named_hits(
+    content: Any, named: Collection[Path], person: Person, biz_id: int
+) -> Iterator[Path]:
+    return (path for path in named if _is_theirs(person, _at(content, path), biz_id))
+
+
+def _loose_hits(content: Any, person: Person) -> Iterator[Path]:
+    return (path for path, value in _leaves(content) if person.is_in(_text(value)))
 
 
 def _split(pointer: str) -> list[str]:
@@ -129,9 +163,14 @@ def _at(content: Any, path: Path) -> Any:
 
 def _set(content: Any, path: Path, value: Any) -> None:
     """A place in an object that was erased as a whole is none any more."""
-    parent = _at(content, path[:-1])
-    if isinstance(parent, dict | list):
-        parent[path[-1]] = value  # type: ignore[index]
+    for part in path[:-1]:
+        content = content[part] if _is_container(content) else None
+    if _is_container(content):
+        content[path[-1]] = value
+
+
+def _is_container(content: Any) -> bool:
+    return isinstance(content, dict | list)
 
 
 def _is_theirs(person: Person, value: Any, biz_id: int) -> bool:

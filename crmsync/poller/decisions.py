@@ -142,8 +142,8 @@ class Decisions:
         return replace(each, request=msgspec.structs.replace(each.request, version=version))
 
     def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
-        """True if the version will not be sent: a person dismissed it, or the source has no versions
-        and its row is as it was, which reading it once more makes no newer."""
+        """True if the version will not be sent: a person dismissed it, or a source without versions
+        has its row as it was, which reading it once more makes no newer."""
         if self._has_versions:
             is_same = each.request.version == stored_row["version"]
             return is_same and bool(stored_row["state"] == _State.DISMISSED)

@@ -43,9 +43,10 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     """Send a dead record with these fields instead of its own, now.
 
     The new request is an operation of one record, with the same version: later changes at the
-    source are sent as usual, and the same row read once more changes nothing. The earlier operation keeps its dead record. Raises InvalidInput
-    that names the field, also for one that the CRM is known not to have; and without a field when
-    the entry is no longer open, or a newer version was read.
+    source are sent as usual, and the same row read once more changes nothing. The earlier operation
+    keeps its dead record. Raises InvalidInput that names the field, also for one that the CRM is
+    known not to have; and without a field when the entry is no longer open, or a newer version was
+    read.
     """
     entry = RecoveryEntry.objects.filter(pk=entry_id, state=RecoveryEntry.State.OPEN).first()
     if entry is None or entry.record_id is None:

@@ -28,6 +28,9 @@ ORDERS_PER_SUBSCRIPTION = 4
 # healthy one empty nor fill the memory.
 ORDERS_IN_TOTAL = 256
 BEYOND_TOTAL_BYTES = 64 * 1024
+# A single message may be larger than that. A turn puts so many bytes of such ones beyond the total:
+# one for thousands of subscriptions is not copied into Redis for all of them at once.
+_LARGE_BYTES = 16 * 1024 * 1024
 # Nothing is queued while so many batches of results wait for the marker, or while fewer are as old
 # as this: Redis must not fill with results whose deliveries would be sent again if it were lost.
 MAX_RESULT_BATCHES, _SOME_RESULT_BATCHES, MAX_RESULT_SECONDS = 300, 20, 10.0
@@ -64,6 +67,7 @@ class Capacity:
         for queue, depth in self._depths.items():
             self._of_systems[orders.system_of(queue)] += depth
         self._lease = float(settings.NOTIFY_LEASE_SECONDS)
+        self._large_bytes = _LARGE_BYTES
 
     @classmethod
     def read(cls, queues: Collection[str]) -> Capacity:
@@ -112,6 +116,15 @@ class Capacity:
         if self._total > 0 or self._is_below_its_part(subscription.biz_id):
             return Offer(items, orders.MAX_BYTES)
         return Offer(items, BEYOND_TOTAL_BYTES) if depth == 0 else None
+
+    def admits(self, offer: Offer, size: int) -> bool:
+        """True if an order by this offer may begin with an item of so many bytes. Counts them."""
+        if size <= offer.bytes or offer.bytes > BEYOND_TOTAL_BYTES:
+            return True
+        if self._large_bytes <= 0:
+            return False
+        self._large_bytes -= size
+        return True
 
     def _is_below_its_part(self, system: int) -> bool:
         systems = sum(1 for depth in self._of_systems.values() if depth)

@@ -198,6 +198,8 @@ class Dispatcher:
             return [], unsendable_count
         sizes = [message.size for _, message, _ in readable]
         self._sizes[subscription.id] = sum(sizes) / len(sizes)
+        if not capacity.admits(offer, sizes[0]):
+            return [], unsendable_count
         candidates = readable[: orders.fitting(sizes, offer.items, offer.bytes)]
         capacity.take(subscription)
         return candidates, unsendable_count + len(candidates)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import transaction
@@ -44,7 +44,14 @@ def expire(
     `behind_breaker` holds the seconds since each subscription's latest attempt failed. Raises
     RedisError.
     """
-    dead = [(s, open_for) for s, open_for in behind_breaker if s.failing_since is not None]
+    now = sql.now()
+    dead = [
+        (subscription, open_for)
+        for subscription, open_for in behind_breaker
+        # By the settings in memory: of thousands each look would cost a statement.
+        if subscription.failing_since
+        and subscription.failing_since <= _before(subscription, open_for, now)
+    ]
     if not dead:
         return 0
     event_types.refresh()
@@ -58,6 +65,11 @@ def expire(
     )
 
 
+def _before(subscription: Subscription, open_for: float, now: datetime) -> datetime:
+    """The moment since which a subscription must have failed for its deliveries to end."""
+    return now - timedelta(seconds=open_for + limits.breaker_keep(subscription.schedule))
+
+
 def _expire_one(
     subscription: Subscription,
     open_for: float,
@@ -65,7 +77,7 @@ def _expire_one(
     statuses: Iterable[int],
 ) -> int:
     # A moment, not a distance from the present: this process may be frozen after each line.
-    before = sql.now() - timedelta(seconds=open_for + limits.breaker_keep(subscription.schedule))
+    before = _before(subscription, open_for, sql.now())
     failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
     if not failing.exists():  # a look locks nothing
         return 0

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, product
 from typing import Any
 
 from django.db import connection
@@ -85,26 +86,33 @@ class Slice:
 class _SystemRules:
     """The filters of one business system's subscriptions."""
 
-    def __init__(self, checksum: object) -> None:
-        self.checksum = checksum
+    def __init__(self) -> None:
+        # Of what was read; None without a subscription. Equal to no other: it is read again.
+        self.checksum: object = object()
         # Most filters are names: a system with thousands of them must not try each for each event
-        # type. Event type → subscriptions; those with patterns under "".
-        self._rules: dict[str, list[tuple[int, Filter]]] = defaultdict(list)
+        # type or channel. (event type, channel) → subscriptions; under "" those with patterns, and
+        # those of every channel.
+        self._rules: dict[tuple[str, str], list[tuple[int, Filter]]] = defaultdict(list)
         self._answers: dict[tuple[str, str], tuple[int, ...]] = {}
+        # Each answer once: a channel for each customer has thousands of equal ones.
+        self._sets: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def add(self, subscription_id: int, rule: Filter) -> None:
-        for event_type in ("",) if rule.patterns or not rule.names else rule.names:
-            self._rules[event_type].append((subscription_id, rule))
+        event_types = {""} if rule.patterns or not rule.names else rule.names
+        for place in product(event_types, rule.channels or {""}):
+            self._rules[place].append((subscription_id, rule))
 
     def by(self, event_type: str, channel: str) -> tuple[int, ...]:
         """The ids of the subscriptions that such a message is for, ascending."""
         kind = (event_type, channel)
         if kind not in self._answers:
-            rules = [*self._rules.get(event_type, ()), *self._rules.get("", ())]
-            ids = {pk for pk, rule in rules if rule.matches(event_type, channel)}
+            places = {kind, (event_type, ""), ("", channel), ("", "")}
+            rules = chain.from_iterable(self._rules.get(place, ()) for place in places)
+            ids = tuple(sorted({pk for pk, rule in rules if rule.matches(event_type, channel)}))
             if len(self._answers) >= _MAX_ANSWERS:
                 self._answers.clear()
-            self._answers[kind] = tuple(sorted(ids))
+                self._sets.clear()
+            self._answers[kind] = self._sets.setdefault(ids, ids)
         return self._answers[kind]
 
 
@@ -130,12 +138,18 @@ class Recipients:
         ]
         if not stale_ids:
             return
-        new = {biz_id: _SystemRules((checksums or {}).get(biz_id)) for biz_id in stale_ids}
+        new = {biz_id: _SystemRules() for biz_id in stale_ids}
         texts = (Cast(name, TextField()) for name in ("event_types", "channels"))
         rows = BizReceive.objects.filter(biz_id__in=stale_ids).order_by()
         rows = rows.exclude(status=BizReceive.Status.DISCARDED)
         for pk, biz_id, event_types, channels in rows.values_list("id", "biz_id", *texts):
             new[biz_id].add(pk, _filter(event_types, channels))
+        # A filter that changed between the two statements, and may change back, is read once more.
+        again = _read_checksums(stale_ids) if checksums is not None else None
+        if checksums is not None and again is not None:
+            for biz_id, rules in new.items():
+                if again.get(biz_id) == checksums.get(biz_id):
+                    rules.checksum = checksums.get(biz_id)
         if len(self._systems) > _MAX_SYSTEMS:
             self._systems = {pk: self._systems[pk] for pk in biz_ids if pk in self._systems}
         # Only when all are read: with fewer, messages would be split for nobody.
@@ -147,11 +161,11 @@ class Recipients:
 
 def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
     """The number of subscriptions of each system, and the sum of the checksums of their filters."""
-    checksum = sql.checksum(["id", "event_types", "channels"])
+    checksum = sql.sum_of_checksums(["id", "event_types", "channels"])
     if checksum is None:
         return None
     rows = select(
-        f"SELECT biz_id, COUNT(*), SUM({checksum}) FROM biz_receive "  # noqa: S608
+        f"SELECT biz_id, COUNT(*), {checksum} FROM biz_receive "  # noqa: S608
         f"WHERE biz_id IN ({numbers(biz_ids)}) AND status <> {int(BizReceive.Status.DISCARDED)} "
         "GROUP BY biz_id"
     )

@@ -49,6 +49,9 @@ _BATCH_BYTES = 16 * 1024 * 1024
 # Ids that are always reserved, so that a few messages are split at once whatever their number of
 # recipients.
 _MIN_IDS = 256
+# Orders of a system that a split puts on queues itself. Of a message with more recipients the other
+# deliveries are the dispatcher's, which stops after its time: thousands would hold up everybody.
+_MAX_ORDERS = 500
 # Systems in one transaction, the longest waiting first.
 _MAX_SYSTEMS = 200
 # Equal shares that a system may take: the others may need less than theirs.
@@ -222,12 +225,11 @@ class Splitter:
         recipients.refresh({message.biz_id for message in messages})
         self._measure(messages)
         turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
-        # One message with very many recipients is not counted: the few deliveries of other systems
-        # go with it, and need not wait until all such messages are split.
+        turns = _with_one_large(turns, lambda m: 2 * len(recipients.by(m)) > max_deliveries)
+        # The large one is not counted: the few deliveries of other systems go with it.
         uncounted = 0
         for part in fanout.cut(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
-            is_large = len(part.messages) == 1 and 2 * part.deliveries > max_deliveries
-            if is_large and not uncounted:
+            if not uncounted and len(part.messages) == 1 and 2 * part.deliveries > max_deliveries:
                 uncounted = part.deliveries
             elif plan.slices and plan.deliveries - uncounted + part.deliveries > max_deliveries:
                 break
@@ -250,19 +252,44 @@ class Splitter:
         """Plan orders for subscriptions whose slices fit whole. A subscription whose slice does not
         fit gets nothing more in this turn: its deliveries are queued in their order."""
         excluded_ids = set(behind_ids)
+        free_orders: dict[int, int] = defaultdict(lambda: _MAX_ORDERS)
         for part in plan.slices:
             for subscription_id, messages in part.by_subscription().items():
                 if subscription_id in excluded_ids:
                     continue
                 subscription = self._subscriptions.get(subscription_id)
-                if not all(message.is_readable for message in messages):
-                    subscription = None  # the dispatcher sets such deliveries aside
+                # The dispatcher sets deliveries aside that are not readable.
+                is_direct = all(message.is_readable for message in messages)
+                if not is_direct or (subscription and free_orders[subscription.biz_id] <= 0):
+                    subscription = None
                 message_groups = _cut(subscription, messages, capacity) if subscription else None
                 if subscription is None or message_groups is None:
                     excluded_ids.add(subscription_id)
                 else:
                     part.direct.add(subscription_id)
                     plan.orders += [(subscription, order) for order in message_groups]
+                    free_orders[subscription.biz_id] -= len(message_groups)
+
+
+def _with_one_large(
+    messages: Sequence[Message], is_large: Callable[[Message], bool]
+) -> list[Message]:
+    """The messages with at most one large one, whose recipients fill a transaction. A system with
+    another one is passed over from there on, so that its messages keep their order and the next
+    systems do not wait for it."""
+    chosen: list[Message] = []
+    passed_ids = set[int]()
+    has_large = False
+    for message in messages:
+        if message.biz_id in passed_ids:
+            continue
+        if is_large(message):
+            if has_large:
+                passed_ids.add(message.biz_id)
+                continue
+            has_large = True
+        chosen.append(message)
+    return chosen
 
 
 def _record_spans(plan: _Plan, began_at: int) -> None:
@@ -283,7 +310,11 @@ def _cut(
         if offer is None:
             capacity.take(subscription, -len(message_groups))
             return None
-        count = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
+        sizes = [message.size for message in rest]
+        if not capacity.admits(offer, sizes[0]):
+            capacity.take(subscription, -len(message_groups))
+            return None
+        count = orders.fitting(sizes, offer.items, offer.bytes)
         message_groups.append(rest[:count])
         rest = rest[count:]
         capacity.take(subscription)

@@ -96,6 +96,14 @@ class Person:
             return True
         return self.is_in(text) or bool(self.phones and phone_digits(text) in self.phones)
 
+    def is_identifier(self, value: Any) -> bool:
+        """True if the value is a phone number or an e-mail address of the person, and nothing
+        else."""
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            return False
+        text = str(value).strip()
+        return text.lower() in self.emails or bool(text and phone_digits(text) in self.phones)
+
     def erased(self, text: str) -> str:
         """The text with MARK in the place of each phone number and e-mail address of the person."""
         return self.pattern.sub(MARK, text) if text else text

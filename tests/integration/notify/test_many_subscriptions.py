@@ -19,6 +19,7 @@ from notify.directory import Subscriptions, from_row
 from notify.maker import dispatcher, fanout
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from notify.subscriptions import signing
+from notify.subscriptions.matching import compile_filter
 from tests.support.notify_rows import publish, subscription
 from tests.support.notify_turns import Maker
 
@@ -106,7 +107,84 @@ def test_filters_that_could_not_be_read_are_read_again(
     assert {subscription for _message, subscription in deliveries()} == {row.pk for row in rows}
 
 
+def test_filters_that_two_subscriptions_swap_are_read_again(biz: Biz) -> None:
+    """Of these two rows the sum of CRC32 stays the same."""
+    one = subscription(biz, "one", id=120, event_types=["order.sent"])
+    other = subscription(biz, "other", id=153, event_types=["stock.high"])
+    maker = Maker()
+    (first,) = publish(biz, 1, event_type="order.sent")
+    maker.turn()
+    for row, event_type in ((one, "stock.high"), (other, "order.sent")):
+        BizReceive.objects.filter(pk=row.pk).update(event_types=[event_type])
+    (second,) = publish(biz, 1, event_type="order.sent")
+    maker.turn()
+    assert deliveries() == {(first, one.pk), (second, other.pk)}
+
+
+def test_a_filter_that_changes_back_between_two_statements_is_read_again(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = subscription(biz, event_types=["order.paid"])
+    rows, read_checksums = BizReceive.objects.filter(pk=row.pk), fanout._read_checksums
+
+    def changing(biz_ids: Any) -> Any:
+        checksums = read_checksums(biz_ids)
+        rows.update(event_types=["nothing"])
+        return checksums
+
+    recipients = fanout.Recipients()
+    monkeypatch.setattr(fanout, "_read_checksums", changing)
+    recipients.refresh([biz.pk])
+    monkeypatch.undo()
+    rows.update(event_types=["order.paid"])
+    recipients.refresh([biz.pk])
+    assert recipients._systems[biz.pk].by("order.paid", "") == (row.pk,)
+
+
+def test_filters_by_channel(biz: Biz) -> None:
+    """The answers of the index are those of the filters, and equal ones are kept once."""
+    types, channels = ["a.b", "a.c", "x"], ["eu", "us", "k1", ""]
+    choices = [[], ["a.b"], ["a.*"], ["a.*", "x"], ["a.b", "x"]]
+    for n, event_types in enumerate(choices):
+        for m, own in enumerate(([], ["eu"], ["us", "k1"])):
+            subscription(biz, f"s{n}-{m}", event_types=event_types, channels=own)
+    recipients = fanout.Recipients()
+    recipients.refresh([biz.pk])
+    rules = {
+        row.pk: compile_filter(row.event_types, row.channels) for row in BizReceive.objects.all()
+    }
+    system = recipients._systems[biz.pk]
+    for event_type in types:
+        for channel in channels:
+            expected = [pk for pk, rule in rules.items() if rule.matches(event_type, channel)]
+            assert system.by(event_type, channel) == tuple(sorted(expected))
+    assert system.by("x", "no-1") is system.by("x", "no-2")
+
+
 # -- the cache of subscriptions ------------------------------------------------------------------
+def test_a_setting_that_changes_back_between_two_statements_is_read_again(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row, other = subscription(biz), subscription(biz, "other")
+    subscriptions = Subscriptions()
+    subscriptions.refresh(at_once=True)
+    rows, read_checksums = BizReceive.objects.filter(pk=row.pk), directory._read_checksums
+
+    def changing() -> Any:
+        checksums = read_checksums()
+        rows.update(status=BizReceive.Status.PAUSED)
+        return checksums
+
+    rows.update(rate_limit=7)  # so that the row is read
+    monkeypatch.setattr(directory, "_read_checksums", changing)
+    subscriptions.refresh(at_once=True)
+    monkeypatch.undo()
+    rows.update(status=BizReceive.Status.NORMAL)
+    subscriptions.refresh(at_once=True)
+    known = subscriptions.known
+    assert known[row.pk].status == known[other.pk].status == BizReceive.Status.NORMAL
+
+
 MODELS: dict[str, type[models.Model]] = {"s": BizReceive, "r": Receive, "b": Biz}
 
 

@@ -88,6 +88,47 @@ def test_a_message_for_more_subscriptions_than_one_step_takes_others_with_it(
     assert ReceiveMsg.objects.count() == 2 * 50 + 8
 
 
+def test_several_systems_with_such_messages_do_not_hold_up_the_next(
+    busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splitter, "MAX_DELIVERIES", 20)
+    other = Biz.objects.create(name="other")
+    for biz in (busy, other):
+        for n in range(30):
+            subscription(biz, f"s{n}")
+        publish(biz, 3)
+    row = subscription(quiet)
+    publish(quiet, 4)
+    maker = Maker()
+    maker.splitter.split()
+    assert (split_of(busy), split_of(other), split_of(quiet)) == (1, 0, 4)
+    while maker.splitter.split()[0]:
+        pass
+    assert (split_of(busy), split_of(other)) == (3, 3)
+    assert ReceiveMsg.objects.count() == 2 * 3 * 30 + 4
+    for each in (row, *BizReceive.objects.filter(biz=other)):
+        ids = ReceiveMsg.objects.filter(biz_receive=each).order_by("id").values_list("msg_id")
+        assert list(ids) == sorted(ids)
+
+
+def test_a_split_queues_a_part_for_very_many_subscriptions(
+    busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(splitter, "_MAX_ORDERS", 3)
+    for n in range(8):
+        subscription(busy, f"s{n}")
+    row = subscription(quiet)
+    publish(busy, 1)
+    publish(quiet, 1)
+    maker = Maker()
+    maker.turn()
+    queued = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED)
+    assert queued.filter(biz=busy).count() == 3
+    assert queued.filter(biz_receive=row).count() == 1
+    maker.turn()
+    assert queued.filter(biz=busy).count() == 8
+
+
 def test_each_subscription_gets_its_messages_in_their_order(busy: Biz, quiet: Biz) -> None:
     rows = [subscription(busy, "one"), subscription(busy, "two"), subscription(quiet)]
     for _ in range(3):

@@ -106,7 +106,7 @@ def test_every_answer_is_documented(
             base_url=f"http://127.0.0.1:{server.port}",
             session=session,
             headers={"Authorization": f"Bearer {things.key(operation.definition.raw)}"},
-            timeout=120,  # a channel's address is checked by a process of its own, which has to start
+            timeout=120,  # some addresses are checked by a process that has to start
         )
         if response.status_code < 400:
             succeeded.add(operation.label)

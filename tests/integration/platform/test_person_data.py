@@ -261,6 +261,39 @@ def test_nothing_of_the_person_is_left_and_everything_of_others(world: Biz) -> N
     assert len(row.hashes) >= 3
 
 
+def test_a_lead_that_only_names_the_person_stays_with_its_record(shop: Caller) -> None:
+    """Fields of others hold the person's number in a text, and the user id by chance."""
+    lead = lead_of(shop.biz, BOB)
+    extra = {"rooms": 3, "floor": "3", "message": f"my friend is {ANN.spellings[2]}"}
+    Lead.objects.filter(pk=lead.pk).update(extra={**extra, "email": BOB.email})
+    policy = sync_support.Policy.objects.get()
+    fields = {"name": BOB.name, "note": extra["message"]}
+    operation = sync_support.new_operation(policy, [Request(str(lead.pk), 2, fields)])
+    copies.keep(operation)
+    waiting = {"state": Record.State.WAITING, "operation_id": operation.pk, "version": 2}
+    Record.objects.update(**waiting)
+    hers = Lead.objects.create(id=ids.new(0), biz=shop.biz, appkey="spring-1", uid="3")
+    named = {"phones": [ANN.phone], "users": ["shop/3"]}
+    (kind,) = [each for each in all_stores() if each.name == "crmsync.operations"]
+    (row,) = kind.find(people.person_of(named), "").rows
+    assert row.data["requests"][0]["fields"] == {"note": extra["message"]}, "exported alone"
+    erasures.start(named, "asked by mail", False, "eve")
+    run()
+    lead.refresh_from_db()
+    assert (lead.is_delete, lead.name, lead.phone) == (False, BOB.name, BOB.spellings[3])
+    assert lead.extra == {
+        **extra, "message": f"my friend is {identity.MARK}", "email": BOB.email,
+    }  # fmt: skip
+    assert Lead.objects.get(pk=hers.pk).is_delete
+    assert Record.objects.filter(**waiting).count() == 1, "still to be sent"
+    operation.refresh_from_db()
+    assert copies.read([operation.pk])[operation.pk].data == bytes(operation.data)
+    [request] = orders.load(bytes(operation.data))
+    assert (request.erased, request.fields) == (
+        False, {"name": BOB.name, "note": f"my friend is {identity.MARK}"},
+    )  # fmt: skip
+
+
 # -- what is on its way --------------------------------------------------------------------------
 def pending_event(biz: Biz) -> ReceiveMsg:
     """An event of Ann's that waits for its next attempt."""
@@ -349,7 +382,7 @@ def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
     run()
     row.refresh_from_db()
     assert (row.state, row.identifiers, holds(ANN)) == (_State.CANCELLED, {}, True)
-    assert erasure_list.path().read_text() == ""
+    assert json.loads(erasure_list.path().read_text()) == {"key": row.key, "cancelled": True}
 
 
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
@@ -398,6 +431,50 @@ def test_another_machine_gets_the_file_too(
     run()
     assert json.loads(erasure_list.path().read_text())["key"] == json.loads(line)["key"]
     assert erasure_list.path().stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cancelled_erasure_does_not_come_back(
+    shop: Caller, tmp_path: Path, settings: Settings
+) -> None:
+    """Neither after a restore, nor by the file of another machine."""
+    pending_event(shop.biz)
+    row = erase(ANN)
+    backup = Erasure.objects.values().get()
+    settings.STATE_DIR = tmp_path / "other"
+    run()
+    erasures.cancel(row.key, "eve")
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
+    settings.STATE_DIR = tmp_path
+    run()
+    tombstone = {"key": row.key, "cancelled": True}
+    assert json.loads(erasure_list.path().read_text()) == tombstone
+    Erasure.objects.all().delete()
+    Erasure.objects.create(**{**backup, "lease_until": None})
+    run()
+    assert (Erasure.objects.get().state, Erasure.objects.get().identifiers) == (
+        _State.CANCELLED, {},
+    )  # fmt: skip
+    assert AuditLog.objects.filter(action="erasure_cancelled").count() == 2
+    Erasure.objects.all().delete()
+    run()
+    assert not Erasure.objects.exists()
+    assert holds(ANN)
+    assert json.loads(erasure_list.path().read_text()) == tombstone
+
+
+def test_another_machine_forgets_identifiers_too(
+    shop: Caller, tmp_path: Path, settings: Settings
+) -> None:
+    erase(ANN)
+    settings.STATE_DIR = tmp_path / "other"
+    Erasure.objects.update(created_at=sql.now() - timedelta(days=401))
+    run()
+    settings.STATE_DIR = tmp_path
+    run()
+    assert erasure_list.path().read_text() == ""
+    Erasure.objects.all().delete()
+    run()
+    assert not Erasure.objects.exists()
 
 
 def test_a_damaged_line_is_left_out(shop: Caller) -> None:
@@ -452,6 +529,8 @@ def test_a_system_that_does_not_exist_is_refused(shop: Caller) -> None:
 
 
 def test_an_export_holds_everything_of_the_person_alone(world: Biz) -> None:
+    companions = [{"name": BOB.name, "phone": BOB.phone}]
+    notify_rows.publish(world, payload=payload(ANN, passengers=companions))
     document = json.loads(b"".join(reports.export(people.person_of(identifiers(ANN)))))
     text = json.dumps(document, ensure_ascii=False)
     assert BOB.phone not in text

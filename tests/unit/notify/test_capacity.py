@@ -49,6 +49,15 @@ def test_what_is_left_in_total_is_given_out_once() -> None:
     assert offers(capacity, other) == [Offer(orders.MAX_ITEMS, BEYOND_TOTAL_BYTES)]
 
 
+def test_large_messages_beyond_the_total_are_few_in_a_turn() -> None:
+    small, large = Offer(orders.MAX_ITEMS, BEYOND_TOTAL_BYTES), 256 * 1024
+    capacity = Capacity({}, {})
+    admitted = sum(capacity.admits(small, large) for _ in range(1000))
+    assert 16 <= admitted <= 128
+    assert capacity.admits(small, BEYOND_TOTAL_BYTES)
+    assert capacity.admits(FULL, large)
+
+
 def test_what_one_system_uses_up_is_not_missing_for_another() -> None:
     capacity = Capacity({"notify-9-9": ORDERS_IN_TOTAL}, {})
     assert offers(capacity, SUBSCRIPTION) == [FULL] * 4

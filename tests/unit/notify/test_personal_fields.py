@@ -55,9 +55,36 @@ def test_a_number_in_a_field_that_nobody_named_is_erased_alone() -> None:
     }  # fmt: skip
 
 
+def test_a_number_that_nobody_named_takes_no_named_field_with_it() -> None:
+    content = {
+        "customer": {"name": "Wang", "phone": "13900"}, "note": "driver: 13800138000",
+        "passengers": [{"name": "Zhao", "remark": "ask 13800138000"}],
+    }  # fmt: skip
+    assert erased(content, *CUSTOMER, "/passengers/*/name") == {
+        "customer": {"name": "Wang", "phone": "13900"}, "note": f"driver: {MARK}",
+        "passengers": [{"name": "Zhao", "remark": f"ask {MARK}"}],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "buyer"), [({}, MARK), ({"note": "13800138000"}, "Wang")])
+def test_an_export_has_no_other_entry_of_a_list(more: Any, buyer: str) -> None:
+    content = {
+        "buyer": "Wang", "order": 7,
+        "passengers": [{"name": "Li", "phone": "13800138000"}, {"name": "Zhao", "phone": "13900"}],
+        **more,
+    }  # fmt: skip
+    pointers = ("/buyer", "/passengers/*/name", "/passengers/*/phone")
+    payload = personal_fields.without_others(json.dumps(content).encode(), pointers, LI, 7)
+    assert json.loads(payload) == {
+        "buyer": buyer, "order": 7,
+        "passengers": [{"name": "Li", "phone": "13800138000"}, {"name": MARK, "phone": MARK}],
+        **more,
+    }  # fmt: skip
+
+
 def test_a_whole_object_may_be_named() -> None:
     content = {"customer": {"any": {"phone": 13800138000}, "more": [1]}}
-    assert erased(content, "/customer", "/customer/any") == {"customer": MARK}
+    assert erased(content, "/customer", "/customer/any/phone") == {"customer": MARK}
 
 
 def test_numbers_keep_their_spelling() -> None:
