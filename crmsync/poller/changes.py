@@ -34,16 +34,16 @@ class Changes:
         self.facts: Facts | None = None
 
     def request(self, policy: Policy, increment: Increment) -> None:
-        """Begin the requested run. It ends the present run, and reads the rest of it."""
-        if policy.requested == _Kind.FULL:
-            increment.restart()
-        unread = increment.count_after(
-            None if policy.requested == _Kind.FULL else self._watermark, MAX_UNREAD
+        """Begin the requested run. It ends the present run, and reads the rest of it. Raises
+        LeaseLost when it was begun already."""
+        is_full = policy.requested == _Kind.FULL
+        unread = increment.count_after(None if is_full else self._watermark, MAX_UNREAD)
+        self.run = runs.begin(
+            policy, self._holder, policy.requested, unread, is_requested=True, instead_of=self.run
         )
-        run = runs.begin(policy, policy.requested, unread, is_requested=True, instead_of=self.run)
-        if run is None:
-            return
-        self.run, self.is_requested = run, True
+        self.is_requested = True
+        if is_full:
+            increment.restart()
         self._watermark = stored_watermark(policy.id)
 
     def round(self, policy: Policy, crm: Crm, increment: Increment, limit: int) -> bool:
@@ -62,7 +62,7 @@ class Changes:
         if not self.run:
             unread = increment.count_after(self._watermark, MAX_UNREAD) if page.more else 0
             unread = max(unread, len(page.rows))
-            self.run = runs.begin(policy, _Kind.CHANGES, unread) or 0
+            self.run = runs.begin(policy, self._holder, _Kind.CHANGES, unread)
             self.is_requested = False
         # The id comes before the transaction, which may be repeated.
         operation = ids.new(ids.bucket(policy.id, None))

@@ -47,12 +47,12 @@ class Comparison:
         self._pages = 0
 
     def begin(self, policy: Policy, is_requested: bool) -> None:
-        """Begin a run; none when it was `requested` and another poller has taken the request."""
-        run = runs.begin(policy, _Kind.SWEEP, 0, is_requested, instead_of=self.run)
-        if run:
-            self.run, self._after, self.is_requested = run, None, is_requested
-            now = sql.now()
-            models.Policy.objects.filter(pk=policy.id).update(swept_at=now)
+        """Begin a run. Raises LeaseLost when the requested one was begun already."""
+        self.run = runs.begin(
+            policy, self._holder, _Kind.SWEEP, 0, is_requested, instead_of=self.run
+        )
+        self._after, self.is_requested = None, is_requested
+        models.Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
 
     def round(
         self, policy: Policy, crm: Crm, source: Source, increment: Increment, limit: int

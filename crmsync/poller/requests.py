@@ -55,7 +55,9 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
             request = Request(policy.key_prefix + key, version, fields, row.deleted)
             size = _checked_size(request)
         except Exception as error:  # noqa: BLE001 - one row must not stop its policy
-            request = Request(policy.key_prefix + key, version, {}, row.deleted)
+            request = Request(
+                policy.key_prefix + key, version, {}, row.deleted, row_digest=_row_digest(row)
+            )  # fmt: skip
             text = f"No request can be made of the row: {type(error).__name__}."
             problem = error if isinstance(error, InvalidInput) else InvalidInput(text)
         row_requests.append(RowRequest(key, request, digest(request), problem, size))
@@ -64,9 +66,20 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
 
 def without_values(each: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that it may be refused for."""
-    request = Request(each.request.key, each.request.version, {}, each.request.deleted)
+    request = Request(
+        each.request.key, each.request.version, {}, each.request.deleted, row_digest=each.digest
+    )  # fmt: skip
     problem = InvalidInput(f"The row cannot be stored: {type(error).__name__}.")
-    return RowRequest(each.key, request, digest(request), problem)
+    return RowRequest(each.key, request, each.digest, problem)
+
+
+def _row_digest(row: Row) -> str:
+    """A hash that is equal when a row of which no request can be made is read once more as it was.
+    Without it all of these rows would be equal, whatever they hold."""
+    is_known = not row.problem and _version(row) == row.version
+    state = None if is_known else (row.version, row.time)  # values that could not be read differ
+    content = repr((row.deleted, state, sorted(row.values.items())))
+    return hashlib.blake2b(content.encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def _check(row: Row) -> None:

@@ -16,34 +16,46 @@ from crmsync import models
 from crmsync.directory import Policy
 from crmsync.models import Run, Watermark
 from crmsync.models.sources import MAX_RUN
+from crmsync.poller.store import require_lease
 from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.errors import LeaseLost
 
 _MESSAGE = 500
 
 
 def begin(
-    policy: Policy, kind: str, unread: int, is_requested: bool = False, instead_of: int = 0
-) -> int | None:
+    policy: Policy,
+    holder: str,
+    kind: str,
+    unread: int,
+    is_requested: bool = False,
+    instead_of: int = 0,
+) -> int:
     """Begin a run and return its id. With `is_requested` the request is taken in the same
-    transaction, so that it makes one run only: None when another poller has taken it. The run
-    `instead_of` ends in the same transaction too.
+    transaction, so that it makes one run only. The run `instead_of` ends in the same transaction
+    too. Raises LeaseLost when another poller holds the policy, or when the request was taken or
+    replaced meanwhile.
 
     A run of everything forgets how far the source was read.
     """
     run_id = ids.new(ids.bucket(policy.id, None))
 
-    def once() -> int | None:
+    def once() -> int:
         with transaction.atomic():
+            # The connection may have broken after the run was stored.
+            if Run.objects.filter(pk=run_id).exists():
+                return run_id
+            now = require_lease(policy, holder)
             if is_requested:
                 rows = models.Policy.objects.filter(pk=policy.id, requested=kind)
                 if not rows.update(requested="", requested_by=""):
-                    return None
+                    raise LeaseLost(f"the run of the policy {policy.name} was begun already")
             if instead_of:
                 finish(instead_of)
             if kind == models.Policy.Kind.FULL:
                 Watermark.objects.filter(policy_id=policy.id).delete()
             Run.objects.create(
-                id=run_id, policy_id=policy.id, kind=kind, started_at=sql.now(), unread=unread,
+                id=run_id, policy_id=policy.id, kind=kind, started_at=now, unread=unread,
                 requested_by=policy.requested_by if is_requested else "",
             )  # fmt: skip
         return run_id

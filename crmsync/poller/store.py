@@ -13,6 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from crmsync import models
+from crmsync.directory import Policy
 from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import without_values
@@ -58,15 +59,22 @@ def store_or_set_aside(round: Round) -> StoredRound:
         return store(replace(round, row_requests=[without_values(round.row_requests[0], error)]))
 
 
+def require_lease(policy: Policy, holder: str) -> datetime:
+    """Lock the policy's row in the caller's transaction. Returns the database's time. Raises
+    LeaseLost when another poller holds the policy."""
+    # The row is the fence: a poller that has lost the lease finds another token here, however
+    # slowly it goes on, and stores nothing.
+    rows = models.Policy.objects.select_for_update().filter(pk=policy.id)
+    now = sql.now()
+    claimed_by, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
+    if claimed_by != holder or until is None or until <= now:
+        raise LeaseLost(f"the policy {policy.name} is held by another poller")
+    return now
+
+
 def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
     with transaction.atomic():
-        # The policy's row is the fence: a poller that has lost the lease finds another token here,
-        # however slowly it goes on, and stores nothing.
-        rows = models.Policy.objects.select_for_update().filter(pk=round.policy.id)
-        now = sql.now()
-        holder, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
-        if holder != round.holder or until is None or until <= now:
-            raise LeaseLost(f"the policy {round.policy.name} is held by another poller")
+        now = require_lease(round.policy, round.holder)
         rows_by_key = {} if round.are_new else _stored_rows(round)
         decisions = Decisions(round, now)
         decisions.result.are_new = not rows_by_key

@@ -21,10 +21,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from django.db import transaction
 from django.db.models import Case, F, Value, When
 from django.db.models.functions import Now
 
+from crmsync import orders
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import failures
@@ -41,7 +43,8 @@ RESET: Mapping[str, Any] = {
     "error_class": Case(When(error_class=UNKNOWN, then=F("error_class")), default=Value("")),
 }  # fmt: skip
 # Older than any version, and equal to no request: a poller that reads the row finds it changed.
-_UNREAD: Mapping[str, Any] = {"version": -1, "digest": "", "updated_at": Now()}
+_UNREAD_VERSION = -1
+_UNREAD: Mapping[str, Any] = {"version": _UNREAD_VERSION, "digest": "", "updated_at": Now()}
 
 
 def retry(entry_ids: Sequence[int], by: str) -> int:
@@ -86,9 +89,23 @@ def dismiss(entry_ids: Sequence[int], by: str) -> int:
         entry_records = [records[e.record_id] for e in entries if e.record_id in records]
         dead_ids = [record.pk for record in entry_records if record.state == _State.DEAD]
         _update(dead_ids, {"state": _State.DISMISSED, "next_at": None, "updated_at": Now()})
+        for entry in entries:
+            record = records.get(entry.record_id or 0)
+            if record and record.state == _State.DEAD and record.version == _UNREAD_VERSION:
+                _update([record.pk], _version_of(entry))
         now = sql.now()
         close([entry.pk for entry in entries], RecoveryEntry.State.DISMISSED, now, by)
     return len(entries)
+
+
+def _version_of(entry: RecoveryEntry) -> dict[str, Any]:
+    """The columns of a record with the version that the entry is about: it was to be read again.
+    The digest is left out where the entry has no request."""
+    columns: dict[str, Any] = {"version": entry.version}
+    if entry.request:
+        request = msgspec.json.decode(bytes(entry.request), type=orders.Request)
+        columns["digest"] = orders.digest(request)
+    return columns
 
 
 def lock_entry(entry_id: int) -> tuple[RecoveryEntry, Record] | None:

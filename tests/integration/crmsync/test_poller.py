@@ -12,6 +12,8 @@ from typing import Any, cast
 
 import pytest
 import redis
+from django.db import OperationalError, transaction
+from django.db.models.signals import post_save
 from django.utils import timezone
 
 from crmsync import models
@@ -203,6 +205,46 @@ class TestRuns:
         )
         polled.turn_until(lambda: Run.objects.get(pk=run.pk).state == Run.State.READ)
         assert Run.objects.get().read == 1
+
+    def test_a_run_whose_begin_was_stored_although_the_connection_broke_goes_on(
+        self, polled: Polled
+    ) -> None:
+        key = polled.lead("a")
+        polled.turn_until(is_read(key))
+        polled.confirm_all()
+        polled.look_once()
+        errors = [OperationalError(2013, "Lost connection to server during query")]
+
+        def lose_answer(**_kwargs: object) -> None:
+            def after_commit() -> None:
+                if errors:
+                    raise errors.pop()
+
+            transaction.on_commit(after_commit)
+
+        polled.request("full")
+        post_save.connect(lose_answer, sender=Run)
+        try:
+            polled.turn_until(
+                lambda: Run.objects.filter(kind="full", state=Run.State.READ, read=1).exists()
+            )
+        finally:
+            post_save.disconnect(lose_answer, sender=Run)
+        assert not errors
+        assert Run.objects.filter(kind="full").count() == 1
+
+    @pytest.mark.parametrize("kind", ["changes", "full", "sweep"])
+    def test_a_poller_that_has_lost_the_policy_begins_no_run(
+        self, polled: Polled, kind: str
+    ) -> None:
+        polled.request(kind)
+        polled.policies.refresh(at_once=True)
+        polled.crms.refresh(at_once=True)
+        until = sql.now() + timedelta(seconds=60)
+        models.Policy.objects.update(claimed_by="x" * 32, lease_until=until)
+        assert polled.poll.turn() > 0
+        assert not Run.objects.exists()
+        assert models.Policy.objects.get().requested == kind
 
     def test_only_the_newest_is_gone_on_with(self, polled: Polled) -> None:
         begun = {"policy_id": polled.row.pk, "started_at": sql.now()}

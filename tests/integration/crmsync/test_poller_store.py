@@ -232,6 +232,23 @@ class TestDismissed:
         _, stored = poller.round(lead(1, name="Zhang"))
         assert (len(stored.entries), record().state) == (1, State.QUEUED)
 
+    @pytest.mark.parametrize("version_column", ["version", ""])
+    def test_a_refused_row_that_was_to_be_read_again_stays_dismissed(
+        self, poller: Poller, version_column: str
+    ) -> None:
+        poller.row.source.version_column = version_column
+        poller.row.source.save()
+        poller.round(lead(1, extra="no json"))
+        before = record()
+        entry = RecoveryEntry.objects.get()
+        actions.retry([entry.pk], "ann")  # its row is not read yet
+        assert actions.dismiss([entry.pk], "ann") == 1
+        assert (record().version, record().digest) == (before.version, before.digest)
+        _, stored = poller.round(lead(1, extra="no json"))
+        assert (stored.requests, record().state) == ([], State.DISMISSED)
+        _, stored = poller.round(lead(1, 2))
+        assert (len(stored.entries), record().state) == (1, State.QUEUED)
+
 
 class TestCorrected:
     @pytest.mark.parametrize("version_column", ["version", ""])
@@ -256,6 +273,23 @@ class TestCorrected:
         assert stored.requests == []
         _this, stored = poller.round(lead(1, version=2, name="new"))
         assert [each.fields for each in stored.requests] == [{"full_name": "new"}]
+
+    @pytest.mark.parametrize("version_column", ["version", ""])
+    def test_a_row_that_was_refused_and_corrected_is_dead_when_it_changes_and_is_refused_again(
+        self, poller: Poller, version_column: str
+    ) -> None:
+        poller.row.source.version_column = version_column
+        poller.row.source.save()
+        poller.round(lead(1, extra="no json"))
+        actions.edit_and_retry(RecoveryEntry.objects.get().pk, {"full_name": "王"}, "ann")
+        confirm(1)
+
+        poller.round(lead(1, extra="no json"))
+        assert record().state == State.CONFIRMED
+        poller.round(lead(1, version=2, extra="no JSON either"))
+        assert record().state == State.DEAD
+        entry = RecoveryEntry.objects.get(state=RecoveryEntry.State.OPEN)
+        assert (entry.record_id, entry.version) == (record().pk, record().version)
 
 
 class TestMapping:
