@@ -163,13 +163,14 @@ def _at(content: Any, path: Path) -> Any:
 
 def _set(content: Any, path: Path, value: Any) -> None:
     """A place in an object that was erased as a whole is none any more."""
-    parent: Any = content
     for part in path[:-1]:
-        if not isinstance(parent, dict | list):
-            return
-        parent = parent[part]
-    if isinstance(parent, dict | list):
-        parent[path[-1]] = value
+        content = content[part] if _is_container(content) else None
+    if _is_container(content):
+        content[path[-1]] = value
+
+
+def _is_container(content: Any) -> bool:
+    return isinstance(content, dict | list)
 
 
 def _is_theirs(person: Person, value: Any, biz_id: int) -> bool:

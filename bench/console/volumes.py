@@ -14,7 +14,6 @@ from bench.console import crm, platform, sms
 from bench.feed import people, posts
 from bench.harness import volume
 from bench.harness.ground import Ground
-from bench.harness.processes import BenchFailed
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
 
@@ -34,18 +33,12 @@ def rows(ground: Ground) -> dict[str, int]:
 @lru_cache(maxsize=2)
 def fill(ground: Ground, database: str) -> None:
     """Make and fill a database, the first time that it is asked for. It is in use afterwards."""
-    if ground.mariadb is None:
-        raise BenchFailed(f"{_BENCH} needs MariaDB")
-    from django.core.management import call_command
-
     count, now = rows(ground)[database], timezone.now()
-    ground.mariadb.create(database)
-    ground.use(database)
-    call_command("migrate", verbosity=0, interactive=False)
+    server = ground.make(database)
     volume.cast(ground.sink_url)
     volume.fill(count, _say)
     systems = list(Biz.objects.filter(name__startswith="system-").order_by("id"))
-    connection = ground.mariadb.connect(database)
+    connection = server.connect(database)
     connection.set_character_set("utf8mb4")
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION unique_checks = 0, foreign_key_checks = 0")

@@ -15,7 +15,7 @@ from bench.feed import people, posts
 from bench.harness import plans
 from bench.harness.ground import Ground
 from bench.harness.measure import Side
-from bench.harness.processes import BenchFailed, Crew, Program
+from bench.harness.processes import Crew, Program
 from bench.harness.programs.progress import Progress
 from msgplatform.core.data import ids
 
@@ -145,19 +145,12 @@ def _rows(ground: Ground) -> tuple[int, int]:
 def _volumes(ground: Ground) -> dict[str, int]:
     """Both databases, filled once for all runs; database → users. Then the buffer pool is made
     small."""
-    if ground.mariadb is None:
-        raise BenchFailed(f"{NAME} needs MariaDB")
-    from django.core.management import call_command
-
     ground.set_pool(_POOL_FILLING)
     made = {}
     for name, rows in zip(("small", "large"), _rows(ground), strict=True):
         begun = time.monotonic()
-        ground.mariadb.create(name)
-        ground.use(name)
-        call_command("migrate", verbosity=0, interactive=False)
         made[name] = rows // FRIENDS
-        with ground.mariadb.connect(name).cursor() as cursor:
+        with ground.make(name).connect(name).cursor() as cursor:
             _fill(cursor, made[name])
         print(f"{NAME} filled  {rows:,} entries, {time.monotonic() - begun:.0f} s", file=sys.stderr)
     ground.set_pool(_POOL_MEASURING)

@@ -170,18 +170,11 @@ def _record(ground: Ground, name: str) -> plans.Recorder:
 @lru_cache(maxsize=1)
 def _volumes(ground: Ground) -> dict[str, int]:
     """Fill both databases, once for all runs; the events of each by its name."""
-    if ground.mariadb is None:
-        raise BenchFailed(f"{NAME} needs MariaDB")
-    from django.core.management import call_command
-
     ground.set_pool(_POOL)
     made = {"small": min(SMALL, ground.rows[0]), "large": ground.rows[1]}
     for name, rows in made.items():
         begun = time.monotonic()
-        ground.mariadb.create(name)
-        ground.use(name)
-        call_command("migrate", verbosity=0, interactive=False)
-        with ground.mariadb.connect(name).cursor() as cursor:
+        with ground.make(name).connect(name).cursor() as cursor:
             people.fill(cursor, _users(ground), FRIENDS)
             _fill_posts(cursor, rows, _users(ground))
         print(f"{NAME} filled  {rows:,} events, {time.monotonic() - begun:.0f} s", file=sys.stderr)

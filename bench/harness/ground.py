@@ -22,6 +22,7 @@ from msgplatform.core.servers.private_server import RedisServer, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DATABASES = ("mariadb", "sqlite")
+_OWN = "bench"  # the database that `migrate` fills
 _POOL_SECONDS = 120.0
 # Of the user's environment only what programs need to start, and with which traces (OTEL_…).
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
@@ -101,29 +102,40 @@ class Ground:
         return path
 
     # -- databases -------------------------------------------------------------------------------
+    def make(self, name: str) -> MariaDb:
+        """Make a further database, as `migrate` has left the first one, and use it. Returns the
+        server; raises BenchFailed without MariaDB."""
+        self._server.copy(_OWN, name)
+        self.use(name)
+        return self._server
+
     def use(self, name: str) -> None:
         """Let this process, and those that start from now on, use this database of MariaDB, which
-        `create` has made."""
+        `make` has made."""
         from django.db import connection
 
-        assert self.mariadb
         connection.close()
         connection.settings_dict["NAME"] = name
-        self.environment["DATABASE_URL"] = self.mariadb.url(name)
+        self.environment["DATABASE_URL"] = self._server.url(name)
 
     def set_pool(self, size: int) -> None:
         """Resize MariaDB's buffer pool (in bytes), and wait until that is done."""
-        assert self.mariadb
-        self.mariadb.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
+        self._server.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
         deadline = time.monotonic() + _POOL_SECONDS
         while True:
-            has = int(self.mariadb.execute("SELECT @@innodb_buffer_pool_size")[0][0])
+            has = int(self._server.execute("SELECT @@innodb_buffer_pool_size")[0][0])
             # The server rounds, and resizes in the background.
             if size * 0.9 < has < size * 1.1:
                 return
             if time.monotonic() > deadline:
                 raise BenchFailed("the buffer pool does not change its size")
             time.sleep(0.1)
+
+    @property
+    def _server(self) -> MariaDb:
+        if self.mariadb is None:
+            raise BenchFailed("This bench needs MariaDB.")
+        return self.mariadb
 
     # -- programs --------------------------------------------------------------------------------
     def daemon(self, command: str, **settings: str) -> Program:
@@ -162,7 +174,7 @@ class Ground:
         return {
             **kept,
             "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
-            "DATABASE_URL": self.mariadb.create("bench") if self.mariadb else url,
+            "DATABASE_URL": self.mariadb.create(_OWN) if self.mariadb else url,
             "REDIS_URL": self.redis.url,
             "SMS_REDIS_URL": self.sms_redis.url,
             "SMS_RECEIVER_PORT": str(self.sms_port),

@@ -12,7 +12,6 @@ from django.utils import timezone
 from bench.harness import plans, volume
 from bench.harness.ground import Ground
 from bench.harness.measure import Side
-from bench.harness.processes import BenchFailed
 from bench.harness.programs import messages
 from bench.notify import statements
 from bench.notify.notify_flow import Notify
@@ -91,16 +90,10 @@ def facts(ground: Ground) -> dict[str, Any]:
 @lru_cache(maxsize=1)
 def _volumes(ground: Ground) -> dict[str, volume.Heavy]:
     """Fill both databases once for all runs, then make the buffer pool small."""
-    if ground.mariadb is None:
-        raise BenchFailed(f"{NAME} needs MariaDB")
-    from django.core.management import call_command
-
     ground.set_pool(_POOL_FILLING)
     made = {}
     for name, rows in zip(("small", "large"), ground.rows, strict=True):
-        ground.mariadb.create(name)
-        ground.use(name)
-        call_command("migrate", verbosity=0, interactive=False)
+        ground.make(name)
         made[name] = volume.cast(ground.sink_url)
         volume.fill(rows, _say)
     ground.set_pool(_POOL_MEASURING)

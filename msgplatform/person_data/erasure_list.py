@@ -3,7 +3,8 @@
 `STATE_DIR/erasures.jsonl` has a line for each erasure: its key, times, reason and, encrypted by
 ENCRYPTION_KEY, the identifiers. Every machine with a program that starts or runs erasures has the
 file, and `run_bulk` keeps it equal to the table: an erasure that only the file has is one that a
-restored database has lost, and is run once more.
+restored database has lost, and is run once more. A cancelled one leaves `{"key": …, "cancelled":
+true}`, so that neither a restored database nor the file of another machine brings it back.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from msgplatform.core import logging
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
-from msgplatform.models import Erasure
+from msgplatform.models import AuditLog, Erasure
 
 log = logging.get(__name__)
 
@@ -39,25 +40,36 @@ def path() -> Path:
 def add(row: Erasure) -> None:
     """Add an erasure. Raises OSError."""
     with _locked():
-        _write({**_read(), row.key: _line(row)})
-
-
-def remove(keys: Collection[str]) -> None:
-    """Remove erasures that are not to be repeated. Raises OSError."""
-    with _locked():
         lines = _read()
-        if lines.keys() & set(keys):
-            _write({key: line for key, line in lines.items() if key not in keys})
+        if not _is_cancelled(lines.get(row.key)):
+            _write({**lines, row.key: _line(row)})
 
 
-def synchronise(rows: Iterable[Erasure], removed_keys: Collection[str]) -> int:
+def cancel(key: str) -> None:
+    """Leave of an erasure that it was cancelled. Raises OSError."""
+    with _locked():
+        _write({**_read(), key: _cancelled_line(key)})
+
+
+def keys() -> set[str]:
+    """The keys of all lines. Raises OSError."""
+    with _locked():
+        return set(_read())
+
+
+def synchronise(
+    rows: Iterable[Erasure], cancelled_keys: Collection[str], removed_keys: Collection[str]
+) -> int:
     """Write into the file what only the table has, under the present key, and take out what is no
     longer kept; returns how many lines changed. Raises OSError."""
     with _locked():
         lines = _read()
         new = {key: line for key, line in lines.items() if key not in removed_keys}
+        new |= {key: _cancelled_line(key) for key in cancelled_keys}
         for row in rows:
             line = new.get(row.key)
+            if _is_cancelled(line):
+                continue
             stale = line is None or encryption.state(line["identifiers"]) in (
                 encryption.State.OLD, encryption.State.UNREADABLE,
             )  # fmt: skip
@@ -70,9 +82,12 @@ def synchronise(rows: Iterable[Erasure], removed_keys: Collection[str]) -> int:
 
 
 def read_into_database() -> int:
-    """Make rows of the erasures that only the file has, to be run; how many. Raises OSError."""
+    """Make rows of the erasures that only the file has, to be run; how many. Cancel those that were
+    cancelled. Raises OSError."""
     with _locked():
         lines = _read()
+    _cancel_rows([key for key, line in lines.items() if _is_cancelled(line)])
+    lines = {key: line for key, line in lines.items() if not _is_cancelled(line)}
     known_keys = set(Erasure.objects.filter(key__in=list(lines)).values_list("key", flat=True))
     count = 0
     for key, line in lines.items():
@@ -97,6 +112,16 @@ def read_into_database() -> int:
     return count
 
 
+def _cancel_rows(keys: Collection[str]) -> None:
+    """Cancel rows that a restored database has as open."""
+    for row in Erasure.objects.filter(key__in=keys, state__in=Erasure.OPEN):
+        change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
+        if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
+            AuditLog.objects.create(
+                actor="run_bulk", action="erasure_cancelled", target=row.audit_target
+            )
+
+
 def has_file() -> bool:
     return path().exists()
 
@@ -107,6 +132,14 @@ def _line(row: Erasure) -> Line:
         "reason": row.reason, "hashes": list(row.hashes), "ends_open": row.ends_open,
         "identifiers": encryption.encrypt(json.dumps(dict(row.identifiers))),
     }  # fmt: skip
+
+
+def _cancelled_line(key: str) -> Line:
+    return {"key": key, "cancelled": True}
+
+
+def _is_cancelled(line: Line | None) -> bool:
+    return line is not None and bool(line.get("cancelled"))
 
 
 def _read() -> dict[str, Line]:

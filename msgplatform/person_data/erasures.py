@@ -69,15 +69,15 @@ def end_open(key: str, actor: str) -> Erasure:
 
 
 def cancel(key: str, actor: str) -> Erasure:
-    """Stop an erasure: what is erased stays so, and the list keeps it no longer. Raises NotNow, and
-    Erasure.DoesNotExist."""
+    """Stop an erasure: what is erased stays so, and the list keeps of it that it was cancelled.
+    Raises NotNow, OSError, and Erasure.DoesNotExist."""
     with transaction.atomic():
         row = _open(key)
         row.state, row.finished_at = _State.CANCELLED, sql.now()
         row.identifiers = {}
         row.save(update_fields=["state", "finished_at", "identifiers"])
         audit(actor, "erasure_cancelled", row.audit_target, {})
-        erasure_list.remove([row.key])
+        erasure_list.cancel(row.key)
     return row
 
 

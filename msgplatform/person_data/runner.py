@@ -77,10 +77,16 @@ class ErasureRunner:
             since = erasures.kept_since()
             old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
             old_rows = [row for row in old if row.identifiers]
-            kept = Erasure.objects.filter(created_at__gte=since)
+            kept = list(Erasure.objects.filter(created_at__gte=since))
             kept_rows = [row for row in kept if row.identifiers]
-            if kept_rows or old_rows:
-                erasure_list.synchronise(kept_rows, [row.key for row in old_rows])
+            cancelled_keys = {row.key for row in kept if row.state == _State.CANCELLED}
+            # Another machine may have forgotten their identifiers, in the table and in its file.
+            keys = erasure_list.keys() if erasure_list.has_file() else ()
+            listed = Erasure.objects.filter(key__in=keys)
+            ended_keys = {row.key for row in listed if not row.identifiers} - cancelled_keys
+            removed_keys = ended_keys | {row.key for row in old_rows}
+            if kept_rows or cancelled_keys or removed_keys:
+                erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
             for row in old_rows:
                 row.identifiers = {}
                 row.save(update_fields=["identifiers"])

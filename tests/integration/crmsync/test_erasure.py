@@ -21,6 +21,7 @@ from crmsync.recovery.operation_finder import OperationFinder
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
+from msgplatform.core.person.identity import Person
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import confirmed, dead, longer_ago, record
 from tests.integration.crmsync.sync_support import Customers, new_operation, requests
@@ -209,6 +210,19 @@ def test_a_replay_leaves_it_alone_also_one_that_began_before(policy: Policy) -> 
     assert not [text for text in texts() if f"a 1 {SECRET}" in text]
     [now] = OperationFinder().by_ids([stored.pk])
     assert replays.replay(now, sql.now(), "somebody", dry_run=True).left_erased == 1
+
+
+def test_a_request_that_only_names_the_person_is_sent_all_the_same(policy: Policy) -> None:
+    stored = operation(read_rows(policy, a=1))
+    Record.objects.update(
+        state=_State.WAITING, claimed_by="", sending_operation=0, next_at=sql.now()
+    )
+
+    assert erasure.erase_texts(policy.pk, stored.pk, Person(phones=frozenset({SECRET}))) == 1
+
+    assert not [text for text in texts() if SECRET in text]
+    claimed = due.claim(directory.policy_from_row(policy), policy.crm_id, 10)
+    assert [each.request.key for each in claimed.entries] == ["h-a"]
 
 
 def test_an_edited_request_and_one_that_died(policy: Policy) -> None:

@@ -382,7 +382,7 @@ def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
     run()
     row.refresh_from_db()
     assert (row.state, row.identifiers, holds(ANN)) == (_State.CANCELLED, {}, True)
-    assert erasure_list.path().read_text() == ""
+    assert json.loads(erasure_list.path().read_text()) == {"key": row.key, "cancelled": True}
 
 
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
@@ -431,6 +431,50 @@ def test_another_machine_gets_the_file_too(
     run()
     assert json.loads(erasure_list.path().read_text())["key"] == json.loads(line)["key"]
     assert erasure_list.path().stat().st_mode & 0o777 == 0o600
+
+
+def test_a_cancelled_erasure_does_not_come_back(
+    shop: Caller, tmp_path: Path, settings: Settings
+) -> None:
+    """Neither after a restore, nor by the file of another machine."""
+    pending_event(shop.biz)
+    row = erase(ANN)
+    backup = Erasure.objects.values().get()
+    settings.STATE_DIR = tmp_path / "other"
+    run()
+    erasures.cancel(row.key, "eve")
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
+    settings.STATE_DIR = tmp_path
+    run()
+    tombstone = {"key": row.key, "cancelled": True}
+    assert json.loads(erasure_list.path().read_text()) == tombstone
+    Erasure.objects.all().delete()
+    Erasure.objects.create(**{**backup, "lease_until": None})
+    run()
+    assert (Erasure.objects.get().state, Erasure.objects.get().identifiers) == (
+        _State.CANCELLED, {},
+    )  # fmt: skip
+    assert AuditLog.objects.filter(action="erasure_cancelled").count() == 2
+    Erasure.objects.all().delete()
+    run()
+    assert not Erasure.objects.exists()
+    assert holds(ANN)
+    assert json.loads(erasure_list.path().read_text()) == tombstone
+
+
+def test_another_machine_forgets_identifiers_too(
+    shop: Caller, tmp_path: Path, settings: Settings
+) -> None:
+    erase(ANN)
+    settings.STATE_DIR = tmp_path / "other"
+    Erasure.objects.update(created_at=sql.now() - timedelta(days=401))
+    run()
+    settings.STATE_DIR = tmp_path
+    run()
+    assert erasure_list.path().read_text() == ""
+    Erasure.objects.all().delete()
+    run()
+    assert not Erasure.objects.exists()
 
 
 def test_a_damaged_line_is_left_out(shop: Caller) -> None:
