@@ -93,7 +93,8 @@ def _as_it_is_now(operation: KnownOperation) -> KnownOperation:
 @dataclass(slots=True)
 class _Plan:
     """The records of an operation by what a replay does with them. `new` are made for requests
-    without a record, `older` are behind the operation; both are sent, as are those `to_resend`. The others are left alone."""
+    without a record, `older` are behind the operation; both are sent, as are those `to_resend`. The
+    others are left alone."""
 
     operation: KnownOperation
     newest: Mapping[str, Request]
