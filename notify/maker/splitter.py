@@ -23,6 +23,7 @@ from functools import partial
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models.functions import Now
 
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import Temporary
@@ -330,10 +331,11 @@ def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> Non
         fanout.mark_split(part)
     if plan.orders:
         plan.rows = fanout.read_inserted(block.base, base - block.base, plan.token)
+    now = None
     if plan.rows:
-        until = ReceiveMsg.objects.values_list("next_at", flat=True).get(id=plan.rows[0][0])
+        until, now = ReceiveMsg.objects.values_list("next_at", Now()).get(id=plan.rows[0][0])
         plan.lease_until = until.timestamp()
     if plan.slices:
         # Last, because other makers wait for this row until the commit.
         kinds = [(message.biz_id, message.event_type) for message in plan.messages]
-        counters.count_accepted(kinds, event_types, sql.now())
+        counters.count_accepted(kinds, event_types, now or sql.now())

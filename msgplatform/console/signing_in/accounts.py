@@ -22,6 +22,21 @@ _FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"
 _NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
 
 
+def is_left_to_company(user: Any, id: str) -> bool:
+    """True for a provider without groups of a person whom the company's directory lets in or keeps
+    out: an account there must be no way around it."""
+    return id != "company" and bool(settings.OIDC_ISSUER) and _comes_from_company(user)
+
+
+def refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> HttpResponse:
+    text = _("You sign in by %s: an account of a chat does not replace that.") % settings.OIDC_NAME
+    return refuse(request, "left_to_company", text, who=user.get_username(), provider=id)
+
+
+def has_chat_account(user: Any) -> bool:
+    return bool(SocialAccount.objects.filter(user_id=user.pk).exclude(provider="company").exists())
+
+
 def _comes_from_company(user: Any) -> bool:
     return bool(SocialAccount.objects.filter(user_id=user.pk, provider="company").exists())
 

@@ -18,6 +18,8 @@ from django.utils.http import url_has_allowed_host_and_scheme, urlencode
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import confirmation
+from msgplatform.console.signing_in import accounts
+from msgplatform.console.signing_in.refusal import refuse
 
 
 @staff_member_required
@@ -32,6 +34,14 @@ def confirm(request: HttpRequest) -> HttpResponseBase:
     methods = get_adapter(request).get_reauthentication_methods(request.user)
     if methods:
         return redirect(f"{methods[0]['url']}?{urlencode({'next': next_url})}")
+    if accounts.has_chat_account(request.user):  # which would sign in again, and prove nothing
+        text = _("An account of a chat does not prove that it is you.")
+        advice = _(
+            "Ask the people who run this platform for a link to log in (manage.py login_link). "
+            "Then set up a second factor: it proves it from then on."
+        )
+        who = request.user.get_username()
+        return refuse(request, "chat_proves_nothing", text, advice=advice, who=who)
     logout(request)
     messages.info(request, _("Log in once more, to confirm that it is you."))
     return redirect_to_login(next_url, reverse("admin:login"))

@@ -4,6 +4,7 @@ administrator ends anybody's, and takes lost second factors from them."""
 from __future__ import annotations
 
 import time
+from datetime import timedelta
 from typing import Any
 
 from allauth.mfa.models import Authenticator
@@ -13,7 +14,9 @@ from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in
 from django.core.exceptions import PermissionDenied
+from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext as _
@@ -22,13 +25,19 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from msgplatform.admin import confirmed
 from msgplatform.admin.auditing import audit
-from msgplatform.console.signing_in import second_factor
+from msgplatform.console.signing_in import accounts, second_factor
 from msgplatform.console.views.page import page
 from msgplatform.person_limits import answers_limited_people
 
 # The time of a session's last request is stored this often.
 _SEEN_SECONDS = 300
 _KEY = "seen_at"
+
+
+@receiver(user_logged_in, dispatch_uid="msgplatform.session_end")
+def limit(sender: Any, request: HttpRequest, **other: Any) -> None:
+    """A session ends SESSION_COOKIE_AGE after its login, however often it is stored meanwhile."""
+    request.session.set_expiry(timedelta(seconds=settings.SESSION_COOKIE_AGE))
 
 
 def note(request: HttpRequest) -> None:
@@ -61,7 +70,10 @@ def own_sessions(request: HttpRequest) -> HttpResponse:
     return _page(
         request, user, _("Your sessions"),
         linked=[name for id, name in names.items() if id in linked_ids],
-        unlinked=[(id, name) for id, name in names.items() if id not in linked_ids],
+        unlinked=[
+            (id, name) for id, name in names.items()
+            if id not in linked_ids and not accounts.is_left_to_company(user, id)
+        ],
     )  # fmt: skip
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from io import StringIO
+from itertools import count
 from typing import Any
 
 import pytest
@@ -181,6 +184,49 @@ def test_the_key_is_rotated_in_both_stores(biz: Biz, place: str, settings: Any) 
     settings.ENCRYPTION_KEYS = (OLD,)
     with pytest.raises(CommandError, match="Keep all keys"):
         call_command("rotate_encryption_key", verbosity=0)
+
+
+class Meanwhile(StringIO):
+    """The command's output, in which something happens after each page of the archive."""
+
+    def __init__(self, change: Callable[[], Any]) -> None:
+        super().__init__()
+        self._change = change
+
+    def write(self, text: str) -> int:
+        if "ColdBizMsg" in text:
+            self._change()
+        return super().write(text)
+
+
+@pytest.mark.parametrize("reading", [1, 2])
+def test_a_payload_that_moves_to_the_archive_meanwhile_is_rotated(
+    biz: Biz, place: str, settings: Any, reading: int
+) -> None:
+    row, sealed = subscription(biz), encryption.seal(PAYLOAD)
+    message(row, DELIVERED, days=10, payload=sealed)
+    archive()
+    # Older: it comes to lie before the place at which the command is.
+    message(row, DELIVERED, days=40, payload=sealed)
+    readings = count(1)
+    settings.ENCRYPTION_KEYS = (NEW, OLD)
+    output = Meanwhile(lambda: archive() if next(readings) == reading else None)
+    call_command("rotate_encryption_key", stdout=output)
+    assert ColdBizMsg.objects.count() == 2
+    settings.ENCRYPTION_KEYS = (NEW,)
+    payloads = [bytes(each) for each in ColdBizMsg.objects.values_list("payload", flat=True)]
+    assert [encryption.unseal(each) for each in payloads] == [PAYLOAD] * 2
+    assert "0 values under an old key" in output.getvalue()
+
+
+def test_a_program_that_still_writes_with_the_old_key_is_named(biz: Biz, settings: Any) -> None:
+    row, sealed = subscription(biz), encryption.seal(PAYLOAD)
+    message(row, DELIVERED, days=10, payload=sealed)
+    archive()
+    settings.ENCRYPTION_KEYS = (NEW, OLD)
+    output = Meanwhile(lambda: ColdBizMsg.objects.update(payload=sealed))
+    with pytest.raises(CommandError, match="written with an old key"):
+        call_command("rotate_encryption_key", stdout=output)
 
 
 def test_a_missing_key_is_said_and_the_message_waits_for_it(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -14,7 +15,7 @@ from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.providers.dingtalk.views import DingTalkOAuth2Adapter
 from allauth.socialaccount.providers.feishu.client import FeishuOAuth2Client
 from allauth.socialaccount.providers.feishu.views import FeishuOAuth2Adapter
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group, Permission, User
 from django.core.management import CommandError, call_command
 from django.test import Client
 from pytest_django.fixtures import Settings
@@ -23,6 +24,7 @@ from msgplatform import person_limits
 from msgplatform.api.access import throttling
 from msgplatform.console.signing_in.provider import guarded
 from msgplatform.models import Alert, AuditLog, Biz
+from tests.support import totp
 from tests.support.oidc_provider import CLIENT, OidcProvider, new_key
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
@@ -89,12 +91,17 @@ def test_roles_are_those_of_the_groups_at_each_login(provider: OidcProvider) -> 
     sign_in(provider)
     user = User.objects.get()
     user.groups.add(Group.objects.create(name="By hand"))
+    user.user_permissions.add(Permission.objects.get(codename="erase_person"))
     provider.claims["groups"] = ["CN=Admins,OU=x", "unknown"]
     client = Client()
     sign_in(provider, client)
     assert [group.role.name for group in user.groups.all()] == ["administrator"]
     entry = AuditLog.objects.filter(action="user_changed").latest("pk")
-    assert entry.detail["changes"]["groups"] == [["By hand", "Operator"], ["Administrator"]]
+    assert entry.detail["changes"] == {
+        "groups": [["By hand", "Operator"], ["Administrator"]],
+        "user_permissions": [["msgplatform.erase_person"], []],
+    }
+    assert not user.user_permissions.exists()
     provider.claims["groups"] = ["somebody"]
     refused = sign_in(provider)
     assert refused.status_code == 403
@@ -569,12 +576,62 @@ def chats(provider: OidcProvider, settings: Settings, monkeypatch: pytest.Monkey
     }  # fmt: skip
 
 
+def chat_answer(code: str, url: str) -> dict[str, str]:
+    """The parameters with which a chat leads back from this address."""
+    return {code: "x", "state": parse_qs(urlsplit(url).query)["state"][0]}
+
+
+@pytest.mark.usefixtures("chats")
+def test_an_account_of_a_chat_is_no_way_around_the_directory(provider: OidcProvider) -> None:
+    provider.claims["auth_time"] = int(time.time())
+    linked = Client()
+    sign_in(provider, linked)
+    user = User.objects.get()
+    address = "/console/sign-in/feishu"
+    assert "Link your account at feishu" not in linked.get("/console/sessions").content.decode()
+    assert linked.post(f"{address}/link").status_code == 403
+    # One that was linked before the person's company account was.
+    SocialAccount.objects.create(user=user, provider="feishu", uid="ou_1")
+    client = Client()
+    left = client.get(address)["Location"]
+    refused = client.get(f"{address}/callback", chat_answer("code", left))
+    assert "You sign in by Example Corp" in refused.content.decode()
+    assert not is_in(client)
+    assert AuditLog.objects.filter(target="left_to_company", actor="anna").count() == 2
+
+
+@pytest.mark.usefixtures("chats")
+def test_a_chat_proves_nothing_and_its_person_reads_what_does(settings: Settings) -> None:
+    settings.LOCAL_PASSWORDS = False
+    user = User.objects.create_superuser("local")
+    SocialAccount.objects.create(user=user, provider="feishu", uid="ou_1")
+    address, client = "/console/sign-in/feishu", Client()
+    client.get(f"{address}/callback", chat_answer("code", client.get(address)["Location"]))
+    assert is_in(client)
+    asked = client.get("/admin/auth/user/add/")["Location"]
+    assert "manage.py login_link" in client.get(asked).content.decode()
+    assert is_in(client), "logged out, to log in by the same account again"
+
+
+def test_a_second_factor_is_a_proof_where_the_provider_remembers(provider: OidcProvider) -> None:
+    provider.claims |= {"groups": ["CN=Admins,OU=x"], "auth_time": int(time.time())}
+    first, factor = Client(), "/console/sign-in/second-factor/"
+    sign_in(provider, first)
+    form = first.get(f"{factor}totp/activate/").context["form"]
+    first.post(f"{factor}totp/activate/", {"code": totp.code(form.secret)})
+    provider.claims["auth_time"] = None
+    client = Client()
+    assert sign_in(provider, client)["Location"] == f"{factor}authenticate/"
+    code = totp.code(form.secret, time.time() + 30)  # of another step: each serves once
+    client.post(f"{factor}authenticate/", {"code": code})
+    assert is_in(client)
+    assert client.get("/admin/auth/user/add/").status_code == 200
+
+
 @pytest.mark.usefixtures("chats")
 @pytest.mark.parametrize(("name", "code"), [("feishu", "code"), ("dingtalk", "authCode")])
 def test_a_linked_account_of_a_chat_gets_in(provider: OidcProvider, name: str, code: str) -> None:
-    def back(url: str) -> dict[str, str]:
-        return {code: "x", "state": parse_qs(urlsplit(url).query)["state"][0]}
-
+    back = partial(chat_answer, code)
     address = f"/console/sign-in/{name}"
     stranger = Client()
     refused = stranger.get(f"{address}/callback", back(stranger.get(address)["Location"]))
@@ -593,6 +650,7 @@ def test_a_linked_account_of_a_chat_gets_in(provider: OidcProvider, name: str, c
     url = other.get(address, {"next": PAGE})["Location"]
     assert other.get(f"{address}/callback", back(url))["Location"] == PAGE
     assert is_in(other)
+    assert other.get("/admin/auth/user/add/")["Location"].startswith("/console/confirm"), "no proof"
     account.refresh_from_db()
     assert "138" not in str(account.extra_data)
     provider.bodies = {"/app": b"{}", "/dt": b"{}"}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from allauth.usersessions.models import UserSession
 from django.contrib.auth.models import Group, User
+from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from msgplatform.api.access import throttling
@@ -94,6 +98,19 @@ def test_a_logout_takes_the_session_from_the_list() -> None:
     here, there = signed_in(), signed_in(browser="Edge")
     there.post("/admin/logout/")
     assert "Edge" not in here.get(PAGE).content.decode()
+
+
+def test_a_session_in_use_ends_all_the_same() -> None:
+    here = signed_in()
+    key = here.session.session_key
+    ends_at = Session.objects.get(pk=key).expire_date
+    assert timedelta(hours=11) < ends_at - timezone.now() <= timedelta(hours=12)
+    session = here.session
+    session["seen_at"] = 0.0
+    session.save()
+    assert is_in(here)
+    assert here.session["seen_at"] > 0, "stored once more"
+    assert Session.objects.get(pk=key).expire_date == ends_at
 
 
 def test_a_request_in_five_minutes_writes(django_assert_num_queries: object) -> None:

@@ -24,6 +24,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.admin import confirmation
 from msgplatform.admin.auditing import audit
+from msgplatform.console.signing_in import accounts
 from msgplatform.console.signing_in.provider import groups, guarded, logout
 from msgplatform.console.signing_in.provider.company import ID, Refused
 from msgplatform.console.signing_in.provider.trouble import refuse_answer
@@ -65,6 +66,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
     def pre_social_login(self, request: HttpRequest, sociallogin: Any) -> None:
         process = sociallogin.state.get("process")
         if process == AuthProcess.CONNECT:
+            _refuse_left_to_company(request, request.user, sociallogin.account.provider)
             return
         if process == AuthProcess.REDIRECT:
             self._confirm(request, sociallogin)
@@ -114,6 +116,7 @@ def _is_new(claims: dict[str, Any]) -> bool:
 def _require_link(request: HttpRequest, sociallogin: Any) -> None:
     """Feishu and DingTalk know nothing of roles: only accounts that somebody has linked count."""
     if sociallogin.is_existing and sociallogin.user.is_staff:
+        _refuse_left_to_company(request, sociallogin.user, sociallogin.account.provider)
         return
     text = _("No user of this platform is linked with this account.")
     advice = _(
@@ -122,6 +125,12 @@ def _require_link(request: HttpRequest, sociallogin: Any) -> None:
     )
     detail = {"provider": sociallogin.account.provider, "subject": sociallogin.account.uid}
     raise ImmediateHttpResponse(refuse(request, "not_linked", text, advice=advice, **detail))
+
+
+def _refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> None:
+    if accounts.is_left_to_company(user, id):
+        answer = accounts.refuse_left_to_company(request, user, id)
+        raise ImmediateHttpResponse(answer)
 
 
 def _without_role(
@@ -147,20 +156,31 @@ def _name(claims: dict[str, Any]) -> str:
 
 @receiver(user_logged_in, dispatch_uid="msgplatform.company_login")
 def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **other: Any) -> None:
-    """After all steps of a login: what signing out at the provider needs."""
-    if sociallogin is None or not sociallogin.state.get("provider"):
+    """After all steps of a login: whether it proved who the person is, and what signing out at the
+    provider needs."""
+    if sociallogin is None:
         return
-    memory = sociallogin.state["provider"]
+    if not sociallogin.state.get("is_new") and not _has_new_factor(request):
+        # The provider remembered the person and asked for nothing, or does not say.
+        confirmation.forget(request)
+    memory = sociallogin.state.get("provider")
+    if not memory:
+        return
     request.session[logout.KEY] = memory
-    methods = {each.get("method") for each in get_authentication_records(request)}
-    if not sociallogin.state.get("is_new") and "mfa" not in methods:
-        confirmation.forget(request)  # the provider remembered the person, and asked for nothing
     if settings.OIDC_SECOND_FACTOR:
         request.session["second_factor_seen"] = [*settings.MFA_ROLES]
     alerts.resolve(kinds.SIGN_IN)
     UserSession.objects.create_from_request(request)
     rows = UserSession.objects.filter(session_key=request.session.session_key)
     rows.update(data={"sid": memory["sid"], "provider": True})
+
+
+def _has_new_factor(request: HttpRequest) -> bool:
+    """True if a second factor was part of this login, and not of an earlier one of the session."""
+    return any(
+        each.get("method") == "mfa" and time.time() - each["at"] <= NEW_SIGN_IN_SECONDS
+        for each in get_authentication_records(request, request.user)
+    )
 
 
 @receiver(social_account_added, dispatch_uid="msgplatform.company_linked")

@@ -81,13 +81,21 @@ def _role_name(group: Group) -> str:
 
 @transaction.atomic
 def apply(user: User, granted: Grant) -> None:
-    """Give the person exactly these roles, and this limit if OIDC_SYSTEMS names any; what changed
-    goes into the audit log. Without a role the person no longer enters the console."""
+    """Give the person exactly these roles, without permissions beside them, and this limit if
+    OIDC_SYSTEMS names any; what changed goes into the audit log. Without a role the person no
+    longer enters the console."""
     before = sorted(user.groups.values_list("name", flat=True))
     after = sorted(group.name for group in granted.roles)
+    changes: dict[str, list[list[str]]] = {}
     if before != after:
         user.groups.set(granted.roles)
-        _audit(user, "user_changed", changes={"groups": [before, after]})
+        changes["groups"] = [before, after]
+    rows = user.user_permissions.values_list("content_type__app_label", "codename")
+    if permissions := sorted(f"{app}.{name}" for app, name in rows):
+        user.user_permissions.clear()
+        changes["user_permissions"] = [permissions, []]
+    if changes:
+        _audit(user, "user_changed", changes=changes)
     # A superuser is one by hand, and has other ways in.
     if user.is_staff != bool(after) and not user.is_superuser:
         user.is_staff = bool(after)

@@ -26,6 +26,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import confirmed
+from msgplatform.console.signing_in import accounts
 from msgplatform.console.signing_in.provider import guarded, logout
 from msgplatform.console.signing_in.provider.chats import DingTalk, Feishu
 from msgplatform.console.signing_in.provider.company import ID, CompanyProvider, Refused
@@ -83,6 +84,8 @@ def confirm(request: HttpRequest, id: str) -> HttpResponse:
 def link(request: HttpRequest, id: str) -> HttpResponse:
     """A person who is signed in adds their account at a provider. The form is sent from here; its
     answer is a page with a link, as the browser lets no form lead to another site."""
+    if accounts.is_left_to_company(request.user, id):
+        return accounts.refuse_left_to_company(request, request.user, id)
     return _begin_link(request, id) if request.method == "POST" else _link_page(request, id)
 
 
