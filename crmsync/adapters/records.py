@@ -75,9 +75,10 @@ def compare(record: Record, crm_record: Stored | None) -> Outcome:
         return Retry(0.0, _("The CRM still holds the record that is to be deleted."))
     if crm_record is None or crm_record.deleted:
         return Retry(0.0, _("The CRM does not hold the record."))
-    # Where the CRM keeps versions they decide: a field may have been edited since.
-    if crm_record.version is not None:
-        is_same = crm_record.version >= record.version
+    # Where the CRM keeps versions another one decides: fields may have been edited since. An equal
+    # one does not: a correction has the version of the values that it replaces.
+    if crm_record.version not in (None, record.version):
+        is_same = crm_record.version > record.version
     else:
         is_same = all(
             is_same_value(value, crm_record.fields.get(n)) for n, value in record.fields.items()

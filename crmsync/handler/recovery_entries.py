@@ -65,10 +65,10 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
     for row, answer, error in dead:
         field, reason = field_and_reason(answer.outcome)
         request = msgspec.json.encode(answer.entry.request)
+        # The record's version: a newer one with the same values shares this request.
         values: list[Any] = [
-            row.policy_id, crm_id, answer.entry.operation, row.id, row.key,
-            answer.entry.request.version, error, field, reason, row.attempt, request,
-            int(_State.OPEN),
+            row.policy_id, crm_id, answer.entry.operation, row.id, row.key, row.version, error,
+            field, reason, row.attempt, request, int(_State.OPEN),
         ]  # fmt: skip
         if row.id in open_entries:
             entry, since = open_entries[row.id]

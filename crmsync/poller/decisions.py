@@ -5,6 +5,7 @@ The effect of a version on its record (the states are in `models/operations.py`)
     older, or the same version and values      nothing
     dismissed or dead in this version          nothing
     the CRM holds these values already         confirmed, no call
+    not confirmed yet, and the same values     stays as it is, in this version
     in flight with an older version            stays queued; this one is sent when that has ended
     refused by the mapping                     dead, with an entry of the recovery log
     anything else                              queued with this round
@@ -117,6 +118,10 @@ class Decisions:
             row["sent_version"] = version
             self._keep(row)
             return
+        # The request that is stored is sent in this version: a person may have corrected it.
+        if stored_row["state"] in models.Record.OPEN and each.digest == stored_row["digest"]:
+            self._keep(row)
+            return
         # The handler that has it finds the newer version when it marks. Not one that the mapping
         # refused: there is nothing to send later, so that it is dead now.
         if is_held and not each.problem:
@@ -175,7 +180,7 @@ class Decisions:
         self._send(row, each, check=False)
 
     def _keep(self, row: dict[str, Any]) -> None:
-        """Store a version whose values the CRM has already: no call."""
+        """Store a version whose values the CRM has, or gets, already: no call of its own."""
         self._rows.append(_values(row))
         self.result.unchanged += 1
 

@@ -93,8 +93,8 @@ def _as_it_is_now(operation: KnownOperation) -> KnownOperation:
 @dataclass(slots=True)
 class _Plan:
     """The records of an operation by what a replay does with them. `new` are made for requests
-    without a record, `older` have an older version than the operation; both are sent, as are those
-    `to_resend`. The others are left alone."""
+    without a record, `older` are behind the operation; both are sent, as are those `to_resend`. The
+    others are left alone."""
 
     operation: KnownOperation
     newest: Mapping[str, Request]
@@ -134,8 +134,8 @@ def _plan(
             continue
         if record.state == _State.QUEUED:
             plan.in_flight.append(record)
-        # Older than the operation: also when it was dismissed, or changed since.
-        elif record.version < request.version and _is_sendable(request):
+        # Behind the operation: also when it was dismissed, or changed since.
+        elif _is_behind(record, operation, request):
             plan.older.append(record)
         elif record.state == _State.DISMISSED:
             plan.dismissed.append(record)
@@ -151,6 +151,13 @@ def _plan(
         if key not in stored_keys and _is_sendable(request)
     ]
     return plan
+
+
+def _is_behind(record: Record, operation: KnownOperation, request: Request) -> bool:
+    """True if the operation's request is newer than the record and can be sent. Of one version the
+    later operation is newer: a correction, or values by another mapping."""
+    pair = record.version, record.operation_id
+    return pair < (request.version, operation.id) and _is_sendable(request)
 
 
 def _is_sendable(request: Request) -> bool:
@@ -188,7 +195,7 @@ def _replay(
 
 def _take_over(plan: _Plan, now: datetime, by: str) -> None:
     """Make the operation's requests the newest version of records that are behind it."""
-    in_flight = [r for r in plan.in_flight if r.version < plan.newest[r.key].version]
+    in_flight = [r for r in plan.in_flight if _is_behind(r, plan.operation, plan.newest[r.key])]
     outdated_counts: Counter[tuple[int, str]] = Counter()
     for record in [*plan.older, *in_flight]:
         if record.state in Record.OPEN:

@@ -142,7 +142,7 @@ class SandboxAdapter(CRMAdapter):
                 continue
             if record.deleted:
                 changes[record.key] = None
-            elif before is None or before.version < record.version:
+            elif before is None or before.version <= record.version:  # a correction is equal
                 fields = {**(before.fields if before else {}), **record.fields}
                 changes[record.key] = StoredRecord(record.key, record.version, fields, time.time())
         try:

@@ -13,6 +13,7 @@ from crmsync.adapters.outcomes import Conflict, Invalid, Ok, Outcome, Retry, Thr
 from crmsync.handler import marks
 from crmsync.handler.answers import Answer, DeliveryResult, Unsent
 from crmsync.models import ExceptionEntry, Item, Operation, Policy, Record, RecoveryEntry
+from crmsync.recovery import actions
 from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.handler_marks import crm_of, mark
@@ -32,6 +33,27 @@ def policy() -> Policy:
 def claimed_by_another(queued: Queued) -> None:
     """The lease ran out, and the poller has queued the records again."""
     Record.objects.filter(policy_id=queued.policy.pk).update(claimed_by=ANOTHER)
+
+
+class TestSharedRequest:
+    """A newer version with the same values was read while a record is in flight: it has no request
+    of its own."""
+
+    def test_it_is_confirmed_with_it(self, policy: Policy) -> None:
+        queued = sync.on_its_way(policy, sync.requests("a"))
+        Record.objects.update(version=2)
+        mark(queued, Ok("r-a"))
+        record = queued.record("a")
+        assert (record.state, record.sent_version) == (CONFIRMED, 2)
+
+    def test_it_is_dead_with_it(self, policy: Policy) -> None:
+        queued = sync.on_its_way(policy, sync.requests("a"))
+        Record.objects.update(version=2)
+        mark(queued, Invalid("name", "no"))
+        entry = RecoveryEntry.objects.get()
+        assert (queued.record("a").state, entry.version) == (DEAD, 2)
+        actions.edit_and_retry(entry.pk, {"name": "short"}, "ann")
+        assert queued.record("a").state == WAITING
 
 
 class TestWhoseClaimItIs:

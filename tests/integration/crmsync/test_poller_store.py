@@ -184,7 +184,7 @@ class TestChanged:
 
     def test_what_is_on_its_way_is_not_sent_twice(self, poller: Poller) -> None:
         first, _ = poller.round(lead(1))
-        second, stored = poller.round(lead(1, 2))
+        second, stored = poller.round(lead(1, 2, "Li"))
         assert stored.entries == []
         row = record()
         assert (row.state, row.claimed_by, row.version) == (State.QUEUED, first.claim, 2)
@@ -196,7 +196,7 @@ class TestChanged:
     def test_a_newer_version_replaces_one_that_waits_for_another_try(self, poller: Poller) -> None:
         first, _ = poller.round(lead(1))
         mark(1, state=State.RETRY, attempt=2, claimed_by="", sending_operation=0)
-        _, stored = poller.round(lead(1, 2))
+        _, stored = poller.round(lead(1, 2, "Li"))
         assert len(stored.entries) == 1
         assert (record().state, record().attempt) == (State.QUEUED, 0)
         assert counts(first.operation) == (1, 0, 1, 0, 1)
@@ -204,7 +204,7 @@ class TestChanged:
     def test_a_lost_handler_is_looked_up(self, poller: Poller) -> None:
         first, _ = poller.round(lead(1))
         mark(1, next_at=sql.now() - timedelta(seconds=1))
-        _, stored = poller.round(lead(1, 2))
+        _, stored = poller.round(lead(1, 2, "Li"))
         assert [entry.check for entry in stored.entries] == [True]
         assert counts(first.operation) == (1, 0, 1, 0, 1)
 
@@ -272,6 +272,30 @@ class TestCorrected:
         _this, stored = poller.round(lead(1, name="too long"))
         assert stored.requests == []
         _this, stored = poller.round(lead(1, version=2, name="new"))
+        assert [each.fields for each in stored.requests] == [{"full_name": "new"}]
+
+    @pytest.mark.parametrize("extra", ["{}", "no json"])
+    @pytest.mark.parametrize("is_on_its_way", [False, True])
+    def test_a_newer_version_with_the_same_values_does_not_undo_one_that_is_not_confirmed_yet(
+        self, poller: Poller, is_on_its_way: bool, extra: str
+    ) -> None:
+        poller.round(lead(1, name="too long", extra=extra))
+        mark(1, state=State.DEAD, claimed_by="", next_at=None, sending_operation=0)
+        entry = RecoveryEntry.objects.first() or recovery_steps.entry(record(), poller.row)
+        actions.edit_and_retry(entry.pk, {"full_name": "short"}, "ann")
+        if is_on_its_way:
+            due.claim(poller.policy, poller.crm.id, 10)
+        before = record()
+
+        _, stored = poller.round(lead(1, version=2, name="too long", extra=extra))
+        assert (stored.requests, stored.unchanged) == ([], 1)
+        row = record()
+        assert (row.version, row.state, row.claimed_by) == (2, before.state, before.claimed_by)
+        mark(1, state=State.WAITING, next_at=sql.now())  # as after an answer that stored nothing
+        claimed = due.claim(poller.policy, poller.crm.id, 10)
+        (request,) = [each.request for each in claimed.entries]
+        assert (request.version, request.fields) == (2, {"full_name": "short"})
+        _, stored = poller.round(lead(1, version=3, name="new"))
         assert [each.fields for each in stored.requests] == [{"full_name": "new"}]
 
     @pytest.mark.parametrize("version_column", ["version", ""])

@@ -10,6 +10,7 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from crmsync import setup_rules
+from crmsync.adapters.base import Record as AdapterRecord
 from crmsync.adapters.registry import open_adapter
 from crmsync.adapters.sandbox import store as store_module
 from crmsync.adapters.sandbox.store import Records
@@ -62,6 +63,15 @@ def test_records_come_are_changed_and_are_deleted(crm: Crm, manager: Manager) ->
     assert manager.send("DELETE", PATH).status_code == 204
     answer = manager.send("GET", PATH).json()
     assert (answer["records"], answer["calls"]) == ([], [])
+
+
+def test_other_values_of_the_same_version_are_stored(crm: Crm) -> None:
+    """Such as a correction, or those of another mapping."""
+    adapter = open_adapter("sandbox", crm.settings, {})
+    for version, name in ((2, "too long"), (2, "short"), (1, "old")):
+        assert adapter.send([AdapterRecord("a", version, {"name": name})])
+        (held,) = Records("sandbox").all()
+    assert (held.version, held.fields) == (2, {"name": "short"})
 
 
 @pytest.mark.parametrize(

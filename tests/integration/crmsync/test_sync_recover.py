@@ -163,14 +163,34 @@ def test_the_newest_version_wins(policy: Policy, customers: Customers) -> None:
 
 def test_each_record_is_sent_once_by_one_replay(policy: Policy) -> None:
     """Its operations follow each other, and it is confirmed again in between."""
-    first = confirmed(policy, "a")
-    second = new_operation(policy, [request("a")])
+    new_operation(policy, [request("a")])
+    second = confirmed(policy, "a", version=2)
     longer_ago()
 
     assert recover("--since", "1h") == {"operations": 2, "sent": 1, "left_changed": 1}
 
-    first.refresh_from_db()
-    assert first.operation_id != second.pk
+    second.refresh_from_db()
+    assert second.version == 2
+
+
+@pytest.mark.parametrize("state", [_State.DEAD, _State.QUEUED, None])
+def test_of_two_operations_of_one_version_the_later_wins(policy: Policy, state: int | None) -> None:
+    """A correction has the version of what it replaces. The backup is older than it."""
+    one = request("a")
+    refused = new_operation(policy, [one])
+    if state is not None:
+        record(refused, one, state)
+    corrected = orders.Request("a", 1, {"name": "short"}, row_digest=orders.digest(one))
+    operation = new_operation(policy, [corrected])
+    pk = operation.pk
+    lose(operation)
+    longer_ago()
+
+    recover("--since", "1h")
+
+    row = Record.objects.get()
+    assert (row.operation_id, row.version, row.digest) == (pk, 1, orders.digest(one))
+    assert row.state == (_State.QUEUED if state == _State.QUEUED else _State.WAITING)
 
 
 def test_what_is_on_its_way_is_left(policy: Policy) -> None:

@@ -154,11 +154,16 @@ def test_looking_up_says_what_to_do_next() -> None:
     paper.stored = {
         "same": Stored("1", {"phone": "138"}),
         "other": Stored("2", {"phone": "139"}),
-        "newer": Stored("3", {}, version=1),
+        "newer": Stored("3", {}, version=2),
+        "older": Stored("6", {"phone": "138"}, version=0),
+        # A correction, and values by another mapping, have the version of what they replace.
+        "before": Stored("7", {"phone": "139"}, version=1),
+        "after": Stored("8", {"phone": "138"}, version=1),
         "gone": Stored("4", {}, deleted=True),
     }
-    kinds = [type(o) for o in paper.look_up(records("same", "other", "newer", "gone", "none"))]
-    assert kinds == [Ok, Conflict, Ok, Retry, Retry]
+    outcomes = paper.look_up(records(*paper.stored, "none"))
+    kinds = [type(outcome) for outcome in outcomes]
+    assert kinds == [Ok, Conflict, Ok, Conflict, Conflict, Ok, Retry, Retry]
     paper.stored["nameless"] = Stored("", {"phone": "139"})
     known = Record("nameless", 1, {"phone": "138"}, remote_id="5")
     assert paper.look_up([known]) == [Conflict("5")]
