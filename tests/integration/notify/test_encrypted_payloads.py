@@ -10,11 +10,13 @@ from itertools import count
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 from django.utils import translation
 
+from msgplatform import person_limits
 from msgplatform.core.connections import work_redis as redis_of_work
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.secrets import encryption, reencrypt
@@ -257,7 +259,14 @@ def test_a_search_says_that_it_cannot_look_into_them(biz: Biz, settings: Any) ->
     with pytest.raises(InvalidInput, match="encrypted, and cannot be searched"):
         MESSAGES.check({"text": "card", "biz": biz.pk})
     with translation.override("en"):
-        assert MESSAGES.search_warning() == "Encrypted payloads are not searched: orders."
+        assert MESSAGES.search_warning(None) == "Encrypted payloads are not searched: orders."
+    Biz.objects.create(name="cellar", encrypts_payloads=True)
+    anna = User.objects.create_superuser("anna")
+    person_limits.limit_person(anna, ["cellar"], "boss")
+    client = Client()
+    client.force_login(anna)
+    (notice,) = client.get("/console/search", {"q": "card"}).context["notices"]
+    assert ("cellar" in notice, "orders" in notice) == (True, False)
     (sealed,) = publish(biz, payload=PAYLOAD)
     other = Biz.objects.create(name="stock")
     (clear,) = publish(other, payload=b'{"x":"gAAAA"}')
