@@ -29,6 +29,9 @@ from .connection import Connection, Handler
 log = logging.getLogger(__name__)
 _CONNECT_TIMEOUT = 10.0  # seconds
 _OF_LINK = frozenset({Bound, Idle, Closed})
+_FAILURES = frozenset(
+    {CloseReason.LOST_AFTER_BIND, CloseReason.UNBOUND_AFTER_BIND, CloseReason.SILENT}
+)
 _PROVEN = 120.0  # a connection that lasted for so many seconds counts as one that worked
 # Sooner than the other end closes an idle connection, by default: a command that is in flight then
 # would be lost.
@@ -176,6 +179,6 @@ class Client:
 def _is_failure(end: Closed | None) -> bool:
     """True if a connection that ended so may end so again at once. A connection that the peer
     unbound instead of answering did not work either."""
-    if end is None or end.reason in (CloseReason.LOST_AFTER_BIND, CloseReason.SILENT):
+    if end is None or end.reason in _FAILURES:
         return True
     return end.reason is CloseReason.UNBOUND and bool(end.unanswered)

@@ -208,6 +208,18 @@ class OwnTimeSmg(asyncio.Protocol):
                 self._transport.write(answer.encode())  # type: ignore[attr-defined]
 
 
+class LeavingSmg(OwnTimeSmg):
+    """One that accepts every login, and unbinds in the same breath."""
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._stream.feed(data):
+            command = decode(frame)
+            self._received.append(command)
+            if isinstance(command, Bind):
+                answers = BindResp(command.sequence).encode() + Unbind(command.sequence).encode()
+                self._transport.write(answers)  # type: ignore[attr-defined]
+
+
 class UnbindingSmg(OwnTimeSmg):
     """One that accepts every login, and answers each Submit with Unbind."""
 

@@ -18,6 +18,7 @@ from .window import Window
 
 _RESULT = Struct(">5IB8x").pack
 _REFUSED_LOGIN = 5.0  # seconds: some gateways accept a wrong login, and close at once
+_REFUSED_BY_UNBIND = 2.0  # seconds: others unbind at once; an idle connection is unbound later
 
 
 class Endpoint:
@@ -37,6 +38,7 @@ class Endpoint:
         # `_heard`: when a byte came; `_active`: when one came or a command was sent.
         self._phase_since = self._heard = self._active = now
         self._idle_reported = False
+        self._has_response = False  # True if the peer answered a command
         if bind is not None:
             self._out.append(bind.encode())
 
@@ -142,6 +144,14 @@ class Endpoint:
             reason = CloseReason.LOST_AFTER_BIND
         self._close(reason, events)
         return events
+
+    def _unbound_by_peer(self, now: float) -> CloseReason:
+        """Our login was refused when the peer unbinds at once, and has answered nothing."""
+        at_once = now - self._phase_since < _REFUSED_BY_UNBIND
+        if self._bind is None or self.phase is not BOUND or not at_once:
+            return CloseReason.UNBOUND
+        is_unused = not self._has_response and not len(self._window)
+        return CloseReason.UNBOUND_AFTER_BIND if is_unused else CloseReason.UNBOUND
 
     def _unbind_when_answered(self, now: float) -> None:
         if self._unbind is None or self._unbind_sent or len(self._window):

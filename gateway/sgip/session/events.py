@@ -21,6 +21,7 @@ class CloseReason(Enum):
     IDLE = "idle"  # nothing happened for too long
     LOST = "lost"  # the connection broke
     LOST_AFTER_BIND = "lost after bind"  # at once after a good Bind_Resp: a login refused
+    UNBOUND_AFTER_BIND = "unbound after bind"  # by the peer, in the same manner
 
 
 @record

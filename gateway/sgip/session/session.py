@@ -90,6 +90,7 @@ class Session(Endpoint):
         command = self._window.take(frame)
         if command is not None:
             frame_sent, context, _, _, _ = command
+            self._has_response = True
             events.append(_answered(response, context, frame_sent))
             if self._unbind is not None:
                 self._unbind_when_answered(now)
@@ -138,7 +139,7 @@ class Session(Endpoint):
             self._bind_request(command, frame, now, events)
         elif isinstance(command, Unbind):
             self._out.append(response_to(frame, Result.OK))
-            self._close(CloseReason.UNBOUND, events)
+            self._close(self._unbound_by_peer(now), events)
         else:
             refusal = UnservedCommand(f"an {self.side.value} does not serve {command.command}")
             self._refuse(frame, refusal, Result.COMMAND, events)

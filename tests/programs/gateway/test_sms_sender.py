@@ -6,6 +6,8 @@ import asyncio
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from itertools import count
@@ -29,7 +31,7 @@ from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child
-from tests.support.sgip_support import ClosingSmg, OwnTimeSmg, UnbindingSmg
+from tests.support.sgip_support import ClosingSmg, LeavingSmg, OwnTimeSmg, UnbindingSmg
 from tests.support.sms_net_support import (
     Smg,
     accept,
@@ -654,29 +656,35 @@ def test_a_sleeping_link_whose_gateway_is_gone_takes_nothing(
             assert len(accepted_once(a)) == 2
 
 
-def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s() -> None:
-    """Bind, Submit and Unbind as they were written; Unbind's answer has another time."""
-    sender, net, received = SmsSender(), NetThread(), list[sgip.Command]()
+@contextmanager
+def listening(make_smg: Callable[[], asyncio.Protocol]) -> Iterator[int]:
+    """The port of a gateway that is no simulator."""
+    net = NetThread()
 
     async def listen() -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: OwnTimeSmg(received), "127.0.0.1", 0)
+        return await asyncio.get_running_loop().create_server(make_smg, "127.0.0.1", 0)
 
-    began = datetime.now(OPERATOR).replace(microsecond=0)
     net.start()
     try:
         server = net.run(listen())
-        with running(sender):
-            row = gateway(server.sockets[0].getsockname()[1], idle_timeout=0.5)
-            accept(mt(1, [row.pk]))
-            kinds = [sgip.Bind, sgip.Submit, sgip.Unbind]
-            until(lambda: [type(command) for command in received][-3:] == kinds, sender)
-            link = sender.workers[row.pk].link
-            until(lambda: not link.bound_since, sender)
-            assert link.is_asleep, link.problem
+        yield int(server.sockets[0].getsockname()[1])
         net.call(server.close)
     finally:
         net.stop()
+
+
+def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s() -> None:
+    """Bind, Submit and Unbind as they were written; Unbind's answer has another time."""
+    sender, received = SmsSender(), list[sgip.Command]()
+    began = datetime.now(OPERATOR).replace(microsecond=0)
+    with listening(lambda: OwnTimeSmg(received)) as port, running(sender):
+        row = gateway(port, idle_timeout=0.5)
+        accept(mt(1, [row.pk]))
+        kinds = [sgip.Bind, sgip.Submit, sgip.Unbind]
+        until(lambda: [type(command) for command in received][-3:] == kinds, sender)
+        link = sender.workers[row.pk].link
+        until(lambda: not link.bound_since, sender)
+        assert link.is_asleep, link.problem
     seconds = int((datetime.now(OPERATOR) - began).total_seconds()) + 1
     moments = [began + timedelta(seconds=n) for n in range(seconds)]
     times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
@@ -685,45 +693,32 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
 
 def test_a_gateway_that_unbinds_instead_of_answering_is_down() -> None:
     """It does not sleep: what never went to it may go another way."""
-    sender, net = SmsSender(), NetThread()
+    sender = SmsSender()
 
-    async def listen() -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: UnbindingSmg([]), "127.0.0.1", 0)
+    def has_problem(row: SmsGateway) -> bool:
+        worker = sender.workers.get(row.pk)
+        return worker is not None and worker.link.problem == "link unbound"
 
-    net.start()
-    try:
-        server = net.run(listen())
-        with running(sender):
-            row = gateway(server.sockets[0].getsockname()[1])
-            accept(mt(1, [row.pk]))
-            until(
-                lambda: (
-                    row.pk in sender.workers
-                    and sender.workers[row.pk].link.problem == "link unbound"
-                ),
-                sender,
-            )
-        net.call(server.close)
-    finally:
-        net.stop()
+    with listening(lambda: UnbindingSmg([])) as port, running(sender):
+        row = gateway(port)
+        accept(mt(1, [row.pk]))
+        until(lambda: has_problem(row), sender)
+
+
+def test_a_gateway_that_unbinds_at_once_is_down() -> None:
+    """It does not sleep: nobody would notice, and no message go another way."""
+    sender, received = SmsSender(), list[sgip.Command]()
+    with listening(lambda: LeavingSmg(received)) as port, running(sender):
+        row = gateway(port)
+        until(lambda: sum(type(one) is sgip.Bind for one in received) == 3, sender)
+        until(lambda: sender.workers[row.pk].link.problem == "link unbound after bind", sender)
+        assert not sender.workers[row.pk].link.is_asleep
 
 
 def test_a_submit_on_which_the_gateway_closes_the_link_is_in_nobody_s_way(sms_redis: Any) -> None:
     """It is left to Redis, which counts its tries, and the others go on."""
-    sender, net, received = SmsSender(), NetThread(), list[sgip.Command]()
-    bad = mt(1, [1])
-
-    async def listen() -> asyncio.Server:
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(
-            lambda: ClosingSmg(received, bad.user_number), "127.0.0.1", 0
-        )
-
-    net.start()
-    try:
-        server = net.run(listen())
-        port = server.sockets[0].getsockname()[1]
+    sender, received, bad = SmsSender(), list[sgip.Command](), mt(1, [1])
+    with listening(lambda: ClosingSmg(received, bad.user_number)) as port:
         row = gateway(port, pk=1, window=4, response_timeout=150.0, resends=0)
         accept(bad)
         good = accept(*(mt(n, [row.pk], report_flag=2) for n in range(2, 12)))
@@ -733,12 +728,9 @@ def test_a_submit_on_which_the_gateway_closes_the_link_is_in_nobody_s_way(sms_re
             (name,) = sms_redis.zrange(keys.submit_due(row.pk), 0, -1)
             sms_redis.zadd(keys.submit_due(row.pk), {name: 1})
             until(lambda: ended([bad.id]), sender)
-        assert finals([bad.id]) == {"unknown": 1}
-        users = [command.user_numbers for command in received if isinstance(command, sgip.Submit)]
-        assert users.count((bad.user_number,)) == 2
-        net.call(server.close)
-    finally:
-        net.stop()
+    assert finals([bad.id]) == {"unknown": 1}
+    users = [command.user_numbers for command in received if isinstance(command, sgip.Submit)]
+    assert users.count((bad.user_number,)) == 2
 
 
 def test_drain_gives_back_what_was_claimed_and_awaits_the_rest(log: Path, sms_redis: Any) -> None:

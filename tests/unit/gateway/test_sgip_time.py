@@ -16,6 +16,7 @@ from gateway.sgip import (
     Side,
     SubmitResp,
     TimedOut,
+    Unbind,
     decode,
 )
 from tests.unit.gateway.sgip_sessions import SP_BIND, bound, exchange, give, login, sent, smg, sp
@@ -150,6 +151,24 @@ def test_a_close_right_after_the_login_is_a_refused_login(
     one, _ = bound()
     assert one.connection_lost(lost_at) == [Closed(reason, None, ())]
     assert one.connection_lost(lost_at) == []
+
+
+@pytest.mark.parametrize(
+    ("unbound_at", "reason"), [(1.9, CloseReason.UNBOUND_AFTER_BIND), (2, CloseReason.UNBOUND)]
+)
+def test_an_unbind_right_after_the_login_is_a_refused_login(
+    unbound_at: float, reason: CloseReason
+) -> None:
+    one, _ = bound()
+    assert give(one, Unbind((1, 2, 3)), now=unbound_at) == [Closed(reason, None, ())]
+
+
+def test_an_unbind_after_an_answer_or_at_the_other_end_is_in_order() -> None:
+    one, other = bound()
+    one.send(submit(1), 0)
+    give(one, SubmitResp(submit(1).sequence), now=1)
+    for session in (one, other):
+        assert give(session, Unbind((1, 2, 3)), now=1) == [Closed(CloseReason.UNBOUND, None, ())]
 
 
 def test_a_close_after_traffic_or_at_the_other_end_is_a_lost_connection() -> None:
