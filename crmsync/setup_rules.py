@@ -100,8 +100,8 @@ def source_faults(row: Source) -> Faults:
 
 
 def policy_faults(row: Policy) -> Faults:
-    """Faults in the times, the mapping, the filters and the prefix of keys. In the transaction that
-    saves the row it locks the CRM; a preview has none."""
+    """Faults in the times, the mapping, the filters, the prefix of keys and the system. In the
+    transaction that saves the row it locks the CRM; a preview has none."""
     checks: list[tuple[str, Callable[[Any], Any]]] = [
         ("cron", schedule.check_cron),
         ("hours", schedule.check_hours),
@@ -121,6 +121,20 @@ def policy_faults(row: Policy) -> Faults:
     if row.sweep_cron and not row.source.version_column:
         yield "sweep_cron", _("The source has no version column to compare: leave this empty.")
     yield from _prefix_faults(row)
+    yield from _system_faults(row)
+
+
+def _system_faults(row: Policy) -> Faults:
+    """People who are limited to a policy's system act on all of its records, by bulk jobs too."""
+    stored = Policy.objects.filter(pk=row.pk).select_related("biz").first()
+    if stored is None or row.biz_id in (None, stored.biz_id):
+        return
+    if Record.objects.filter(policy_id=row.pk).exists():
+        yield (
+            "biz",
+            _("Records of %s exist: people who are limited to the new system could act on them. "
+              "Leave it as it is, or empty for all systems.") % (stored.biz or _("all systems")),
+        )  # fmt: skip
 
 
 def _prefix_faults(row: Policy) -> Faults:

@@ -153,14 +153,15 @@ def _judged_fsync(options: dict[str, str]) -> Iterator[CheckMessage]:
 def rows_check() -> list[CheckMessage]:
     """Gateways and accounts that cannot work as they are; nothing before the tables exist."""
     try:
-        gateways = list(SmsGateway.objects.filter(enabled=True))
+        all_gateways = list(SmsGateway.objects.all())
         accounts = list(SmsAccount.objects.filter(enabled=True))
     except DatabaseError:  # `check` runs before `migrate`, too
         return []
+    gateways = [row for row in all_gateways if row.enabled]
     return [
         *_shared_nodes(gateways),
         *_shared_logins(gateways),
-        *_open_networks(gateways),
+        *_open_networks(all_gateways),
         *_late_reports(gateways),
         *_shared_defaults(accounts),
         *_default_account(accounts),
@@ -195,11 +196,14 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
 
 
 def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """Networks that cannot be read, and those that include every address."""
+    """Networks that cannot be read, and those that include every address. The SMG of a gateway
+    that is switched off may connect, too."""
     for row in gateways:
         try:
             networks = [ip_network(network) for network in row.networks]
         except ValueError as error:
+            if not row.enabled:
+                continue
             yield Error(
                 f"the networks of the gateway {row.name} cannot be read: {error}",
                 hint="Correct them in the console; until then it is not used.",

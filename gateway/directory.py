@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from ipaddress import ip_network
@@ -92,6 +93,9 @@ class Known:
     """The enabled gateways and accounts by id, and the needed facts about the others."""
 
     gateways: dict[int, Gateway] = field(default_factory=dict)
+    # The gateways that may connect to us: also those that are switched off, whose Reports and MOs
+    # still come.
+    receiving: dict[int, Gateway] = field(default_factory=dict)
     accounts: dict[int, Account] = field(default_factory=dict)
     account_names: dict[int, str] = field(default_factory=dict)  # also of disabled accounts
     closed: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
@@ -112,6 +116,7 @@ class Directory(Snapshot[Known]):
         usable = self._gateways.usable(row for row in gateways if row.enabled)
         return Known(
             usable,
+            usable | _switched_off(row for row in gateways if not row.enabled),
             self._accounts.usable(row for row in accounts if row.enabled and row.biz.enabled),
             {row.pk: row.name for row in accounts},
             frozenset(row.pk for row in gateways if row.pk not in usable),
@@ -121,6 +126,10 @@ class Directory(Snapshot[Known]):
     @property
     def gateways(self) -> dict[int, Gateway]:
         return self.known.gateways
+
+    @property
+    def receiving(self) -> dict[int, Gateway]:
+        return self.known.receiving
 
     @property
     def accounts(self) -> dict[int, Account]:
@@ -175,6 +184,15 @@ class Directory(Snapshot[Known]):
             iter(by_keyword or rest or (best if len(best) == 1 else [])),
             None,
         )
+
+
+def _switched_off(rows: Iterable[SmsGateway]) -> dict[int, Gateway]:
+    """The gateways of these rows, without rows that cannot be used: nobody has to correct these."""
+    gateways: dict[int, Gateway] = {}
+    for row in rows:
+        with suppress(ValueError, TypeError):
+            gateways[row.pk] = Gateway.of_row(row)
+    return gateways
 
 
 def _prefix(prefix: str) -> str:

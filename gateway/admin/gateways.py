@@ -52,6 +52,10 @@ class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             "own_process",
         ]  # fmt: skip
         help_texts = {
+            "enabled": _(
+                "Off: nothing is sent over it, and our connections to the SMG are closed. The SMG "
+                "may still connect to us, so that the Reports and MOs on their way arrive."
+            ),
             "name": _("A short word for lists and statistics: letters, digits and hyphens"),
             "port": _("8801 is SGIP's own"),
             "login_name": _("With which we bind to the SMG; at most 16 ASCII characters"),

@@ -77,8 +77,9 @@ class Gateway(Resource):
         "prefixes": ["86130", "86131"],
     }
     on_delete = (
-        "Switches it off, for messages refer to it: nothing is sent over it, and it may not bind. "
-        "A PUT with enabled true takes it up again."
+        "Switches it off, for messages refer to it: nothing is sent over it. Its SMG may still "
+        "bind, and deliver the Reports and MOs on their way. A PUT with enabled true takes it up "
+        "again."
     )
     notes = "Senders and receivers notice a change within seconds."
     list_notes = "Every gateway, by name."

@@ -142,7 +142,7 @@ class Arrivals:
         return arrivals
 
     def _foreign(self, id: int, first: ReportIn) -> alerts.AlertEvent:
-        gateway = self._directory.gateways.get(id)
+        gateway = self._directory.receiving.get(id)
         name = gateway.name if gateway else str(id)
         return alerts.AlertEvent(
             "sms.report",

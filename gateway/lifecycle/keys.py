@@ -88,8 +88,9 @@ def idempotency(biz: int, key: str) -> str:
     return f"{PREFIX}idempotency:{digest}"
 
 
-def mo_seen(node: int, ts: int, seqno: int) -> str:
-    return f"{PREFIX}mo-seen:{node}:{ts}:{seqno}"
+def mo_seen(node: int, ts: int, seqno: int, digest: str = "") -> str:
+    """`digest` is that of the content; keys of an earlier version have none."""
+    return f"{PREFIX}mo-seen:{node}:{ts}:{seqno}" + (f":{digest}" if digest else "")
 
 
 def mo_part(user: str, sp_number: str, reference: int, total: int) -> str:

@@ -32,10 +32,11 @@ _DIGEST = 40  # hexadecimal digits of SHA-1
 
 
 def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
-    """Take each in with the sequence of its request; False for a repeat."""
+    """Take each in with the sequence of its request; False for a repeat. Another content under the
+    same sequence is another MO: a gateway that was started again counts from the start."""
     arguments: list[scripts.Argument] = [SEEN_SECONDS]
     for mo, sequence in mos:
-        arguments += [keys.mo_seen(*sequence), mo.id, msgspec.json.encode(mo)]
+        arguments += [*_seen(mo, sequence), mo.id, msgspec.json.encode(mo)]
     return [bool(answer) for answer in scripts.run_replicated("mo", arguments)] if mos else []
 
 
@@ -54,7 +55,7 @@ def keep_part(
     what, *flat = scripts.run_replicated(
         "mo_keep",
         [number, total, _digest(part), msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
-        [parts_key, keys.mo_seen(*sequence)],
+        [parts_key, *_seen(part, sequence, number)],
     )
     return KeptPart(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
 
@@ -75,6 +76,13 @@ def late_parts(count: int) -> dict[str, dict[int, Mo]]:
     client: Any = sms_redis()
     names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
     return {name.decode(): _parts(client.hgetall(name)) for name in names}
+
+
+def _seen(mo: Mo, sequence: SequenceWords, number: int = 0) -> tuple[str, str]:
+    """The keys by which a repeat is known: with the content, and as an earlier version wrote it."""
+    identity = (mo.kind, mo.user_number, mo.sp_number, number, mo.user_condition, mo.content)
+    digest = hashlib.sha1(msgspec.json.encode(identity), usedforsecurity=False).hexdigest()[:16]
+    return keys.mo_seen(*sequence, digest), keys.mo_seen(*sequence)
 
 
 def _digest(part: Mo) -> str:

@@ -84,7 +84,7 @@ class InFlight:
     def missing(self) -> str:
         return _("The SMS Redis does not answer: only the archive was searched.")
 
-    def warning(self) -> str:
+    def warning(self, _systems: Systems) -> str:
         """A sentence when they cannot be searched at present, else ''."""
         try:
             sms_redis().ping()

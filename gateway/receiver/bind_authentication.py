@@ -161,7 +161,7 @@ class BindAuthentication:
         # A gateway whose password cannot be decrypted cannot log in: the console shows why.
         unusable = [
             LinkState(gateway.id, "report", "", now, problem=gateway.problem)
-            for gateway in self._directory.gateways.values()
+            for gateway in self._directory.receiving.values()
             if gateway.smg_login_password is None
         ]
         return unusable + [
@@ -228,9 +228,11 @@ class BindAuthentication:
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The gateway with this login that connects from there. All gateways are compared, each in
-        constant time, so that the duration tells nothing."""
+        constant time, so that the duration tells nothing. Of several with this login an enabled one
+        counts, and the eldest of these."""
         match = None
-        for gateway in sorted(self._directory.gateways.values(), key=lambda one: -one.id):
+        gateways = self._directory.receiving.values()
+        for gateway in sorted(gateways, key=lambda one: (one.row.enabled, -one.id)):
             name = _same(bind.login_name, gateway.row.smg_login_name)
             password = gateway.smg_login_password
             is_right = _same(bind.login_password, password or "") & name and password is not None
@@ -253,7 +255,7 @@ class Networks:
 
     def refresh(self) -> None:
         """Take over changes in the console, and the present addresses of names."""
-        gateways = self._directory.gateways
+        gateways = self._directory.receiving
         self._by_gateway = {
             gateway.id: gateway.networks or self._of_host(str(gateway.row.host))
             for gateway in gateways.values()

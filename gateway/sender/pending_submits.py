@@ -71,10 +71,16 @@ class PendingSubmits:
         self._known.pop(name, None)
 
     def take_back(self, event: Closed) -> None:
-        """Write a closed connection's Submits without a response again, before the others."""
-        for submit, _frame in reversed(event.unanswered):
+        """Write a closed connection's Submits without a response again, before the others.
+
+        The oldest of them may be why the gateway closes connections. If it was a repeat, it is left
+        to Redis, which hands it out when its response is late, and counts: the others go on.
+        """
+        submits = [submit for submit, _frame in event.unanswered]
+        suspect = submits[0] if submits and submits[0].is_repeated else None
+        for submit in reversed(submits):
             submit.is_repeated = True
-            if self._is_in_time(submit):
+            if submit is not suspect and self._is_in_time(submit):
                 self.ready.appendleft(submit)
             else:
                 self.forget(submit.name)

@@ -22,6 +22,7 @@ from msgplatform.core.flows.messages import (
     Index,
     Reader,
     Source,
+    Systems,
     Values,
     ordered,
     read_ids,
@@ -189,9 +190,12 @@ def _check(values: Values) -> None:
         raise InvalidInput(text, "text")
 
 
-def _warning() -> str:
-    """What a search cannot find at present."""
-    names = Biz.objects.filter(encrypts_payloads=True).values_list("name", flat=True)[:_NAMED]
+def _warning(systems: Systems) -> str:
+    """What a search in these business systems cannot find at present."""
+    rows = Biz.objects.filter(encrypts_payloads=True)
+    if systems is not None:
+        rows = rows.filter(id__in=systems)
+    names = rows.values_list("name", flat=True)[:_NAMED]
     sentence = _("Encrypted payloads are not searched: %s.") % ", ".join(names) if names else ""
     return " ".join(text for text in (stores.archive_warning(), sentence) if text)
 

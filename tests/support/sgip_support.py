@@ -224,6 +224,23 @@ class UnbindingSmg(OwnTimeSmg):
                 self._transport.write(answer.encode())  # type: ignore[attr-defined]
 
 
+class ClosingSmg(OwnTimeSmg):
+    """One that closes the connection on each Submit to `user`, and accepts all others."""
+
+    def __init__(self, received: list[Command], user: str) -> None:
+        super().__init__(received)
+        self._user = user
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._stream.feed(data):
+            command = decode(frame)
+            if isinstance(command, Submit) and self._user in command.user_numbers:
+                self._received.append(command)
+                self._transport.abort()  # type: ignore[attr-defined]
+                return
+            super().data_received(frame)
+
+
 def logged(log: Path) -> Iterator[tuple[SequenceNumber, str, str, int]]:
     """Sequence, user, part and result of every line of a simulator's log."""
     for line in log.read_text(encoding="ascii").splitlines():

@@ -73,7 +73,9 @@ def search(request: HttpRequest) -> HttpResponse:
         hits=hits,
         limit=SEARCH_LIMIT,
         full=[flow for flow, lines in groups if len(lines) >= SEARCH_LIMIT],
-        notices=[notice for flow in able if query and (notice := flow.messages.search_warning())],
+        notices=[
+            notice for flow in able if query and (notice := flow.messages.search_warning(systems))
+        ],
         searchable=[flow for flow in able if flow.messages.fields],
         with_texts=with_texts,
         starts_texts=not any(hit.id == query for _flow, hit in hits),

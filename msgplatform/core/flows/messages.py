@@ -251,8 +251,8 @@ class MessageStore:
     check: Callable[[Values], None] = lambda _values: None
     file: Callable[[str], File | None] = lambda _id: None
     searched_text_label: Text = ""
-    # A sentence when a part of the messages cannot be searched at present, else ''.
-    search_warning: Callable[[], str] = lambda: ""
+    # A sentence when a part of these systems' messages cannot be searched at present, else ''.
+    search_warning: Callable[[Systems], str] = lambda _systems: ""
     live: Live | None = None
     records: Callable[[int, Sequence[int]], Mapping[int, Any]] | None = None
     first_certain_id: Callable[[], int] = lambda: MAX_ID

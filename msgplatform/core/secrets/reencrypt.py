@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from django.apps import apps
-from django.db import connections, router, transaction
+from django.db import DEFAULT_DB_ALIAS, connections, router, transaction
 from django.db.models import (
     BinaryField,
     ExpressionWrapper,
@@ -169,13 +169,15 @@ def _renew_row(column: JSONColumn, pk: Any) -> None:
 
 # -- sealed content ------------------------------------------------------------------------------
 def sealed_columns() -> list[Column]:
-    """The columns whose values may be sealed. Their tables are large: reading one takes a while."""
-    return [
+    """The columns whose values may be sealed, the archive's last: most move there. Their tables are
+    large: reading one takes a while."""
+    columns = [
         Column(model, field.name, router.db_for_write(model))
         for model in apps.get_models()
         for field in model._meta.local_concrete_fields
         if isinstance(field, SealedBinaryField)
     ]
+    return sorted(columns, key=lambda column: column.using != DEFAULT_DB_ALIAS)
 
 
 def renew_sealed(column: Column, size: int = SEALED_PAGE) -> Iterator[Counter[State]]:

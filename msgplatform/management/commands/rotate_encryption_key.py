@@ -7,6 +7,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from msgplatform.core.secrets import reencrypt
 from msgplatform.core.secrets.encryption import State
 
+# A program with an old key may write faster than rounds end.
+_MAX_ROUNDS = 5
+
 
 class Command(BaseCommand):
     help = (
@@ -33,8 +36,7 @@ class Command(BaseCommand):
                 self.stdout.write(f"{column}: {total_done} of {rows}")
                 self.stdout.flush()
         total = sum(map(reencrypt.count, columns), Counter())
-        for column in reencrypt.sealed_columns():
-            total += self._renew_sealed(column)
+        total += self._renew_sealed()
         for state in State:
             self.stdout.write(f"{total[state]} values {state}")
         if total[State.OLD] or total[State.CLEAR]:
@@ -52,14 +54,19 @@ class Command(BaseCommand):
                 "the programs."
             )
 
-    def _renew_sealed(self, column: reencrypt.Column) -> Counter[State]:
-        """Seal payloads anew; the states afterwards. Twice: the archiver may have moved some
-        meanwhile, in either direction."""
-        states: Counter[State] = Counter()
-        for _pass in range(2):
-            states.clear()
-            for states_of_page in reencrypt.renew_sealed(column):
-                states += states_of_page
-                self.stdout.write(f"{column}: {states.total()}")
-                self.stdout.flush()
-        return states
+    def _renew_sealed(self) -> Counter[State]:
+        """Seal payloads anew, in rounds over all tables until one finds none under an old key: the
+        archiver moves payloads meanwhile, in either direction. The states in the last round."""
+        total: Counter[State] = Counter()
+        for number in range(_MAX_ROUNDS):
+            total.clear()
+            for column in reencrypt.sealed_columns():
+                states: Counter[State] = Counter()
+                for states_of_page in reencrypt.renew_sealed(column):
+                    states.update(states_of_page)
+                    self.stdout.write(f"{column}: {states.total()}")
+                    self.stdout.flush()
+                total.update(states)
+            if number and not total[State.OLD]:
+                break
+        return total

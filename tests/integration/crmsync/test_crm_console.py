@@ -491,6 +491,19 @@ class TestPolicies:
         errors = answer.context["adminform"].form.errors["key_prefix"]
         assert "would be made a second time" in errors[0]
 
+    def test_no_other_system_gets_its_records(self, admin_client: Client, crm: Crm) -> None:
+        """Whoever is limited to the policy's system acts on all of them."""
+        cars, boats = (Biz.objects.create(name=name) for name in ("cars", "boats"))
+        policy = crm_rows.policy(crm)
+        page = f"policy/{policy.pk}/change/"
+        post(admin_client, page, policy_form(crm_rows.hive(), crm, biz=cars.pk), 302)
+        post(admin_client, page, policy_form(crm_rows.hive(), crm, biz=boats.pk), 302)
+        crm_rows.record(policy, crm_rows.operation(policy, []), "1")
+        for system, status in ((cars.pk, 200), (boats.pk, 302), ("", 302), (boats.pk, 200)):
+            data = policy_form(crm_rows.hive(), crm, biz=system)
+            shown = post(admin_client, page, data, status)
+            assert ("could act on them" in shown) == (status == 200)
+
     def test_a_sample(self, admin_client: Client, crm: Crm, biz: Biz) -> None:
         for n in range(7):
             crm_rows.lead(biz, name=f"{NAME}{n}", extra={"email": EMAIL} if n < 6 else {})

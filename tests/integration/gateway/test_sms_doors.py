@@ -293,6 +293,27 @@ class TestReports:
             self.told_by(receiver, "smg")
         assert ended([name])[name].final == "delivered"
 
+    def test_count_from_a_gateway_that_was_switched_off(
+        self, pair: tuple[SmsGateway, SmsGateway]
+    ) -> None:
+        """A broken row that is switched off has no alert."""
+        name = self.submitted(pair[1])
+        SmsGateway.objects.filter(pk=pair[1].pk).update(enabled=False)
+        gateway(3, "broken", area_code="10", enabled=False)
+        with listening() as receiver:
+            self.told_by(receiver, "other")
+            assert ended([name])[name].final == "delivered"
+            assert result_of(receiver) == 0, "a neighbour at the same address"
+        assert not Alert.objects.exists()
+
+    def test_count_from_the_one_of_two_with_one_login_that_is_on(self) -> None:
+        """Its elder was switched off, and keeps nothing from it."""
+        gateway(1, "elder", enabled=False)
+        name = self.submitted(gateway(2, "younger"))
+        with listening() as receiver:
+            self.told_by(receiver, "smg")
+        assert ended([name])[name].final == "delivered"
+
     def test_count_when_they_come_together_with_the_end(
         self, pair: tuple[SmsGateway, SmsGateway]
     ) -> None:
@@ -357,6 +378,11 @@ class TestChecks:
         ):
             SmsGateway.objects.filter(pk=row.pk).update(networks=networks)
             assert self.found() == expected
+        # Its SMG may still connect; a row that nobody uses needs no correction.
+        SmsGateway.objects.filter(pk=row.pk).update(enabled=False)
+        assert self.found() == []
+        SmsGateway.objects.filter(pk=row.pk).update(networks=["0.0.0.0/0"])
+        assert self.found() == ["gateway.W211"]
 
     def test_gateways_of_one_operator_may_share_a_node(self) -> None:
         gateway(1, "one")

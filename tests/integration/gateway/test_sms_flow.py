@@ -76,7 +76,7 @@ class TestStatus:
     def test_redis_away(self, shop: Caller, settings: Any) -> None:
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
         assert FLOW.health.status().problem
-        assert FLOW.messages.search_warning()
+        assert FLOW.messages.search_warning(None)
         assert engine.search(FLOW.messages, "13800000000", 10) == []
         with pytest.raises(Unavailable):
             FLOW.messages.page("7")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from io import StringIO
+from itertools import count
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.db import connection
 from django.test import Client
 from django.utils import translation
 
+from msgplatform import person_limits
 from msgplatform.core.connections import work_redis as redis_of_work
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.secrets import encryption, reencrypt
@@ -183,6 +188,49 @@ def test_the_key_is_rotated_in_both_stores(biz: Biz, place: str, settings: Any) 
         call_command("rotate_encryption_key", verbosity=0)
 
 
+class Meanwhile(StringIO):
+    """The command's output, in which something happens after each page of the archive."""
+
+    def __init__(self, change: Callable[[], Any]) -> None:
+        super().__init__()
+        self._change = change
+
+    def write(self, text: str) -> int:
+        if "ColdBizMsg" in text:
+            self._change()
+        return super().write(text)
+
+
+@pytest.mark.parametrize("reading", [1, 2])
+def test_a_payload_that_moves_to_the_archive_meanwhile_is_rotated(
+    biz: Biz, place: str, settings: Any, reading: int
+) -> None:
+    row, sealed = subscription(biz), encryption.seal(PAYLOAD)
+    message(row, DELIVERED, days=10, payload=sealed)
+    archive()
+    # Older: it comes to lie before the place at which the command is.
+    message(row, DELIVERED, days=40, payload=sealed)
+    readings = count(1)
+    settings.ENCRYPTION_KEYS = (NEW, OLD)
+    output = Meanwhile(lambda: archive() if next(readings) == reading else None)
+    call_command("rotate_encryption_key", stdout=output)
+    assert ColdBizMsg.objects.count() == 2
+    settings.ENCRYPTION_KEYS = (NEW,)
+    payloads = [bytes(each) for each in ColdBizMsg.objects.values_list("payload", flat=True)]
+    assert [encryption.unseal(each) for each in payloads] == [PAYLOAD] * 2
+    assert "0 values under an old key" in output.getvalue()
+
+
+def test_a_program_that_still_writes_with_the_old_key_is_named(biz: Biz, settings: Any) -> None:
+    row, sealed = subscription(biz), encryption.seal(PAYLOAD)
+    message(row, DELIVERED, days=10, payload=sealed)
+    archive()
+    settings.ENCRYPTION_KEYS = (NEW, OLD)
+    output = Meanwhile(lambda: ColdBizMsg.objects.update(payload=sealed))
+    with pytest.raises(CommandError, match="written with an old key"):
+        call_command("rotate_encryption_key", stdout=output)
+
+
 def test_a_missing_key_is_said_and_the_message_waits_for_it(
     biz: Biz, settings: Any, admin_client: Client
 ) -> None:
@@ -211,7 +259,14 @@ def test_a_search_says_that_it_cannot_look_into_them(biz: Biz, settings: Any) ->
     with pytest.raises(InvalidInput, match="encrypted, and cannot be searched"):
         MESSAGES.check({"text": "card", "biz": biz.pk})
     with translation.override("en"):
-        assert MESSAGES.search_warning() == "Encrypted payloads are not searched: orders."
+        assert MESSAGES.search_warning(None) == "Encrypted payloads are not searched: orders."
+    Biz.objects.create(name="cellar", encrypts_payloads=True)
+    anna = User.objects.create_superuser("anna")
+    person_limits.limit_person(anna, ["cellar"], "boss")
+    client = Client()
+    client.force_login(anna)
+    (notice,) = client.get("/console/search", {"q": "card"}).context["notices"]
+    assert ("cellar" in notice, "orders" in notice) == (True, False)
     (sealed,) = publish(biz, payload=PAYLOAD)
     other = Biz.objects.create(name="stock")
     (clear,) = publish(other, payload=b'{"x":"gAAAA"}')

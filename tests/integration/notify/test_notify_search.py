@@ -274,7 +274,7 @@ def test_an_archive_that_is_unavailable_is_reported(unavailable: dict[str, int])
     page = engine.find(MESSAGES, {"biz": "orders"}, "", 10)
     assert [int(hit.id) for hit in page.hits] == [unavailable["hot"]]
     assert "archive cannot be read" in page.notice
-    assert "archive cannot be read" in MESSAGES.search_warning()
+    assert "archive cannot be read" in MESSAGES.search_warning(None)
     assert MESSAGES.page(str(unavailable["hot"]))
     with pytest.raises(Unavailable):
         MESSAGES.page(str(unavailable["archived"]))

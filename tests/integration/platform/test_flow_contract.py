@@ -96,7 +96,7 @@ class TestContract:
             assert caught.value.field == "no_such_field"
 
     def test_nothing_is_unreadable(self, flow: flows.Flow) -> None:
-        assert flow.messages.search_warning() == ""
+        assert flow.messages.search_warning(None) == ""
 
     def test_bulk_actions_of_nothing(self, flow: flows.Flow) -> None:
         """With the fields that an action asks for, until it asks for no more."""

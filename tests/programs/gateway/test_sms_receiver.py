@@ -220,7 +220,17 @@ class TestMos:
             with Raw(other.port) as again:
                 assert again.bind() == 0
                 assert again.ask(request) == 0
-        assert len(mos(sms_redis)) == 1
+                assert len(mos(sms_redis)) == 1
+                # Under a used sequence: the receiver that has seen the first one refuses it.
+                other_mo = deliver(request.sequence, b"other", 0)
+                assert [again.ask(other_mo), raw.ask(other_mo)] == [9, 9]
+        third = SmsReceiver("127.0.0.1", 0)  # which has seen neither
+        with turning(third):
+            until(lambda: third.port)
+            with Raw(third.port) as later:
+                assert later.bind() == 0
+                assert later.ask(other_mo) == 0
+        assert [mo.text for mo in mos(sms_redis)] == ["once", "other"]
 
     def test_parts_in_every_order_over_two_receivers(self, raw: Raw, sms_redis: Any) -> None:
         text = "天地玄黄" * 50

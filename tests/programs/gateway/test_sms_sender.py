@@ -29,7 +29,7 @@ from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child
-from tests.support.sgip_support import OwnTimeSmg, UnbindingSmg
+from tests.support.sgip_support import ClosingSmg, OwnTimeSmg, UnbindingSmg
 from tests.support.sms_net_support import (
     Smg,
     accept,
@@ -690,6 +690,38 @@ def test_a_gateway_that_unbinds_instead_of_answering_is_down() -> None:
                 ),
                 sender,
             )
+        net.call(server.close)
+    finally:
+        net.stop()
+
+
+def test_a_submit_on_which_the_gateway_closes_the_link_is_in_nobody_s_way(sms_redis: Any) -> None:
+    """It is left to Redis, which counts its tries, and the others go on."""
+    sender, net, received = SmsSender(), NetThread(), list[sgip.Command]()
+    bad = mt(1, [1])
+
+    async def listen() -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(
+            lambda: ClosingSmg(received, bad.user_number), "127.0.0.1", 0
+        )
+
+    net.start()
+    try:
+        server = net.run(listen())
+        port = server.sockets[0].getsockname()[1]
+        row = gateway(port, pk=1, window=4, response_timeout=150.0, resends=0)
+        accept(bad)
+        good = accept(*(mt(n, [row.pk], report_flag=2) for n in range(2, 12)))
+        with running(sender):
+            until(lambda: len(ended(good)) == 10, sender, seconds=100)
+            assert finals(good) == {"accepted": 10}
+            (name,) = sms_redis.zrange(keys.submit_due(row.pk), 0, -1)
+            sms_redis.zadd(keys.submit_due(row.pk), {name: 1})
+            until(lambda: ended([bad.id]), sender)
+        assert finals([bad.id]) == {"unknown": 1}
+        users = [command.user_numbers for command in received if isinstance(command, sgip.Submit)]
+        assert users.count((bad.user_number,)) == 2
         net.call(server.close)
     finally:
         net.stop()

@@ -552,12 +552,44 @@ class TestMo:
         sequence = (NODE, TS, 1)
         assert mo_store.accept([(self.mo(1), sequence), (self.mo(2), sequence)]) == [True, False]
         assert mo_store.accept([(self.mo(3), sequence)]) == [False]
+        seen = {key.decode() for key in sms_redis.scan_iter(f"{keys.mo_seen(*sequence)}:*")}
         assert store.take(keys.LIST_MO, keys.MO_REPORTING, 10, 60) == [self.mo(1).id]
         assert [mo.id for mo in mo_store.read([self.mo(1).id])] == [self.mo(1).id]
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, [self.mo(1).id])
         store.take(keys.LIST_MO_FINISH, keys.MO_FINISHING, 10, 60)
         mo_store.forget([self.mo(1).id])
-        assert kept(sms_redis) == {f"mo-seen:{NODE}:{TS}:1", "mo-GID"}
+        assert len(seen) == 1
+        assert kept(sms_redis) == {*(key.removeprefix(keys.PREFIX) for key in seen), "mo-GID"}
+
+    def test_another_one_under_a_used_sequence(self, sms_redis: Any) -> None:
+        """The gateway was started again; a repeat of either is still known."""
+        sequence = (NODE, TS, 1)
+        changes: list[dict[str, Any]] = [
+            {"content": b"other"}, {"user_number": "8613800000001"}, {"sp_number": "10656"},
+            {"kind": "userrpt"}, {"kind": "userrpt", "user_condition": 1},
+        ]  # fmt: skip
+        mos = [
+            msgspec.structs.replace(self.mo(n), **fields) for n, fields in enumerate([{}, *changes])
+        ]
+        for is_new in (True, False):
+            assert mo_store.accept([(mo, sequence) for mo in mos]) == [is_new] * len(mos)
+
+    def test_a_repeat_of_one_that_an_earlier_version_took_in(self, sms_redis: Any) -> None:
+        sequence = (NODE, TS, 1)
+        sms_redis.set(keys.mo_seen(*sequence), "1", ex=60)
+        assert mo_store.accept([(self.mo(1), sequence)]) == [False]
+        part = self.mo(2, content=b"1")
+        mo_store.keep_part(keys.mo_part("86138", "10655", 3, 2), 1, 2, part, sequence)
+        assert not sms_redis.exists(keys.MO_PARTS)
+
+    def test_another_part_under_a_used_sequence(self, sms_redis: Any) -> None:
+        key, sequence = keys.mo_part("86138", "10655", 3, 2), (NODE, TS, 1)
+        assert mo_store.accept([(self.mo(1, content=b"short"), sequence)]) == [True]
+        whats = [
+            mo_store.keep_part(key, number, 2, self.mo(number, content=b"same"), sequence).what
+            for number in (1, 1, 2)
+        ]
+        assert whats == ["waiting", "waiting", "whole"]
 
     def test_hundreds_are_one_step(self, sms_redis: Any) -> None:
         mos = [(self.mo(number), (NODE, TS, number)) for number in range(300)]
