@@ -182,6 +182,9 @@ def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
 
 def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
     """(name, frame) of Submits without an answer, to be written again byte for byte."""
+    if settings.SMS_REPLICAS:
+        # Before a try is counted: without the replicas nothing is handed out.
+        scripts.run_replicated("replicate", [])
     flat = scripts.run_replicated("due", [gateway, patience, max_repeats, count])
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
 

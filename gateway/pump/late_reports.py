@@ -17,7 +17,7 @@ import msgspec
 from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
-from gateway import notifications
+from gateway import notifications, sgip
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ReportIn
 from gateway.models import SgipMt, SgipMtPart, SgipReport
@@ -54,7 +54,10 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
     for entry in entries:
         report = msgspec.json.decode(entry, type=ReportIn)
         parts = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
-        part = parts.filter(user_number=report.user_number).order_by("-id").first()
+        numbers = sgip.spellings(report.user_number)
+        own_parts = parts.filter(user_number__in=numbers).order_by("-id")
+        # The number as the Report has it counts before its other spellings.
+        part = min(own_parts, key=lambda one: numbers.index(one.user_number), default=None)
         if part is not None and report.gateways:
             own_messages = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
             part = (
@@ -96,7 +99,8 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
     (row_id,) = block.ids([0])
     row = SgipReport(
         id=row_id, mt_id=part.mt_id if part else 0, part=part.part if part else 0,
-        node=report.node, ts=report.ts, seqno=report.seqno, user_number=report.user_number,
+        node=report.node, ts=report.ts, seqno=report.seqno,
+        user_number=part.user_number if part else report.user_number,
         state=report.state, error_code=report.error, received_at=at,
     )  # fmt: skip
     with transaction.atomic(durable=True):

@@ -18,7 +18,7 @@ from gateway.directory import Gateway
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import ClaimedMessage, Mt, Response
 from gateway.sender.link import Link
-from gateway.sender.packing import Pace, Pack, packs, submits
+from gateway.sender.packing import Pace, Pack, packs, submits, user_count
 from gateway.sender.pending_submits import ACCEPTED, MAX_TRIES, PendingSubmit
 from gateway.sender.rerouting import Walk
 from msgplatform.core import logging
@@ -88,9 +88,10 @@ class GatewayWorker:
         if self.pace.is_paused:
             return count
         # Repeats first: they are the oldest, and every try of theirs is counted.
+        self.pace.is_short = False
         if self.link.capacity > 0:
             count += self._repeat(self.link.capacity)
-        if (capacity := self.link.capacity) > 0:
+        if (capacity := self.link.capacity) > 0 and not self.pace.is_short:
             count += self._send(capacity)
         if self.link.can_grow and self.link.capacity <= 0:
             self._grow()
@@ -127,12 +128,17 @@ class GatewayWorker:
     # -- sending ---------------------------------------------------------------------------------
     def _repeat(self, capacity: int) -> int:
         """Write Submits without an answer once more, also Submits of a process that is gone."""
-        if not self._next_repeat.is_due:
+        rate = self.gateway.row.speed_limit
+        if not self._next_repeat.is_due or not self.pace.can_repeat(rate):
             return 0
         began = time.monotonic()
-        due_submits = store.due(self.gateway.id, self.patience, self.gateway.row.resends, capacity)
-        if len(due_submits) < capacity:
+        # One at a time with a speed limit: its number of users is known afterwards.
+        limit = 1 if rate else capacity
+        due_submits = store.due(self.gateway.id, self.patience, self.gateway.row.resends, limit)
+        if len(due_submits) < limit:
             self._next_repeat.restart()
+        if rate:
+            self.pace.charge(sum(map(user_count, (frame for _name, frame in due_submits))))
         self._write(
             [
                 PendingSubmit(name, frame, began, tries=1, is_repeated=True)

@@ -131,6 +131,12 @@ def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> New
     )  # fmt: skip
 
 
+def user_count(frame: bytes) -> int:
+    """The number of users of a Submit that was written before."""
+    command = sgip.decode(frame)
+    return command.user_count if isinstance(command, sgip.Submit) else 1
+
+
 # -- pace -----------------------------------------------------------------------------------------
 class Pace:
     """A sender's share of a gateway's limit. The limit itself is in Redis, shared by all
@@ -156,6 +162,20 @@ class Pace:
             self._busy_until = time.monotonic() + self._busy.next()
         else:
             self._busy.reset()
+
+    def can_repeat(self, rate: float) -> bool:
+        """True if a Submit may be repeated now; `charge` takes its cost, which is known after."""
+        if not rate:
+            return True
+        if self._credit < 1:
+            allowance, _ = self._limit.take(rate, 1 - int(self._credit))
+            self._credit += allowance
+        self.is_short = self._credit < 1
+        return not self.is_short
+
+    def charge(self, messages: int) -> None:
+        """Take short messages from the credit; what is missing is paid for before the next ones."""
+        self._credit -= messages
 
     def affordable(self, packs: list[Pack], rate: float) -> list[Pack]:
         """The first of the packs, as many as `rate` short messages a second let go; 0: all."""

@@ -46,6 +46,7 @@ from .numbers import (
     international,
     smg_node_id,
     sp_node_id,
+    spellings,
     timestamp,
 )
 from .responses import (
@@ -154,6 +155,7 @@ __all__ = [
     "result_text",
     "smg_node_id",
     "sp_node_id",
+    "spellings",
     "split",
     "text_of",
     "timestamp",

@@ -85,6 +85,12 @@ class SequenceSource:
         ]
 
 
+def spellings(number: str) -> tuple[str, ...]:
+    """A number as a gateway may write it elsewhere: as it is, with 86 in front, without it."""
+    others = (number[len(_COUNTRY) :],) if number.startswith(_COUNTRY) else ()
+    return (number, _COUNTRY + number, *others)
+
+
 def international(number: str) -> str:
     """A telephone number as SGIP has it: `86` in front, no plus. A number that is no Chinese mobile
     number keeps its digits."""

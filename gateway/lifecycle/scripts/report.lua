@@ -6,7 +6,9 @@ local out = {}
 
 local function take(name, node, user, state, err, gateways)
   local sub = read_submit(name)
-  local id = sub and sub.node == node and sub.users[user]
+  -- A gateway may leave out the 86 of the Submit's number, or put one in front.
+  local id = sub and sub.node == node and (sub.users[user] or sub.users['86' .. user]
+    or (string.sub(user, 1, 2) == '86' and sub.users[string.sub(user, 3)]))
   if not id then return 'unmatched' end
   if gateways ~= '' and not string.find(gateways, ' ' .. sub.gateway .. ' ', 1, true) then
     return 'foreign'

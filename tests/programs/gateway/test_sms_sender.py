@@ -360,17 +360,17 @@ def _hasten(client: Any, gateway_id: int) -> None:
             client.zadd(due, {name: 1})
 
 
-def submitted_by_the_dead(row: SmsGateway, number: int) -> list[str]:
-    """A Submit that was remembered by a process which then died."""
-    message = mt(number, [row.pk])
-    ids = accept(message)
-    store.claim(row.pk, "dead", 10, 30)
+def submitted_by_the_dead(row: SmsGateway, *numbers: int) -> list[str]:
+    """A Submit to these users that was remembered by a process which then died."""
+    messages = [mt(number, [row.pk], text="dead") for number in numbers]
+    ids = accept(*messages)
+    store.claim(row.pk, "dead", len(ids), 30)
     directory = Directory()
     directory.refresh(at_once=True)
-    claimed = [ClaimedMessage(message, (), 0, 0)]
+    claimed = [ClaimedMessage(message, (), 0, 0) for message in messages]
     (new,) = submits(packs(claimed, directory.gateways[row.pk]), directory.gateways[row.pk])
     assert isinstance(new, NewSubmit)
-    assert new.members == [Member(message.id, message.user_number)]
+    assert new.members == [Member(message.id, message.user_number) for message in messages]
     assert store.submit(row.pk, "dead", [new], 0.0)
     return ids
 
@@ -538,6 +538,20 @@ def test_the_speed_limit_holds_for_all_senders_together(log: Path) -> None:
             until(lambda: len(ended(ids)) == 60)
             took = time.monotonic() - begin
         assert took > 2.0, f"60 messages at 20 a second took {took:.1f} s"
+        assert len(accepted_once(smg)) == 60
+
+
+def test_repeats_keep_to_the_speed_limit_too(log: Path) -> None:
+    """Each pays for its users: the first one on credit, the others when that is paid for."""
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg:
+        row = gateway(smg.port, speed_limit=20.0)
+        ids = [id for n in range(0, 60, 20) for id in submitted_by_the_dead(row, *range(n, n + 20))]
+        begin = time.monotonic()
+        with running(sender):
+            until(lambda: len(ended(ids)) == 60, sender)
+            took = time.monotonic() - begin
+        assert took > 1.8, f"the third one followed 40 messages at 20 a second after {took:.1f} s"
         assert len(accepted_once(smg)) == 60
 
 

@@ -456,6 +456,26 @@ class TestReports:
         assert finals() == {mt(1).id: "delivered"}
         assert not sms_redis.exists(keys.submit_due(GATEWAY)), "it is not sent again"
 
+    def test_a_number_with_86_more_or_less_than_the_submit_s(self) -> None:
+        """No mobile number of eleven digits, which would be written with 86 everywhere. A number
+        as it is counts first."""
+        with_86, without, both = (
+            msgspec.structs.replace(mt(n), user_number=number)
+            for n, number in enumerate(("861064912345678", "1064900000001", "86861064912345678"))
+        )
+        accept(with_86, without, both)
+        claim()
+        submit(with_86, without, both, seqno=1)
+        as_reported = (
+            (with_86, "1064912345678"),
+            (without, "861064900000001"),
+            (both, "86861064912345678"),
+        )
+        for message, number in as_reported:
+            (what,) = store.report([ReportIn(1, TS, NODE, number, 0, 0)])
+            assert what == "matched"
+            assert message.id in finals()
+
     def test_state_1_is_not_final(self) -> None:
         accept(mt(1))
         claim()

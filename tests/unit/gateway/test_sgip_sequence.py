@@ -14,6 +14,7 @@ from gateway.sgip import (
     international,
     smg_node_id,
     sp_node_id,
+    spellings,
     timestamp,
 )
 
@@ -106,6 +107,11 @@ def test_a_source_that_cannot_be(node: int, lane: int, lanes: int, start: int) -
 )
 def test_a_number_is_the_same_however_it_is_written(written: str) -> None:
     assert international(written) == "8613012345678"
+
+
+def test_a_number_may_be_written_with_86_and_without() -> None:
+    assert spellings("8613012345678") == ("8613012345678", "868613012345678", "13012345678")
+    assert spellings("10690001") == ("10690001", "8610690001")
 
 
 @pytest.mark.parametrize("other", ["10690001", "85261234567", "8601012345678", ""])
