@@ -15,7 +15,7 @@ from crmsync.handler.adoption import Adoption, of_crm
 from crmsync.models import Record
 from crmsync.orders import Entry, Order
 from msgplatform.core import logging
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.queues import jobs
 
@@ -108,6 +108,18 @@ class ClaimedOrder:
             return False
         self._ids, self._ends = row_ids, time.monotonic() + rest.total_seconds()
         return True
+
+    def claimed_ids(self, entries: Iterable[Entry]) -> set[int]:
+        """The records of these entries that still carry the claim. An erasure takes it off them
+        while the order is delivered.
+
+        Raises what an unavailable database raises.
+        """
+        row_ids = [entry.record for entry in entries]
+        rows = Record.objects.filter(
+            pk__in=row_ids, claimed_by=self.order.claim, state=Record.State.QUEUED
+        )
+        return transactions.retrying(lambda: set(rows.order_by().values_list("id", flat=True)))
 
     def used_ids(self, entries: Iterable[Entry]) -> set[str]:
         """The remote ids of these deletions that another record has which is not deleted: after a

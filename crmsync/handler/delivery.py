@@ -158,7 +158,7 @@ class Delivery:
     def _store(self, batch: Sequence[Entry]) -> list[Entry]:
         """Send a batch. Answers the records that are certain now, and returns the entries that are
         sent once more, with the id under which the CRM holds them."""
-        batch = self._without_shared_deletions(batch)
+        batch = self._sendable(batch)
         if not batch:
             return []
         outcomes = self._call(batch, self._adapter.send, Retry | Unknown)
@@ -182,21 +182,21 @@ class Delivery:
         self._send_halves(refused_entries)
         return to_resend
 
-    def _without_shared_deletions(self, batch: Sequence[Entry]) -> Sequence[Entry]:
-        """The batch without deletions of a remote id that another worker has given to a record
-        meanwhile."""
+    def _sendable(self, batch: Sequence[Entry]) -> Sequence[Entry]:
+        """The batch without records that have lost the claim meanwhile, and without deletions of a
+        remote id that another worker has given to a record."""
         try:
+            claimed_ids = self._order.claimed_ids(batch)
             used_ids = self._order.used_ids(batch)
         except UNAVAILABLE:
             self._leave(batch, Unsent(_NO_DATABASE))
             return []
+        batch = [each for each in batch if each.record in claimed_ids]
         shared_deletions = [
             each for each in batch if each.request.deleted and each.remote_id in used_ids
         ]
         self._confirm_deletions(shared_deletions)
-        return (
-            [each for each in batch if each not in shared_deletions] if shared_deletions else batch
-        )
+        return [each for each in batch if each not in shared_deletions]
 
     def _confirm_deletions(self, entries: Collection[Entry]) -> None:
         """Answer deletions that are not sent, because the CRM's record is still used."""

@@ -159,7 +159,7 @@ class Policy(models.Model):
     requested = models.CharField(max_length=8, blank=True, default="", editable=False)
     requested_by = models.CharField(max_length=150, blank=True, default="", editable=False)
     swept_at = models.DateTimeField(null=True, editable=False)
-    # The lease of the poller that holds the policy; see `poller/leases.py`.
+    # The lease of the poller that holds the policy; see `poller/poller.py`.
     claimed_by = models.CharField(max_length=32, blank=True, default="", editable=False)
     lease_until = models.DateTimeField(null=True, editable=False)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)

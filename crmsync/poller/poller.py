@@ -38,16 +38,22 @@ _pollers = Presence(work_redis, "crm:poller", bool, lambda _report: LEASE_SECOND
 
 
 class PolicyLeases:
-    """The leases of one poller, used by its loop. The rows of held policies carry `token`.
+    """The leases of one poller, used by its loop. `tokens` are those that the rows of held policies
+    carry. Each time a policy is taken it gets another one: a thread that hung since an earlier time
+    stores nothing.
 
     `stop_work(ids)` stops the work on these policies, and returns when no thread works on them.
     """
 
     def __init__(self, stop_work: Callable[[Collection[int]], None]) -> None:
-        self.token = uuid.uuid4().hex
-        self.held: set[int] = set()
+        self.tokens: dict[int, str] = {}
+        self._poller = uuid.uuid4().hex
         self._stop_work = stop_work
         self._next_renew, self._next_look = Every(RENEW_SECONDS), Every(_LOOK_SECONDS)
+
+    @property
+    def held(self) -> set[int]:
+        return set(self.tokens)
 
     def turn(self, policy_ids: Collection[int]) -> None:
         """Renew leases, release policies beyond the share or switched off, take free ones.
@@ -58,40 +64,43 @@ class PolicyLeases:
             self._renew()
         if not self._next_look.take():
             return
-        _pollers.report({self.token: True})
+        _pollers.report({self._poller: True})
         share = math.ceil(len(policy_ids) / max(1, len(_pollers.read())))
-        surplus = sorted(self.held - set(policy_ids))
-        surplus += sorted(self.held & set(policy_ids))[share:]
+        held = self.held
+        surplus = sorted(held - set(policy_ids))
+        surplus += sorted(held & set(policy_ids))[share:]
         if surplus:
             self.release(surplus)
         unheld_ids = set(policy_ids) - self.held
-        if unheld_ids and len(self.held) < share:
-            self._take(unheld_ids, share - len(self.held))
+        if unheld_ids and len(self.tokens) < share:
+            self._take(unheld_ids, share - len(self.tokens))
 
     def release(self, policies: Collection[int]) -> None:
         """Release these policies, so that other pollers can take them at once."""
         # The work ends first: another poller may begin as soon as the row is free.
         self._stop_work(policies)
-        self.held -= set(policies)
-        rows = models.Policy.objects.filter(pk__in=policies, claimed_by=self.token)
+        tokens = {self.tokens.pop(key) for key in policies}
+        rows = models.Policy.objects.filter(pk__in=policies, claimed_by__in=tokens)
         transactions.retrying(lambda: rows.update(claimed_by="", lease_until=None))
 
     def end(self) -> None:
         """Release every policy, because this poller ends."""
-        if self.held:
-            self.release(self.held.copy())
-        _pollers.withdraw(self.token)
+        if self.tokens:
+            self.release(self.held)
+        _pollers.withdraw(self._poller)
 
     def _renew(self) -> None:
-        if not self.held:
-            return
-        rows = models.Policy.objects.filter(pk__in=self.held, claimed_by=self.token)
-        claim = claims.Claim(self.token, sorted(self.held), sql.now())
-        if claims.renew(models.Policy, claim, LEASE_SECONDS) < len(self.held):
+        for token in set(self.tokens.values()):  # policies that were taken together have one
+            policy_ids = sorted(key for key, each in self.tokens.items() if each == token)
+            claim = claims.Claim(token, policy_ids, sql.now())
+            if claims.renew(models.Policy, claim, LEASE_SECONDS) == len(policy_ids):
+                continue
             # This process was stopped for longer than a lease: other pollers have taken policies.
-            lost_ids = self.held - set(rows.values_list("pk", flat=True))
+            rows = models.Policy.objects.filter(pk__in=policy_ids, claimed_by=token)
+            lost_ids = set(policy_ids) - set(rows.values_list("pk", flat=True))
             self._stop_work(lost_ids)
-            self.held -= lost_ids
+            for key in lost_ids:
+                del self.tokens[key]
 
     def _take(self, policy_ids: Collection[int], limit: int) -> None:
         now = sql.now()
@@ -101,13 +110,7 @@ class PolicyLeases:
             return
         rows = models.Policy.objects.all()
         claim = claims.claim_ids(rows, candidates, lease=LEASE_SECONDS)
-        if not claim:
-            return
-        # One token for all, so that one statement renews them.
-        models.Policy.objects.filter(pk__in=claim.ids, claimed_by=claim.token).update(
-            claimed_by=self.token
-        )
-        self.held |= set(claim.ids)
+        self.tokens |= dict.fromkeys(claim.ids, claim.token)
 
 
 log = logging.get(__name__)
@@ -144,10 +147,10 @@ class Poll(Worker):
         self.crms.refresh()
         policy_ids = [policy.id for policy in self.policies.known.values() if policy.enabled]
         self.leases.turn(policy_ids)
-        for policy_id in self.leases.held - self._polls.keys():
-            poll = PolicyPoll(
-                policy_id, self.leases.token, self.policies, self.crms, self._count_rounds
-            )
+        for policy_id, token in self.leases.tokens.items():
+            if policy_id in self._polls:
+                continue
+            poll = PolicyPoll(policy_id, token, self.policies, self.crms, self._count_rounds)
             loop = ThreadLoop(f"policy-{policy_id}", poll.turn)
             self._polls[policy_id] = poll, loop
             loop.start()

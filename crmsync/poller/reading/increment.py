@@ -114,8 +114,9 @@ class Increment:
         self._read_at = 0.0
         self._clock_back = timedelta(0)
         # Rows beyond a horizon that is only assumed: key → the time with which they were read
-        # early. They are read again once they lie below the horizon, and left out then.
-        self._early: dict[Key, str] = {}
+        # early, and a hash. They are read again once they lie below the horizon, and left out then,
+        # unless they were written once more at that time, which may be a whole second.
+        self._early: dict[Key, tuple[str, int]] = {}
         self.is_indexed = bool(table.index)
 
     def read(self, watermark: Watermark | None, limit: int) -> Page:
@@ -134,12 +135,15 @@ class Increment:
         while more and len(rows) < limit and (place is None or place.time < reading.until):
             page_rows = self._select.page(place, reading.until, limit - len(rows))
             more = len(page_rows) == limit - len(rows)
-            rows += [row for row in page_rows if self._early.get(row.key) != row.time]
+            rows += [row for row in page_rows if not self._was_read_early(row)]
             for row in page_rows:
                 place = Watermark(row.time, row.key)
                 if row.time < reading.safe_until:
                     watermark = place
         return Page(rows, watermark, more and len(rows) == limit, self._facts(reading, watermark))
+
+    def _was_read_early(self, row: Row) -> bool:
+        return row.key in self._early and self._early[row.key] == _time_and_hash(row)
 
     def restart(self) -> None:
         """Call before everything is read from the beginning: early rows come again."""
@@ -149,8 +153,10 @@ class Increment:
     def confirm(self, page: Page) -> None:
         """Call after the page's rows and its watermark are committed."""
         watermark_time = page.watermark.time if page.watermark else ""
-        self._early |= {row.key: row.time for row in page.rows}
-        self._early = {key: when for key, when in self._early.items() if when > watermark_time}
+        self._early |= {
+            row.key: _time_and_hash(row) for row in page.rows if row.time > watermark_time
+        }
+        self._early = {key: pair for key, pair in self._early.items() if pair[0] > watermark_time}
 
     def before(self, watermark: Watermark, step_back: timedelta) -> Watermark:
         """The watermark to go on from when the clock went back by `step_back`, a little earlier."""
@@ -312,6 +318,10 @@ class _Select:
             condition = f"(({self._time} = %s AND {self._key} > %s) OR {self._time} > %s)"
             return condition, [after.time, after.key, after.time]
         return f"({self._time}, {self._key}) > (%s, %s)", [after.time, after.key]
+
+
+def _time_and_hash(row: Row) -> tuple[str, int]:
+    return row.time, hash(repr((row.deleted, row.version, row.values)))
 
 
 def _is_of_source(error: Exception) -> bool:

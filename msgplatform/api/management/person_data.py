@@ -196,11 +196,15 @@ class ErasureView(QueryView, RetrieveAPIView[Erasure]):
 
 
 def _changed(request: Request, key: str, change: Callable[[str, str], Erasure]) -> Response:
-    """The erasure after a change. Raises NotNow and Http404."""
+    """The erasure after a change. Raises NotNow, Unavailable and Http404."""
     try:
         row = change(key, actor(request))
     except Erasure.DoesNotExist:
         raise Http404("There is no such erasure.") from None
+    except OSError as error:
+        raise Unavailable(
+            f"The list of erasures cannot be written ({error.strerror}), so nothing was changed."
+        ) from error
     return Response(ErasureSerializer(row).data)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core import context
+from allauth.core.exceptions import ReauthenticationRequired
 from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -17,6 +18,7 @@ from msgplatform.admin import confirmation
 from msgplatform.api.access import throttling
 from msgplatform.console.signing_in.refusal import refuse
 
+CHAT = "chat"
 _FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"
 # Messages of the library that say what everybody sees anyway.
 _NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
@@ -33,7 +35,7 @@ def refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> HttpResp
     return refuse(request, "left_to_company", text, who=user.get_username(), provider=id)
 
 
-def has_chat_account(user: Any) -> bool:
+def _has_chat_account(user: Any) -> bool:
     return bool(SocialAccount.objects.filter(user_id=user.pk).exclude(provider="company").exists())
 
 
@@ -46,7 +48,14 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
         return False
 
     def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
-        return not confirmation.is_recent(context.request)
+        if confirmation.is_recent(context.request):
+            return False
+        # The library lets people pass who have neither a password nor a factor: with a stolen
+        # account of a chat somebody could set up a factor of their own.
+        methods = self.get_reauthentication_methods(context.request.user)
+        if methods and methods[0]["id"] == CHAT:
+            raise ReauthenticationRequired
+        return True
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
         """People with a second factor prove themselves by it; the password is for others."""
@@ -61,6 +70,9 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
             return [
                 {"id": "company", "description": text, "url": reverse("company-confirm")},
             ]
+        if _has_chat_account(user):
+            # It proves nothing, and would only sign in again: that page says what does.
+            return [{"id": CHAT, "description": "", "url": reverse("console:confirm")}]
         return []
 
     def get_login_stages(self) -> list[str]:

@@ -230,4 +230,6 @@ def _change(request: HttpRequest, row: Erasure) -> HttpResponse:
             erasures.cancel(row.key, actor)
     except NotNow as error:
         messages.warning(request, str(error))
+    except OSError as error:
+        messages.error(request, _("The list of erasures cannot be written: %s") % error.strerror)
     return redirect("console:erasure", row.key)

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from crmsync import erasure
 from crmsync.messages.tries import first_tries
 from crmsync.models import ExceptionEntry, Item, Operation, Record, RecoveryEntry
 from crmsync.monitor import counters
@@ -372,6 +373,24 @@ class TestLeases:
         assert set(customers.rows()) == {"b"}
         assert queued.record("a").claimed_by == "f" * 32
         assert queued.counts() == (1, 0, 0, None)
+
+    def test_what_is_erased_while_its_order_is_delivered_is_not_sent(
+        self, server: Sink, store: Store
+    ) -> None:
+        policy = sync.policy(sync.http_crm(server, store, settings={"batch_size": 1}))
+        queued = sync.on_its_way(policy, sync.requests("abc"))
+
+        def erased_meanwhile(request: Any) -> Answer:
+            if not store.changed:
+                sync.aside(lambda: erasure.erase([queued.record("b").pk]))
+            return store(request)
+
+        server.behaviour = serving(erased_meanwhile).behaviour
+        sync.MainQueue(policy.crm.name).put([queued.order])
+        sync.handled(queued)
+        assert store.changed == ["a", "c"]
+        assert queued.states() == {"a": CONFIRMED, "b": DISMISSED, "c": CONFIRMED}
+        assert queued.counts() == (2, 1, 0, 1)
 
     def test_a_lease_that_is_nearly_over_is_renewed_before_anything_is_sent(
         self, server: Sink, store: Store

@@ -411,6 +411,22 @@ class TestPolicyLeases:
         look_again(two, rows)
         assert two.held == set(rows)
 
+    def test_a_policy_that_is_taken_again_has_another_token(self, work_redis: redis.Redis) -> None:
+        """A thread that hung since the first time stores nothing."""
+        row_ids = [policy(name).pk for name in ("a", "b")]
+        leases = PolicyLeases(lambda _: None)
+        leases.turn(row_ids)
+        first = dict(models.Policy.objects.values_list("pk", "claimed_by"))
+        leases.release(row_ids[:1])
+        look_again(leases, row_ids)
+        look_again(leases, row_ids)  # both are renewed
+        rows = models.Policy.objects.filter(pk__in=row_ids)
+        now = dict(rows.values_list("pk", "claimed_by"))
+        again, kept = (now[pk] == first[pk] for pk in row_ids)
+        assert (again, kept) == (False, True)
+        leases.end()
+        assert set(rows.values_list("claimed_by", flat=True)) == {""}
+
     def test_work_stops_on_what_another_took(self, work_redis: redis.Redis) -> None:
         row = policy()
         stopped: list[int] = []

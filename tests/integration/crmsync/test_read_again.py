@@ -100,6 +100,19 @@ class TestAssumedHorizon:
         shop.change(mapping="full_name = name", requested="full", requested_by="li")
         shop.turn_until(lambda: states() == [State.QUEUED] * 2, 20)
 
+    def test_a_row_that_is_written_twice_at_one_time_is_read_twice(
+        self, foreign: Callable[..., Source], mariadb: MariaDb
+    ) -> None:
+        """Most tables note whole seconds."""
+        shop = Shop(foreign(process=False), 40, "name = name")
+        run_as_owner(mariadb, INSERT.format(uid="a"))
+        shop.turn_until(lambda: len(states()) == 1)
+        shop.confirm_all()
+        shop.turn_for(1)
+        assert states() == [State.CONFIRMED]
+        run_as_owner(mariadb, "UPDATE lead SET name = 'new', UpdateTime = UpdateTime")
+        shop.turn_until(lambda: states() == [State.QUEUED])
+
     def test_an_entry_stays_open_until_its_row_was_read(
         self, foreign: Callable[..., Source], mariadb: MariaDb
     ) -> None:

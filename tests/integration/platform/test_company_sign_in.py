@@ -608,8 +608,9 @@ def test_a_chat_proves_nothing_and_its_person_reads_what_does(settings: Settings
     address, client = "/console/sign-in/feishu", Client()
     client.get(f"{address}/callback", chat_answer("code", client.get(address)["Location"]))
     assert is_in(client)
-    asked = client.get("/admin/auth/user/add/")["Location"]
-    assert "manage.py login_link" in client.get(asked).content.decode()
+    for page in ("/admin/auth/user/add/", "/console/sign-in/second-factor/totp/activate/"):
+        asked = client.get(page)["Location"]
+        assert "manage.py login_link" in client.get(asked).content.decode(), page
     assert is_in(client), "logged out, to log in by the same account again"
 
 

@@ -20,6 +20,8 @@ from msgplatform.core import alerts
 from msgplatform.models import Alert, AuditLog, Biz, Erasure
 from msgplatform.person_data import people
 from msgplatform.person_data.runner import ErasureRunner
+from tests.support.api_support import problem
+from tests.support.management import Manager
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
@@ -152,6 +154,20 @@ def test_wrong_input_is_said_at_its_field(
 ) -> None:
     answer = officer.post(PAGE, {**LI, **entry, "find": "1"})
     assert words in answer.content.decode()
+
+
+def test_without_its_list_no_erasure_is_changed(officer: Client, settings: Settings) -> None:
+    officer.post(PAGE, {**LI, "erase": "1", "reason": "asked for"})
+    key = Erasure.objects.get().key
+    settings.STATE_DIR = Path("/proc/nowhere")
+    manager = Manager("manage:person-data")
+    for change in ("end", "cancel"):
+        shown = officer.post(reverse("console:erasure", args=[key]), {change: "1"}, follow=True)
+        assert "The list of erasures cannot be written" in shown.content.decode()
+        answer = manager.send("POST", f"person-data/erasures/{key}/{change}")
+        assert "nothing was changed" in problem(answer, 503, "unavailable")["detail"]
+    row = Erasure.objects.get()
+    assert (row.state, row.ends_open) == (Erasure.State.PENDING, False)
 
 
 def test_an_erasure_is_ended_and_cancelled_on_its_page(officer: Client) -> None:
