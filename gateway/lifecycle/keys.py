@@ -88,6 +88,11 @@ def idempotency(biz: int, key: str) -> str:
     return f"{PREFIX}idempotency:{digest}"
 
 
+def accepted(first_id: str) -> str:
+    """Of a run of `accept` that stored this message, the first one of a call without a key."""
+    return f"{PREFIX}accepted:{first_id}"
+
+
 def mo_seen(node: int, ts: int, seqno: int, digest: str = "") -> str:
     """`digest` is that of the content; keys of an earlier version have none."""
     return f"{PREFIX}mo-seen:{node}:{ts}:{seqno}" + (f":{digest}" if digest else "")

@@ -89,7 +89,10 @@ class OverLimit(msgspec.Struct):
 # -- intake --------------------------------------------------------------------------------------
 def accept(calls: Sequence[Call], idempotency_seconds: int) -> list[FirstCall | OverLimit | None]:
     """Store calls; returns None for a new call, else the first call with its key, or OverLimit."""
-    arguments: list[scripts.Argument] = [idempotency_seconds, len(calls)]
+    unkeyed_ids = (mt.id for call in calls if not call.idempotency_key for mt in call.messages)
+    first_id = next(unkeyed_ids, "")
+    run_key = keys.accepted(first_id) if first_id else ""
+    arguments: list[scripts.Argument] = [idempotency_seconds, len(calls), run_key]
     for call in calls:
         key = keys.idempotency(call.biz, call.idempotency_key) if call.idempotency_key else ""
         day = call.allowance or Allowance("", 0)

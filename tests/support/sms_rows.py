@@ -14,6 +14,7 @@ from django.test import Client
 
 from gateway.intake import accept
 from gateway.intake.request import Request
+from gateway.lifecycle import keys as sms_keys
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Member, NewSubmit, ReportIn, Response
 from gateway.models import SgipMo, SmsAccount, SmsGateway
@@ -118,6 +119,12 @@ def submit(gateway_id: int, parts: int = 1, wait: float = 3600.0) -> dict[str, l
 def respond(seqno: int, result: int = 0) -> None:
     verdict = "refused" if result else "accepted"
     store.respond([Response(f"{seqno}:{TS}", result, verdict)], 3)
+
+
+def lasting_keys(client: Any) -> set[str]:
+    """All keys, without those of runs of intake, which expire after a minute."""
+    names = {key.decode() for key in client.keys("*")}
+    return {name for name in names if not name.startswith(sms_keys.accepted(""))}
 
 
 def report(seqno: int, number: str = "8613800000000", state: int = 0, error: int = 0) -> str:

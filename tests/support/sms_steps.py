@@ -240,7 +240,9 @@ class Steps(RuleBasedStateMachine):
             assert message.archived == message.final
             assert message.archived_facts == message.facts, f"{id}: not all of it is archived"
         left = {key.decode().removeprefix(keys.PREFIX) for key in self.client.keys("*")}
-        left = {name for name in left if not name.startswith(("idempotency:", "walker:"))}
+        left = {
+            name for name in left if not name.startswith(("idempotency:", "walker:", "accepted:"))
+        }
         assert left <= {"mt-GID", "mt-minutes", "seqno", "list:report-unmatched"}
         assert int(self.client.get(keys.MT_COUNT) or 0) == len(self.model.messages)
         assert self.client.llen(keys.LIST_UNMATCHED) == self.model.unmatched

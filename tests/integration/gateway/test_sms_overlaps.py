@@ -30,7 +30,7 @@ from msgplatform.core.rates.shared import SharedRateLimit
 from msgplatform.models import Alert, MinuteCounter
 from notify.models import BizMsg
 from tests.support import sms_rows
-from tests.support.sms_rows import TS, Caller, report, respond, send, submit
+from tests.support.sms_rows import TS, Caller, lasting_keys, report, respond, send, submit
 
 shop = sms_rows.shop
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -84,7 +84,7 @@ class TestEndings:
         assert states() == ["unknown", "delivered"]
         Pump().turn()
         assert SgipMt.objects.get().final == "delivered"
-        assert {key.decode() for key in sms_redis.keys("*")} == set(keys.COUNTS)
+        assert lasting_keys(sms_redis) == set(keys.COUNTS)
 
     def test_what_turns_out_while_it_is_published(self, shop: Caller) -> None:
         _, seqno = unknown(shop)

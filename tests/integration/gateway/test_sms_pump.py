@@ -43,6 +43,7 @@ from tests.support.sms_rows import (
     TS,
     Caller,
     account,
+    lasting_keys,
     report,
     respond,
     send,
@@ -168,7 +169,7 @@ class TestMessages:
         parts = SgipMtPart.objects.order_by("part").values_list("seqno", "ts", "node", "state")
         assert list(parts) == [(seqno, TS, NODE, 0) for seqno in seqnos]
         assert SgipReport.objects.filter(mt_id=row.pk).count() == 2
-        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
+        assert lasting_keys(sms_redis) == set(keys.COUNTS)
         assert counted() == {(row.account_id, "delivered"): 1, (-gateway_id(), "delivered"): 1}
         assert (Forwarder().turn(), Pump().turn()) == (False, False)
 
@@ -257,7 +258,7 @@ class TestMessages:
         assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 2)
         assert SgipReport.objects.count() == 2
         assert counted()[-gateway_id(), "delivered"] == 1
-        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
+        assert lasting_keys(sms_redis) == set(keys.COUNTS)
 
     def test_one_that_cannot_be_written_holds_up_nobody(self, shop: Caller, sms_redis: Any) -> None:
         ids_of = []
@@ -341,7 +342,7 @@ class TestMessages:
         assert SgipReport.objects.count() == (2 if second == "report" else 1)
         assert segments() == dict.fromkeys(subjects(), 2 if second == "report" else 1)
         assert len(published()) == 1
-        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
+        assert lasting_keys(sms_redis) == set(keys.COUNTS)
 
     def test_two_pumps_that_write_the_same_at_once(
         self, shop: Caller, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
@@ -402,7 +403,7 @@ class TestLateReports:
         assert [event["state"] for event in events] == ["unknown", final]
         assert {(event["id"], event["to"]) for event in events} == {(message, NUMBER)}
         assert events[1]["account"] == "marketing"
-        assert {k.decode() for k in sms_redis.keys("*")} == set(keys.COUNTS)
+        assert lasting_keys(sms_redis) == set(keys.COUNTS)
         names = [final, f"error {error}"] if error else [final]
         assert ending_counts() == {(s, name): 1 for s in subjects() for name in names}
 
@@ -496,7 +497,7 @@ class TestMos:
         Pump().turn()
         row = SgipMo.objects.get()
         assert (row.biz_id, row.text, bytes(row.content)) == (shop.biz.pk, "TD", b"TD")
-        left = {k.decode() for k in sms_redis.keys("*")}
+        left = lasting_keys(sms_redis)
         assert {name for name in left if "mo-seen" not in name} == {
             keys.MO_COUNT, keys.ARCHIVED, keys.ARCHIVED_BYTES,
         }  # fmt: skip

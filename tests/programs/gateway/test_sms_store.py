@@ -24,6 +24,7 @@ from gateway.sender import rerouting
 pytestmark = pytest.mark.usefixtures("sms_redis")
 GATEWAY, NODE, TS = 7, 3010099999, 1121131500
 WAIT, TRIES = 3600.0, 3
+RUN = keys.accepted("").encode()  # expires
 
 
 def mt(number: int, **fields: Any) -> Mt:
@@ -49,7 +50,7 @@ def look(
 
 def dumped(client: Any) -> dict[bytes, Any]:
     """All keys but those that say who looks."""
-    names = [key for key in client.keys("*") if b"walker:" not in key]
+    names = [key for key in client.keys("*") if b"walker:" not in key and RUN not in key]
     return {key: client.dump(key) for key in names}
 
 
@@ -79,7 +80,8 @@ def finals() -> dict[str, str]:
 
 
 def kept(client: Any) -> set[str]:
-    return {key.decode().removeprefix(keys.PREFIX) for key in client.keys("*")}
+    names = (key for key in client.keys("*") if RUN not in key)
+    return {name.decode().removeprefix(keys.PREFIX) for name in names}
 
 
 def test_the_keys_of_one_message_after_each_step(sms_redis: Any) -> None:
@@ -136,6 +138,21 @@ class TestIntake:
         after = int(sms_redis.time()[0]) // 60
         assert sum(found.values()) == 3, "a repeat is not counted, what is old is forgotten"
         assert before <= min(found) <= max(found) <= after
+
+    def test_a_run_that_is_repeated_stores_nothing_that_has_ended(self, sms_redis: Any) -> None:
+        """Its answer was lost: calls without a key are known by the run, with what it refused."""
+        day = store.Allowance(f"{keys.PREFIX}spent:1:day", 1)
+        calls = [
+            store.Call([mt(1)], 1, allowance=day), store.Call([mt(2)], 1, allowance=day),
+            store.Call([mt(3)], 1, "k", "h"),
+        ]  # fmt: skip
+        first, second, third = store.accept(calls, 86400)
+        assert (first, type(second), third) == (None, store.OverLimit, None)
+        sms_redis.delete(*(keys.mt(int(mt(n).id)) for n in (1, 3)), keys.pending(GATEWAY))
+        first, second, third = store.accept(calls, 86400)
+        assert (first, type(second)) == (None, store.OverLimit)
+        assert isinstance(third, store.FirstCall)
+        assert not sms_redis.exists(keys.pending(GATEWAY), keys.mt(int(mt(1).id)))
 
     def test_the_same_key_answers_with_the_first_ids(self, sms_redis: Any) -> None:
         assert accept(mt(1), mt(2), idempotency_key="k", payload_hash="h") is None
