@@ -147,7 +147,8 @@ def _read() -> dict[str, Line]:
     lines: dict[str, Line] = {}
     if not has_file():
         return lines
-    for text in path().read_text().splitlines():
+    # Not `splitlines`: a reason may hold other ends of lines, such as U+2028.
+    for text in filter(None, path().read_text(encoding="utf-8").split("\n")):
         try:
             line = json.loads(text)
             lines[line["key"]] = line
@@ -178,4 +179,5 @@ def _locked() -> Iterator[None]:
 
 def _opened(name: Path) -> IO[str]:
     """A file for this user alone, to be written from its beginning."""
-    return os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w")
+    descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    return os.fdopen(descriptor, "w", encoding="utf-8")

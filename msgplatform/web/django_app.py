@@ -11,7 +11,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, cast
@@ -26,7 +26,7 @@ from msgplatform.core.long_polls import HAS_WAITED
 from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
 from msgplatform.core.tracing import context
 from msgplatform.web.answers import Answer, Headers, Send
-from msgplatform.web.bodies import MIN_PACE, SECONDS
+from msgplatform.web.bodies import MIN_PACE, SECONDS, Full
 
 log = logging.get(__name__)
 
@@ -36,6 +36,8 @@ log = logging.get(__name__)
 _ONE_PIECE = 4 * 1024 * 1024
 _PIECE = 64 * 1024
 _HEALTH_THREADS = 2
+# For so long a request may wait for a thread. While a database hangs all threads do, for a minute.
+_QUEUE_SECONDS = 10.0
 _DELAY = DELAY_HEADER.lower().encode()
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")  # RFC 2046, 5.1.1
 # Codecs of texts, in which browsers send forms. Python has others, such as hex.
@@ -70,8 +72,12 @@ class DjangoApp:
         pool = self._health_pool if scope["path"] in self._health else self._pool
         call = _Call(asyncio.get_running_loop(), send, request_id)
         environ = {**_environ(scope, body), HAS_WAITED: has_waited}
-        pool.submit(call.run, self._application, environ)
-        answer = await call.future
+        work = pool.submit(call.run, self._application, environ)
+        late = asyncio.get_running_loop().call_later(_QUEUE_SECONDS, call.give_up, work)
+        try:
+            answer = await call.future
+        finally:
+            late.cancel()
         return answer if isinstance(answer, int) else await _delayed(answer)
 
 
@@ -108,6 +114,12 @@ class _Call:
             except BaseException as error:
                 log.exception("request_failed", path=environ["PATH_INFO"])
                 self._settle(self.future.set_exception, error)
+
+    def give_up(self, work: Future[None]) -> None:
+        """Refuse a request for which no thread was free in time: nothing was done for it. Its caller
+        may be gone, or has sent it again."""
+        if work.cancel() and not self.future.done():
+            self.future.set_exception(Full("The server is busy; nothing was done. Repeat it later."))
 
     def _start_response(self, status: str, headers: list[tuple[str, str]], *_: object) -> None:
         self._status = int(status[:3])

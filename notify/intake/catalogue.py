@@ -26,6 +26,7 @@ from notify.models import EventType
 log = logging.get(__name__)
 
 REFRESH_SECONDS = 5.0
+_MAX_PATH = 200  # characters of the place of a fault: an answer for a batch has one for each event
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,5 +125,6 @@ def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
         raise InvalidInput("it is nested too deeply for its JSON Schema", "payload") from None
     if wrong:
         raise InvalidInput(
-            f"{wrong.reason} (by the JSON Schema of {event_type})", f"payload{wrong.path}"
+            f"{wrong.reason} (by the JSON Schema of {event_type})",
+            f"payload{wrong.path}"[:_MAX_PATH],
         )

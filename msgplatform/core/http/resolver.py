@@ -17,7 +17,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 
+from msgplatform.core import logging
 from msgplatform.core.http.addresses import AddressGuard, canonical
+
+log = logging.get(__name__)
 
 Lookup = Callable[[str], Sequence[str]]
 
@@ -161,7 +164,12 @@ class _Lane:
                 return
             self._threads += 1
         # A daemon thread: a lookup that hangs must not hold up the end of the process.
-        threading.Thread(target=self._run, name="resolver", daemon=True).start()
+        try:
+            threading.Thread(target=self._run, name="resolver", daemon=True).start()
+        except RuntimeError:  # the system has no more threads: the next name starts one
+            log.error("no_thread_for_lookups")
+            with self._lock:
+                self._threads -= 1
 
     def close(self) -> None:
         with self._lock:

@@ -62,6 +62,11 @@ class _Slot(Generic[T, R]):
         self.answered = threading.Lock()
         self.answered.acquire()
 
+    def withdraw(self) -> None:
+        """The slot stays in the queue while the committing thread hangs, its item does not."""
+        self.stage = _Stage.WITHDRAWN
+        del self.item
+
     def answer(self, result: R | None, error: Exception | None = None) -> None:
         self.result, self.error = result, error
         self.answered.release()
@@ -130,7 +135,7 @@ class GroupCommit(Generic[T, R]):
         if not slot.answered.acquire(timeout=self._timeout):
             with self._wakeup:
                 if slot.stage is _Stage.WAITING:
-                    slot.stage = _Stage.WITHDRAWN
+                    slot.withdraw()
                     raise Unavailable(_TOO_SLOW)
             # It may have been answered between the timeout and here.
             if not slot.answered.acquire(blocking=False):
@@ -176,15 +181,17 @@ class GroupCommit(Generic[T, R]):
                 raise Unavailable("this process is shutting down; send it again")
             if len(self._queue) >= self._max_queue:
                 raise Unavailable("too many requests are waiting; send it again later")
-            # Before the item is queued: without a thread no item would be answered.
+            # Before the item is queued: without a thread no item would be answered. A thread that
+            # the system refuses (RuntimeError) is not kept, so that the next item starts it.
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                thread.start()
+                self._thread = thread
             if self._watcher is None and isinstance(slot, _LaterSlot):
-                self._watcher = threading.Thread(
-                    target=self._watch, name=f"{self._name}-watch", daemon=True
-                )
-                self._watcher.start()
+                name = f"{self._name}-watch"
+                watcher = threading.Thread(target=self._watch, name=name, daemon=True)
+                watcher.start()
+                self._watcher = watcher
             self._queue.append(slot)
             self._wakeup.notify()
 
@@ -198,7 +205,7 @@ class GroupCommit(Generic[T, R]):
                 late = [s for s in self._queue if isinstance(s, _LaterSlot) and s.due <= now]
                 late = [slot for slot in late if slot.stage is _Stage.WAITING]
                 for slot in late:
-                    slot.stage = _Stage.WITHDRAWN
+                    slot.withdraw()
                 no_answer = [s for s in self._started if isinstance(s, _LaterSlot) and s.due <= now]
                 if not self._queue and not self._started:
                     self._later.clear()

@@ -77,10 +77,13 @@ return others
 """
 _QUEUES_PER_SCRIPT = 500
 
-# Moves an entry back to the front of its queue. KEYS: queue, intermediate list, claims. ARGV: job
-# id, member of the claims.
+# Moves an entry back to the front of its queue, unless somebody has put it back and claimed it since.
+# KEYS: queue, intermediate list, claims. ARGV: job id, member of the claims, now.
 _PUT_BACK = """
-redis.call('ZREM', KEYS[3], ARGV[2])  -- a full Redis lets a script go on that began by freeing
+redis.call('DEL', KEYS[3] .. ':none')  -- a full Redis lets a script go on that began by freeing
+local claimed = redis.call('ZSCORE', KEYS[3], ARGV[2])
+if claimed and tonumber(claimed) >= tonumber(ARGV[3]) then return end
+redis.call('ZREM', KEYS[3], ARGV[2])
 if redis.call('LREM', KEYS[2], 1, ARGV[1]) == 1 then redis.call('LPUSH', KEYS[1], ARGV[1]) end
 """
 
@@ -166,7 +169,7 @@ def _recover_claimed(
         if until is None:
             connection.register_script(_ADD_CLAIM)(keys=[CLAIMS], args=[member, now + grace])
         elif float(until) < now:
-            _recover_entry(queue, job_id, is_only_copy(queue.name))
+            _recover_entry(queue, job_id, is_only_copy(queue.name), now)
             order_count += 1
     return order_count
 
@@ -198,12 +201,12 @@ def _entries(keys: Sequence[str]) -> list[list[bytes]]:
         return pipe.execute()
 
 
-def _recover_entry(queue: Queue, job_id: str, is_only_copy: bool) -> None:
+def _recover_entry(queue: Queue, job_id: str, is_only_copy: bool, now: float) -> None:
     log.warning("order_recovered", queue=queue.name, job=job_id, put_back=is_only_copy)
     if is_only_copy:
         script = work_redis().register_script(_PUT_BACK)
         lists = [queue.key, queue.intermediate_queue_key]
-        script(keys=[*lists, CLAIMS], args=[job_id, f"{queue.name}|{job_id}"])
+        script(keys=[*lists, CLAIMS], args=[job_id, f"{queue.name}|{job_id}", now])
         return
     with work_redis().pipeline(transaction=True) as pipe:
         forget(pipe, queue.name, job_id)

@@ -486,6 +486,16 @@ def test_a_damaged_line_is_left_out(shop: Caller) -> None:
     assert erasure_list.read_into_database() == 1
 
 
+def test_a_reason_with_other_ends_of_lines_is_read_again(shop: Caller) -> None:
+    reason = "letter of 3 May\u2028by post\u0085x"
+    Erasure.objects.filter(pk=erase(ANN).pk).update(reason=reason)
+    erasure_list.path().unlink()
+    run()
+    Erasure.objects.all().delete()
+    assert erasure_list.read_into_database() == 1
+    assert Erasure.objects.get().reason == reason
+
+
 def test_a_new_key_encrypts_the_list_anew(shop: Caller, settings: Settings) -> None:
     erase(ANN)
     old = erasure_list.path().read_text()

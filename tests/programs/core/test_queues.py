@@ -96,6 +96,26 @@ def test_a_killed_claim_is_recovered(work_redis: redis.Redis, put_back: bool) ->
     assert left_over(work_redis) == set()
 
 
+def test_an_order_that_was_put_back_and_claimed_since_is_left_alone(
+    work_redis: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes have read the same claim that is over."""
+    jobs.put(MARKER, [[1]], ttl=None)
+    assert jobs.claim(MARKER, -1)
+    recover_entry = recovery._recover_entry
+    claims: list[object] = []
+
+    def after_another(*arguments: object) -> None:
+        recover_entry(*arguments)  # type: ignore[arg-type]
+        claims.append(jobs.claim(MARKER, 30))
+        recover_entry(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(recovery, "_recover_entry", after_another)
+    recovery.recover(lambda name: True)
+    assert claims[0]
+    assert jobs.claim(MARKER, 30) is None
+
+
 def test_a_live_claim_is_left_alone(work_redis: redis.Redis) -> None:
     jobs.put(QUEUE, [{}], ttl=60)
     claimed = jobs.claim(QUEUE, 30)

@@ -1,0 +1,55 @@
+"""Django's threads behind the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from msgplatform.web import django_app
+from msgplatform.web.bodies import Full
+from msgplatform.web.django_app import DjangoApp
+
+SCOPE: dict[str, Any] = {
+    "method": "GET", "path": "/", "query_string": b"", "http_version": "1.1", "scheme": "http",
+    "headers": [],
+}  # fmt: skip
+
+
+async def send(_message: dict[str, Any]) -> None:
+    raise AssertionError("a short answer is not streamed")
+
+
+def test_a_request_without_a_thread_in_time_is_refused_and_never_carried_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(django_app, "_QUEUE_SECONDS", 0.2)
+    paths: list[str] = []
+    entered, gate = threading.Event(), threading.Event()
+
+    def application(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        paths.append(environ["PATH_INFO"])
+        entered.set()
+        assert gate.wait(180)
+        start("200 OK", [])
+        return [b"done"]
+
+    async def run() -> None:
+        app = DjangoApp(application, threads=1)
+        first = asyncio.create_task(app.answer({**SCOPE, "path": "/first"}, b"", "1", send))
+        assert await asyncio.to_thread(entered.wait, 180)
+        with pytest.raises(Full, match="nothing was done"):
+            await app.answer({**SCOPE, "path": "/second"}, b"", "2", send)
+        # One that has begun is not given up, however long it takes.
+        assert not first.done()
+        gate.set()
+        answer = await first
+        assert not isinstance(answer, int)
+        assert (answer.status, answer.body) == (200, b"done")
+        await app.answer({**SCOPE, "path": "/third"}, b"", "3", send)
+
+    asyncio.run(run())
+    assert paths == ["/first", "/third"]
