@@ -358,6 +358,23 @@ def test_the_heartbeat_beats_while_people_can_be_reached(robots: Robots) -> None
         assert beats() == 2, "nobody would hear of anything"
 
 
+def test_a_shorter_interval_and_a_clock_that_was_ahead_stop_no_heartbeat(robots: Robots) -> None:
+    switch = channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=86_400)
+    with time_machine.travel(NOON) as clock:
+        work()
+        AlertChannel.objects.filter(pk=switch.pk).update(heartbeat_seconds=60)
+        clock.move_to(NOON + timedelta(seconds=61))
+        work()
+        assert len(robots.calls) == 2
+        ahead = NOON + timedelta(seconds=61 + 60 + 50)  # another machine's clock, by little
+        AlertChannel.objects.filter(pk=switch.pk).update(next_heartbeat_at=ahead)
+        work()
+        assert len(robots.calls) == 2
+        AlertChannel.objects.filter(pk=switch.pk).update(next_heartbeat_at=NOON + timedelta(1))
+        work()
+        assert len(robots.calls) == 3
+
+
 def test_the_weekly_summary_balances(robots: Robots) -> None:
     """Monday 8 o'clock in Shanghai; the figures are those of the counters."""
     orders = Biz.objects.create(name="orders", title="Orders & more")
