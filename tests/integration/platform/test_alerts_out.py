@@ -238,6 +238,53 @@ def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
     assert titles(robots)[3:] == ["msgplatform: [resolved] Gateway 7"]
 
 
+def test_repeats_end_where_the_rule_ends(robots: Robots) -> None:
+    """With the channel that was taken out, and with alerts that the rule no longer covers."""
+    chat, mail = channel(url=f"jsons://{PLAIN}/chat"), channel("mail", f"jsons://{PLAIN}/mail")
+    row = subscription(Biz.objects.create(name="orders"), "warehouse")
+    both = rule(chat, mail, repeat_minutes=30)
+    with time_machine.travel(NOON) as clock:
+        alarm()
+        alarm(f"notify.failing:{row.pk}", "of orders")
+        work()
+        robots.calls.clear()
+        both.channels.remove(chat)
+        clock.move_to(NOON + timedelta(minutes=31))
+        work()
+        assert {call.path for call in robots.calls} == {"/mail"}
+        assert titles(robots) == ["msgplatform: 2 alerts"]
+        both.systems.add(row.biz)
+        clock.move_to(NOON + timedelta(minutes=62))
+        work()
+        assert titles(robots)[1:] == ["msgplatform: [warning, still open] of orders"]
+        AlertRule.objects.update(min_severity="critical")
+        clock.move_to(NOON + timedelta(minutes=93))
+        work()
+        assert len(robots.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"group_seconds": 3600},
+        {"quiet_from": "11:00", "quiet_until": "13:00", "time_zone": "UTC"},
+        {"quiet_from": "11:00", "quiet_until": "13:00", "time_zone": "UTC",
+         "quiet_drops_below": "critical"},
+    ],
+)  # fmt: skip
+def test_of_two_rules_the_one_that_sends_earliest_tells(
+    robots: Robots, first: dict[str, Any]
+) -> None:
+    chat = channel(url=f"jsons://{PLAIN}/")
+    rule(chat, name="a", **first)
+    second = rule(chat, name="b")
+    with time_machine.travel(NOON):
+        alarm("notify.failing:1", "a warning")
+        work()
+    assert titles(robots) == ["msgplatform: [warning] a warning"]
+    assert AlertMessage.objects.get().rule == second
+
+
 def test_only_what_the_rule_says(robots: Robots) -> None:
     orders, shop = (Biz.objects.create(name=name) for name in ("orders", "shop"))
     row, other = subscription(orders, "warehouse"), subscription(shop, "till")
