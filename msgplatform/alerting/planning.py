@@ -82,9 +82,7 @@ def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChann
             yield alert, channel, pair["number"] + 1
 
 
-def _tell_beginning(
-    alert: Alert, rules: matching.Rules, system: int | None, now: datetime
-) -> None:
+def _tell_beginning(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
     """Tell each channel once: of several rules by the one that sends earliest."""
     severity = matching.severity(alert.kind)
     rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)

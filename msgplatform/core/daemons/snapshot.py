@@ -160,11 +160,12 @@ class Rows(Generic[Row, T]):
         """Make the open alerts match what `usable` read last: at once when these are other rows,
         and now and then while there are any."""
         unusable = self._unusable
-        is_due = bool(unusable) and self._next_report.is_due
-        if not is_due and unusable.keys() == self._reported:
+        ids = frozenset(unusable)
+        is_due = bool(ids) and self._next_report.is_due
+        if not is_due and ids == self._reported:
             return
         if alerts.reconcile([self._kind], unusable.values()):
-            self._reported = frozenset(unusable)
+            self._reported = ids
             self._next_report.restart()
 
     def is_unusable(self, row_id: int) -> bool:
