@@ -18,6 +18,7 @@ from msgplatform.alerting import matching, quiet_hours
 from msgplatform.alerting.quiet_hours import Due
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, AlertNotice, AlertRule
+from msgplatform.models.alerts_out import GIVE_UP
 
 _BATCH = 100  # of one transaction
 Event = AlertNotice.Event
@@ -118,8 +119,12 @@ def _tell(
         state = State.DROPPED if due is None else State.WAITING
         due_at = due.latest if due else now
         message = AlertMessage.objects.create(
-            rule=rule, channel=channel, state=state, created_at=now, due_at=due_at
-        )
+            rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
+            give_up_at=due_at + GIVE_UP,
+        )  # fmt: skip
+    elif (message.give_up_at or message.created_at + GIVE_UP) < now + GIVE_UP:
+        message.give_up_at = now + GIVE_UP
+        message.save(update_fields=["give_up_at"])
     sql.insert_or_keep(
         AlertNotice._meta.db_table,
         ("message_id", "channel_id", "alert_id", "event", "number"),

@@ -342,6 +342,32 @@ def test_a_robot_that_does_not_take_it_is_asked_again(
     assert not AlertMessage.objects.filter(state="waiting").exists()
 
 
+def test_an_alert_has_its_day_of_tries_in_an_old_message_and_after_a_long_window(
+    robots: Robots,
+) -> None:
+    robots.modes[DINGTALK] = "refuses"
+    rule(channel(), group_seconds=86_400)
+    with time_machine.travel(NOON) as clock:
+        alarm()
+        work()
+        clock.move_to(NOON + timedelta(hours=24, seconds=1))
+        work()
+        message = AlertMessage.objects.get()
+        assert (message.state, message.attempts) == ("waiting", 1), "the window is no try"
+        clock.move_to(NOON + timedelta(hours=47))
+        alarm("sms.gateway:8", "Gateway 8")
+        work()
+        clock.move_to(NOON + timedelta(hours=49))
+        work()
+        message.refresh_from_db()
+        assert (message.state, message.notices.count()) == ("waiting", 2)
+        clock.move_to(NOON + timedelta(hours=71))
+        work()
+    message.refresh_from_db()
+    assert message.state == "failed"
+    assert AlertMessage.objects.count() == 1
+
+
 def test_a_robot_that_hangs_holds_up_no_other(
     robots: Robots, monkeypatch: pytest.MonkeyPatch
 ) -> None:
