@@ -137,6 +137,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
             before = self._checksums
             changed_ids = [pk for pk, value in checksums.items() if before.get(pk) != value]
             if not changed_ids and len(before) == len(checksums):
+                self._rows.report()
                 return self.known
             changed_rows = chain.from_iterable(
                 rows.filter(id__in=some) for some in chunks(changed_ids, _CHUNK)

@@ -64,6 +64,7 @@ def failures() -> Sequence[Failure]:
             "filter": {
                 "crm": row.name if row else str(group.subject),
                 "error_class": group.answer,
+                **group.bound("since"),
             },
             "is_quiet": row is not None and row.adapter == Crm.SANDBOX,
         }

@@ -50,7 +50,7 @@ log = logging.get(__name__)
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
 _CHUNK = 500
 # The columns that `_fits` needs: of a preview only the sample is read whole.
-_JUDGED = ("biz_id", "gateway_id", "final", "result", "error_code", "error")
+_JUDGED = ("biz_id", "gateway_id", "final", "result", "error_code", "error", "archived_at")
 
 _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
@@ -61,6 +61,7 @@ _FIELDS: Fields = {
         gettext_lazy("Accepted at this time or later; 30 days ago at most")
     ),
     "until": filter_fields.UNTIL,
+    "failed_since": filter_fields.FAILED_SINCE,
     "state": filter_fields.choice(
         gettext_lazy("State"),
         [(final.value, final.label) for final in RESENDABLE],
@@ -185,6 +186,7 @@ def _fits(values: Values, row: SgipMt) -> bool:
         values.get("biz", row.biz_id) == row.biz_id
         and values.get("gateway", row.gateway_id) == row.gateway_id
         and values.get("answer") in (None, failures.answer_of(row))
+        and ("failed_since" not in values or values["failed_since"] <= row.archived_at)
     )
 
 

@@ -126,6 +126,7 @@ def failures() -> list[Failure]:
             "filter": {
                 "state": state, "answer": why, "gateway": str(group.subject),
                 "since": since.strftime("%Y-%m-%d %H:%M"),
+                **group.bound("failed_since"),
             },
         }  # fmt: skip
 

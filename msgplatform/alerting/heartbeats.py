@@ -13,6 +13,8 @@ from msgplatform.alerting.child import Child, Outcome
 from msgplatform.alerting.outbox import note_outcome
 from msgplatform.models import AlertChannel
 
+_CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
+
 
 class Heartbeats:
     """The calls that this process makes."""
@@ -40,11 +42,17 @@ class Heartbeats:
                 self._call(channel, now)
 
     def _call(self, channel: AlertChannel, now: datetime) -> None:
-        row = AlertChannel.objects.filter(
-            Q(next_heartbeat_at=None) | Q(next_heartbeat_at__lte=now), pk=channel.pk
-        )
-        is_due = channel.next_heartbeat_at is None or channel.next_heartbeat_at <= now
         later = now + timedelta(seconds=channel.heartbeat_seconds)
+        # Of a longer interval, or by a clock that was ahead.
+        too_late = later + _CLOCK_TOLERANCE
+        next_at = channel.next_heartbeat_at
+        is_due = next_at is None or next_at <= now or next_at > too_late
+        row = AlertChannel.objects.filter(
+            Q(next_heartbeat_at=None)
+            | Q(next_heartbeat_at__lte=now)
+            | Q(next_heartbeat_at__gt=too_late),
+            pk=channel.pk,
+        )
         if not is_due or not row.update(next_heartbeat_at=later):
             return  # another process calls it
         try:

@@ -37,8 +37,8 @@ class Rules:
     """The enabled rules with their systems and channels, read once."""
 
     def __init__(self) -> None:
-        rows = AlertRule.objects.filter(enabled=True).prefetch_related("systems", "channels")
-        self._rows = [(rule, {row.pk for row in rule.systems.all()}) for rule in rows]
+        rows = AlertRule.objects.filter(enabled=True)
+        self._rows = list(rows.prefetch_related("systems", "channels"))
 
     def __bool__(self) -> bool:
         return bool(self._rows)
@@ -46,15 +46,19 @@ class Rules:
     def about(self, alert: Alert, system: int | None) -> Iterator[tuple[AlertRule, AlertChannel]]:
         """Each rule about this alert with each of its channels. A channel is told nothing about
         its own failure."""
-        rank = severity(alert.kind).rank
-        for rule, system_ids in self._rows:
-            if rank < Severity(rule.min_severity).rank or not is_of_kinds(alert.kind, rule.kinds):
-                continue
-            if system_ids and system not in system_ids:
-                continue
-            for channel in rule.channels.all():
-                if not channel.is_heartbeat and alert.key != f"{CHANNEL}:{channel.pk}":
-                    yield rule, channel
+        for rule in self._rows:
+            if is_about(rule, alert, system):
+                for channel in rule.channels.all():
+                    if not channel.is_heartbeat and alert.key != f"{CHANNEL}:{channel.pk}":
+                        yield rule, channel
+
+
+def is_about(rule: AlertRule, alert: Alert, system: int | None) -> bool:
+    """True if the alert, which is about this business system, is one of the rule's."""
+    if severity(alert.kind).rank < Severity(rule.min_severity).rank:
+        return False
+    system_ids = {row.pk for row in rule.systems.all()}
+    return is_of_kinds(alert.kind, rule.kinds) and (not system_ids or system in system_ids)
 
 
 def of_systems(rows: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:

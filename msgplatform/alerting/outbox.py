@@ -13,6 +13,7 @@ from msgplatform.alerting import texts
 from msgplatform.alerting.child import MAX_SECONDS, Child, Outcome
 from msgplatform.core import logging
 from msgplatform.models import AlertChannel, AlertMessage
+from msgplatform.models.alerts_out import GIVE_UP
 
 log = logging.get(__name__)
 State = AlertMessage.State
@@ -21,7 +22,6 @@ MAX_CHILDREN = 4  # at once, of one process
 LEASE = timedelta(seconds=MAX_SECONDS + 30)
 # Pauses after each failed attempt; the last one is repeated until the message is given up.
 WAITS = tuple(timedelta(seconds=each) for each in (10, 30, 60, 300, 900, 1800, 3600))
-GIVE_UP = timedelta(hours=24)
 # A channel fails, for the alert about it, when so many attempts in a row did.
 FAILING_AFTER = 2
 
@@ -98,15 +98,17 @@ def render(message: AlertMessage) -> texts.Text | None:
 def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:
     """What became of an attempt, unless another process has taken the message over."""
     values: Mapping[str, object]
+    row = AlertMessage.objects.filter(pk=message.pk, claim=message.claim)
     if outcome.is_ok:
         values = {"state": State.SENT, "sent_at": now, "error": ""}
     else:
         wait = WAITS[min(message.attempts, len(WAITS) - 1)]
-        is_over = now + wait > message.created_at + GIVE_UP
+        # As it is now: an alert may have joined after this process had read the message.
+        give_up_at = row.values_list("give_up_at", flat=True).first()
+        is_over = now + wait > (give_up_at or message.created_at + GIVE_UP)
         values = {"error": outcome.error[:500], "due_at": now + wait,
                   **({"state": State.FAILED} if is_over else {})}  # fmt: skip
         log.warning("alert_not_sent", channel=message.channel.name, why=outcome.error[:200])
-    row = AlertMessage.objects.filter(pk=message.pk, claim=message.claim)
     row.update(
         attempts=F("attempts") + 1, claim="", lease_until=None, title=message.title[:300],
         text=message.text, **values,

@@ -6,7 +6,10 @@ is unique, and news is deleted in the transaction that writes the notices of it.
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import islice
 
 from django.db import transaction
 from django.db.models import Max, Q
@@ -15,6 +18,7 @@ from msgplatform.alerting import matching, quiet_hours
 from msgplatform.alerting.quiet_hours import Due
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, AlertNotice, AlertRule
+from msgplatform.models.alerts_out import GIVE_UP
 
 _BATCH = 100  # of one transaction
 Event = AlertNotice.Event
@@ -31,8 +35,7 @@ def plan(now: datetime) -> int:
     systems = matching.systems(opened) if rules else {}
     with transaction.atomic():
         for alert in opened if rules else ():
-            for rule, channel in rules.about(alert, systems[alert.pk]):
-                _tell(alert, rule, channel, Event.OPENED, 0, now)
+            _tell_beginning(alert, rules, systems[alert.pk], now)
         for each in news:
             if each.is_end:
                 _tell_end(each.alert, now)
@@ -44,28 +47,51 @@ def plan_repeats(now: datetime) -> int:
     """Tell once more of open alerts that nobody has acknowledged; returns how many notices."""
     total = 0
     rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
-    for rule in rules:
-        before = now - timedelta(minutes=rule.repeat_minutes)
-        pairs = (
-            AlertNotice.objects.filter(
-                message__rule=rule,
-                alert__open_key__isnull=False,
-                alert__acknowledged_at=None,
-                channel__enabled=True,
-            )
-            .exclude(message__state=State.DROPPED)
-            .values("alert_id", "channel_id")
-            .annotate(last=Max("message__due_at"), number=Max("number"))
-            .filter(last__lt=before)
-            .order_by()[:_BATCH]
-        )
-        for pair in pairs:
-            alert = Alert.objects.get(pk=pair["alert_id"])
-            channel = AlertChannel.objects.get(pk=pair["channel_id"])
+    for rule in rules.prefetch_related("systems"):
+        repeats = list(islice(_repeats(rule, now), _BATCH))
+        for alert, channel, number in repeats:
             with transaction.atomic():
-                _tell(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
-            total += 1
+                _tell(alert, rule, channel, Event.REPEATED, number, now)
+        total += len(repeats)
     return total
+
+
+def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChannel, int]]:
+    """What the rule told long enough ago and is still about, as it is now: (alert, channel, number
+    of the repeat)."""
+    pairs = list(
+        AlertNotice.objects.filter(
+            message__rule=rule,
+            alert__open_key__isnull=False,
+            alert__acknowledged_at=None,
+            channel__enabled=True,
+            channel__heartbeat_seconds=0,
+            channel__in=rule.channels.all(),
+        )
+        .exclude(message__state=State.DROPPED)
+        .values("alert_id", "channel_id")
+        .annotate(last=Max("message__due_at"), number=Max("number"))
+        .filter(last__lt=now - timedelta(minutes=rule.repeat_minutes))
+        .order_by()
+    )
+    alerts = Alert.objects.in_bulk({pair["alert_id"] for pair in pairs})
+    channels = AlertChannel.objects.in_bulk({pair["channel_id"] for pair in pairs})
+    systems = matching.systems(alerts.values())
+    for pair in pairs:
+        alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
+        if alert and channel and matching.is_about(rule, alert, systems[alert.pk]):
+            yield alert, channel, pair["number"] + 1
+
+
+def _tell_beginning(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
+    """Tell each channel once: of several rules by the one that sends earliest."""
+    severity = matching.severity(alert.kind)
+    rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
+    for rule, channel in rules.about(alert, system):
+        rules_by_channel[channel].append(rule)
+    for channel, candidates in rules_by_channel.items():
+        rule = min(candidates, key=lambda each: quiet_hours.latest(each, severity, now))
+        _tell(alert, rule, channel, Event.OPENED, 0, now)
 
 
 def _tell_end(alert: Alert, now: datetime) -> None:
@@ -83,7 +109,7 @@ def _tell(
 ) -> None:
     """Write the notice, into a message that waits for further ones or a new one."""
     notices = AlertNotice.objects.filter(alert=alert, channel=channel, event=event, number=number)
-    if notices.exists():  # another rule has told it, or another process
+    if notices.exists():  # another process has told it
         return
     due = quiet_hours.due(rule, matching.severity(alert.kind), now)
     if due is None and event != Event.OPENED:
@@ -93,8 +119,12 @@ def _tell(
         state = State.DROPPED if due is None else State.WAITING
         due_at = due.latest if due else now
         message = AlertMessage.objects.create(
-            rule=rule, channel=channel, state=state, created_at=now, due_at=due_at
-        )
+            rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
+            give_up_at=due_at + GIVE_UP,
+        )  # fmt: skip
+    elif (message.give_up_at or message.created_at + GIVE_UP) < now + GIVE_UP:
+        message.give_up_at = now + GIVE_UP
+        message.save(update_fields=["give_up_at"])
     sql.insert_or_keep(
         AlertNotice._meta.db_table,
         ("message_id", "channel_id", "alert_id", "event", "number"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -41,3 +41,9 @@ def due(rule: AlertRule, severity: Severity, now: datetime) -> Due | None:
     if rule.quiet_drops_below and severity.rank < Severity(rule.quiet_drops_below).rank:
         return None
     return Due(quiet_until, max(quiet_until, now + window))
+
+
+def latest(rule: AlertRule, severity: Severity, now: datetime) -> datetime:
+    """When its message goes at the latest; the end of all time if it is dropped."""
+    period = due(rule, severity, now)
+    return period.latest if period else datetime.max.replace(tzinfo=UTC)

@@ -76,3 +76,7 @@ BIZ = FilterField(
 )
 SINCE = since(_("Accepted at this time or later"))
 UNTIL = until(_("Accepted before this time"))
+# After the acknowledged ones of a group of failures.
+FAILED_SINCE = FilterField(
+    _("Failed since"), _("Failed at this time or later"), "time", read=filters.moment
+)

@@ -80,6 +80,8 @@ class MomentField(forms.CharField):
             return text
         if local_time is None:
             return ""
+        if _is_finer_than_picked(local_time):
+            return local_time.isoformat()
         return local_time.isoformat(
             timespec="milliseconds" if local_time.microsecond else "seconds"
         )
@@ -98,6 +100,8 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
         except (InvalidInput, OverflowError):
             return context
         widget = context["widget"]
+        if read is not None and _is_finer_than_picked(read):
+            return context
         widget["type"] = "datetime-local"
         widget["attrs"]["step"] = "any"  # seconds are taken, but nobody has to enter them
         if read is not None:
@@ -105,6 +109,12 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
             exact = "milliseconds" if read.microsecond else "seconds" if read.second else "minutes"
             widget["value"] = read.replace(tzinfo=None).isoformat(timespec=exact)
         return context
+
+
+def _is_finer_than_picked(at: datetime) -> bool:
+    """True for a time that browsers would not take: they pick milliseconds. It stays a text, since
+    the acknowledged failures of the same millisecond would be sent again."""
+    return at.microsecond % 1000 > 0
 
 
 def presets() -> list[tuple[str, str, str]]:

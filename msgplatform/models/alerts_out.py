@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 from zoneinfo import available_timezones
 
@@ -24,6 +25,7 @@ from msgplatform.models.alerts import Alert
 from msgplatform.models.systems import Biz
 
 MAX_URL = 2000
+GIVE_UP = timedelta(hours=24)  # of tries for each alert
 _MAX_KINDS = 100
 
 
@@ -240,6 +242,8 @@ class AlertMessage(models.Model):
     )
     created_at = models.DateTimeField(_("created"), default=timezone.now)
     due_at = models.DateTimeField(_("due"))
+    # Without it a message is given up a day after it was created.
+    give_up_at = models.DateTimeField(null=True)
     attempts = models.PositiveIntegerField(_("attempts"), default=0)
     claim = ExactCharField(max_length=40, blank=True, default="")
     lease_until = models.DateTimeField(null=True)

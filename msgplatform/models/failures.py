@@ -47,6 +47,14 @@ class FailureGroup(models.Model):
     def __str__(self) -> str:
         return f"{self.flow} {self.subject}: {self.answer}"
 
+    # No column: `failure_store.open_groups` sets it.
+    has_acknowledged = False
+
+    def bound(self, field: str) -> dict[str, str]:
+        """The part of a filter by which it leaves out what was acknowledged, for a filter's field
+        that is the time of a failure or later; empty when nothing was."""
+        return {field: self.counted_since.isoformat()} if self.has_acknowledged else {}
+
 
 class Acknowledgement(models.Model):
     """The note of a person who has looked at the failures of a place until a time, and leaves

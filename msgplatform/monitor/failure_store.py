@@ -137,9 +137,16 @@ def take_back(flow: str, messages: Iterable[Rescue]) -> None:
 
 def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
     """A flow's groups with open failures, the largest first."""
-    return list(
+    groups = list(
         FailureGroup.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:limit]
     )
+    if groups:
+        subjects = {group.subject for group in groups}
+        rows = Acknowledgement.objects.filter(flow=flow, subject__in=subjects).order_by()
+        acknowledged_keys = set(rows.values_list("subject", "answer"))
+        for group in groups:
+            group.has_acknowledged = (group.subject, group.answer) in acknowledged_keys
+    return groups
 
 
 def latest_answer(flow: str, subject: int) -> str:

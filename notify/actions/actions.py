@@ -62,6 +62,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
             "event_type": EVENT_TYPE,
             "since": filter_fields.SINCE,
             "until": filter_fields.UNTIL,
+            "failed_since": filter_fields.FAILED_SINCE,
             "ids": filter_fields.ids(
                 _("Ids of deliveries or of messages, at most 500. Without a status: "
                   "exhausted, poison and skipped ones; delivered can be asked for too")

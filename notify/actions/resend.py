@@ -131,10 +131,12 @@ class FailedDeliveries:
     def _wanted(self, rows: Sequence[tuple[Any, ...]], place: Store) -> set[int]:
         min_id = self._values.get("since", 0)
         below = self._values.get("until", MAX_ID)
+        failed_since = self._values.get("failed_since")
         message_by_delivery = {
             delivery_id: message_id
             for delivery_id, message_id, _at, updated_at, *ended in rows
             if min_id <= message_id < below
+            and (failed_since is None or failed_since <= updated_at)
             and updated_at <= self._begun
             and self._values.get("answer") in (None, failures.answer(*ended))
         }

@@ -97,6 +97,12 @@ def _is_for_development(row: BizReceive) -> bool:
     return row.receive.is_listened or sandbox.is_sandbox(row.receive.url)
 
 
+def _open_since(group: FailureGroup) -> datetime:
+    """When the first of its open failures ended: later than `counted_since` where all others were
+    acknowledged."""
+    return max(group.since, group.counted_since)
+
+
 def failures() -> list[Failure]:
     """The failures of each subscription, by answer."""
     groups = failure_store.open_groups(FLOW)
@@ -104,17 +110,24 @@ def failures() -> list[Failure]:
     # Without those of archived deliveries.
     message_ids = dict(samples.values_list("id", "msg_id"))
 
+    # Of each subscription the part of a filter that leaves out none of its open failures.
+    place_bounds: dict[int, dict[str, str]] = {}
+    for group in sorted(groups, key=lambda group: (group.has_acknowledged, _open_since(group))):
+        is_bound = group.has_acknowledged
+        bound = {"failed_since": _open_since(group).isoformat()} if is_bound else {}
+        place_bounds.setdefault(group.subject, bound)
+
     def details(group: FailureGroup, row: BizReceive | None) -> dict[str, Any]:
         status = "poison" if group.answer.startswith(_POISON) else "exhausted"
         name = f"{row.biz.name}/{row.receive.name}" if row else str(group.subject)
-        place_filter = {"subscription": name, "status": status}
+        in_place = {"subscription": name, "status": status}
         query = {"subscription": str(group.subject), "status": status}
         return {
             "message": str(message_ids.get(group.sample, "")),
             "list_page": ViewLink("console:find", (FLOW,), query),
             "action": "resend",
-            "filter": {**place_filter, "answer": group.answer},
-            "place_filter": place_filter,
+            "filter": {**in_place, "answer": group.answer, **group.bound("failed_since")},
+            "place_filter": {**in_place, **place_bounds[group.subject]},
             "system": row.biz.name if row else "",
             "button": DELIVER_NOW if row and row.status in _SENDING else None,
             "is_quiet": row is not None and _is_for_development(row),

@@ -176,7 +176,8 @@ class FailureAcknowledgeView(_GroupView):
     def post(self, request: Request, pk: int) -> Response:
         """Acknowledge failures.
 
-        They leave the list, and are not sent again. `lost` and `last_at` say what you have seen:
+        They leave the list, and are not sent with later failures of the group (of Feed they are:
+        when an event was set aside is not kept). `lost` and `last_at` say what you have seen:
         failures that came later stay. 409 when nothing of it is left.
         """
         flow = self.flow(pk)

@@ -151,8 +151,9 @@ def _csv_rows(
     request: HttpRequest, flow: flows.Flow, form: SearchForm, first: flows.SearchResult
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
-    # A message that was in flight with the first page may be read from the archive later.
-    first_ids = {line.id for line in first.hits}
+    # A message that was in flight with the first page may be read from the archive later. (Several
+    # records of CRM sync, which has none in flight, may have one id.)
+    first_ids = {line.id for line in first.hits} if flow.messages.live else set()
     result, count, pages = first, 0, 1
     systems = person_limits.ids_of(request)
     notices = dict.fromkeys([first.notice])

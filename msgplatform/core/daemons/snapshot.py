@@ -26,6 +26,8 @@ REFRESH_SECONDS = 2.0
 # Between two loads because of something that is missing: so a flood of unknown names costs no more
 # than this.
 MISS_SECONDS = 0.25
+# Between two reports of rows that stay unusable: somebody may have resolved the alert meanwhile.
+REPORT_SECONDS = 60.0
 
 
 class Snapshot(Generic[T]):
@@ -126,6 +128,7 @@ class Rows(Generic[Row, T]):
         self._unusable: Mapping[int, alerts.Condition] = {}
         # None at first: another process may have left an alert open.
         self._reported: frozenset[int] | None = None
+        self._next_report = Every(REPORT_SECONDS)
 
     def usable(
         self, rows: Iterable[Row], known: Mapping[int, T] | None = None, ids: Iterable[int] = ()
@@ -150,9 +153,20 @@ class Rows(Generic[Row, T]):
             usable_rows = {pk: usable_rows[pk] for pk in ids if pk in usable_rows}
             unusable = {pk: unusable[pk] for pk in ids if pk in unusable}
         self._unusable = unusable
-        if unusable.keys() != self._reported and alerts.reconcile([self._kind], unusable.values()):
-            self._reported = frozenset(unusable)
+        self.report()
         return usable_rows
+
+    def report(self) -> None:
+        """Make the open alerts match what `usable` read last: at once when these are other rows,
+        and now and then while there are any."""
+        unusable = self._unusable
+        ids = frozenset(unusable)
+        is_due = bool(ids) and self._next_report.is_due
+        if not is_due and ids == self._reported:
+            return
+        if alerts.reconcile([self._kind], unusable.values()):
+            self._reported = ids
+            self._next_report.restart()
 
     def is_unusable(self, row_id: int) -> bool:
         """True if the row exists, but cannot be used until somebody corrects it."""

@@ -12,10 +12,12 @@ from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
 from msgplatform.core import flows
 from msgplatform.core.data import sql
+from msgplatform.monitor import failure_store
 from msgplatform.templatetags.view_links import address
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.handler_marks import mark
 from tests.support.bulk_form import preview
+from tests.support.failure_times import tick
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -64,6 +66,25 @@ def test_confirmed_after_all(policy: Policy) -> None:
     assert counted() == {"invalid": 2}
     mark(queued, Ok("r-a"), Invalid("", "no"))
     assert counted() == {"invalid": 1}
+
+
+def test_what_was_acknowledged_is_not_sent_with_the_group(
+    policy: Policy, admin_client: Client
+) -> None:
+    mark(sync.on_its_way(policy, sync.requests("ab")), Invalid("", "no"))
+    (seen,) = FLOW.health.failures()
+    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
+    tick()
+    mark(sync.on_its_way(policy, sync.requests("c")), Invalid("", "no"))
+    (left,) = FLOW.health.failures()
+    shown = preview(admin_client, "crmsync", action="resend", **left.filter)
+    assert (left.count, shown.context["counted"]) == (1, flows.Counted(1))
+    step = FLOW.action("resend").step(left.filter, "", 10)
+    while step.cursor:
+        step = FLOW.action("resend").step(left.filter, step.cursor, 10)
+    assert counted() == {}
+    assert len(open_entries()) == 2
 
 
 def test_its_filter_means_these(policy: Policy, admin_client: Client) -> None:

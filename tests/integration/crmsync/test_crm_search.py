@@ -501,3 +501,19 @@ def test_the_console_finds_and_shows_them(biz: Biz, policy: Policy, admin_client
     answer = admin_client.get("/console/search", {"q": "王小明"}, follow=True)
     assert str(lead.pk) in answer.content.decode()
     assert flows.get("crmsync").messages.page(str(lead.pk))  # type: ignore[union-attr]
+
+
+def test_the_csv_file_has_each_record_of_a_lead(
+    biz: Biz, policy: Policy, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of one lead have its id, also where they are on two pages."""
+    monkeypatch.setattr("msgplatform.console.views.message_list._CSV_PAGE", 2)
+    lead, other = new_lead(biz), hive("salesforce")
+    for _ in range(3):
+        carry(other, new_lead(biz), DEAD)
+    carry(policy, lead, DEAD)
+    carry(other, lead, DEAD)
+    carry(policy, new_lead(biz), DEAD)
+    answer = admin_client.get("/console/search/crmsync.csv?rows=records")
+    text = b"".join(answer.streaming_content).decode("utf-8-sig")  # type: ignore[attr-defined]
+    assert len(text.splitlines()) == 1 + 6

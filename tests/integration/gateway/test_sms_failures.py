@@ -20,9 +20,11 @@ from gateway.pump.pump import Pump
 from msgplatform.core import flows
 from msgplatform.core.daemons import watch
 from msgplatform.models import Alert, MinuteCounter
+from msgplatform.monitor import failure_store
 from tests.integration.gateway.sms_messages import archived
 from tests.support import sms_rows
 from tests.support.bulk_form import preview
+from tests.support.failure_times import tick
 from tests.support.sms_rows import Caller, report, respond, send, submit
 
 shop = sms_rows.shop
@@ -84,6 +86,23 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     assert counted() == {"result 11": 1}
     assert resend(**wanted.filter) == 2, "as every time; they have their keys"
     assert counted() == {"result 11": 1}
+
+
+def test_what_was_acknowledged_is_not_sent_with_the_group(
+    shop: Caller, admin_client: Client
+) -> None:
+    archived(shop, result=5)
+    archived(shop, result=5, to="13900000000")
+    (seen,) = FLOW.health.failures()
+    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
+    tick()
+    archived(shop, result=5, to="13700000000")
+    (left,) = FLOW.health.failures()
+    shown = preview(admin_client, "sms", action="resend", **left.filter)
+    assert (left.count, shown.context["counted"]) == (1, flows.Counted(1))
+    assert resend(**left.filter) == 1
+    assert counted() == {}
 
 
 def test_named_messages_are_sent_however_they_failed(shop: Caller) -> None:

@@ -11,6 +11,8 @@ from django.db import OperationalError, connection, models
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
 
+from msgplatform.core import alerts
+from msgplatform.core.daemons import snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs, recovery
 from msgplatform.models import Alert, Biz
@@ -276,6 +278,23 @@ def test_a_row_that_cannot_be_used_has_its_alert_until_it_is_corrected(biz: Biz)
     known.refresh()
     assert (list(known.known), known.is_unusable(second.pk)) == ([first.pk, second.pk], False)
     assert not Alert.objects.exclude(open_key=None).exists()
+
+
+def test_the_alert_comes_again_while_the_row_cannot_be_used(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "REPORT_SECONDS", 0)
+    row = subscription(biz)
+    Receive.objects.filter(pk=row.receive_id).update(networks=["no network"])
+    known = Subscriptions(refresh_seconds=0)
+    known.refresh()
+    key = f"{directory.KIND}:{row.pk}"
+    for _ in range(2):
+        Alert.objects.get(open_key=key)
+        alerts.resolve(key)
+        assert not Alert.objects.exclude(open_key=None).exists()
+        known.refresh()  # no row has changed
+    Alert.objects.get(open_key=key)
 
 
 def test_a_rotated_secret_ends_in_its_time(biz: Biz) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.db.models.functions import Now
 from django.test import Client
 from pytest_django import Settings
 
+from msgplatform.api.filters import moment
 from msgplatform.core import flows
 from msgplatform.core.daemons import watch
 from msgplatform.core.data import sql
@@ -26,6 +28,7 @@ from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.orders import Result
 from tests.support.archive_support import archive, message
 from tests.support.bulk_form import preview
+from tests.support.failure_times import tick
 from tests.support.notify_rows import publish, resend, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -144,6 +147,41 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     left = {(f.subject, f.answer, f.count) for f in flow.health.failures()}
     assert left == {(row.pk, "HTTP 503", 5), (other.pk, "HTTP 503", 2)}
     assert ReceiveMsg.objects.filter(status=Delivery.PENDING).count() == 3
+
+
+def acknowledge_all() -> None:
+    flow = flows.get("notify")
+    assert flow
+    for one in flow.health.failures():
+        snapshot = failure_store.GroupSnapshot(one.id, one.lost, one.last_at)
+        assert failure_store.acknowledge_group(flow, snapshot, "known", "ann") == one.count
+    tick()
+
+
+def test_what_was_acknowledged_is_not_sent_with_the_group(
+    row: BizReceive, admin_client: Client
+) -> None:
+    exhaust(row, 2)
+    exhaust(row, 1, status=500)
+    acknowledge_all()
+    exhaust(row, 3)
+    exhaust(row, 2, status=500)
+    flow = flows.get("notify")
+    assert flow
+    first, second = flow.health.failures()
+    assert (first.count, second.count) == (3, 2)
+    for filter, count in (
+        (first.filter, 3), (second.filter, 2), (first.place_filter, 5), (second.place_filter, 5),
+    ):  # fmt: skip
+        shown = preview(admin_client, "notify", action="resend", **filter)
+        assert shown.context["counted"] == flows.Counted(count)
+        # The browser sends the form's time back: it is not one to the millisecond.
+        widget = shown.context["form"]["failed_since"].as_widget()
+        (sent,) = re.findall(r' value="([^"]+)"', widget)
+        assert moment(sent, "") == moment(filter["failed_since"], "")
+    run("resend", **first.filter)
+    assert counted() == {"HTTP 500": 2}
+    assert exhausted() == 2 + 1 + 2
 
 
 def test_what_arrives_after_all_leaves_the_count(row: BizReceive) -> None:

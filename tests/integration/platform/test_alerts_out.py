@@ -238,6 +238,53 @@ def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
     assert titles(robots)[3:] == ["msgplatform: [resolved] Gateway 7"]
 
 
+def test_repeats_end_where_the_rule_ends(robots: Robots) -> None:
+    """With the channel that was taken out, and with alerts that the rule no longer covers."""
+    chat, mail = channel(url=f"jsons://{PLAIN}/chat"), channel("mail", f"jsons://{PLAIN}/mail")
+    row = subscription(Biz.objects.create(name="orders"), "warehouse")
+    both = rule(chat, mail, repeat_minutes=30)
+    with time_machine.travel(NOON) as clock:
+        alarm()
+        alarm(f"notify.failing:{row.pk}", "of orders")
+        work()
+        robots.calls.clear()
+        both.channels.remove(chat)
+        clock.move_to(NOON + timedelta(minutes=31))
+        work()
+        assert {call.path for call in robots.calls} == {"/mail"}
+        assert titles(robots) == ["msgplatform: 2 alerts"]
+        both.systems.add(row.biz)
+        clock.move_to(NOON + timedelta(minutes=62))
+        work()
+        assert titles(robots)[1:] == ["msgplatform: [warning, still open] of orders"]
+        AlertRule.objects.update(min_severity="critical")
+        clock.move_to(NOON + timedelta(minutes=93))
+        work()
+        assert len(robots.calls) == 2
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"group_seconds": 3600},
+        {"quiet_from": "11:00", "quiet_until": "13:00", "time_zone": "UTC"},
+        {"quiet_from": "11:00", "quiet_until": "13:00", "time_zone": "UTC",
+         "quiet_drops_below": "critical"},
+    ],
+)  # fmt: skip
+def test_of_two_rules_the_one_that_sends_earliest_tells(
+    robots: Robots, first: dict[str, Any]
+) -> None:
+    chat = channel(url=f"jsons://{PLAIN}/")
+    rule(chat, name="a", **first)
+    second = rule(chat, name="b")
+    with time_machine.travel(NOON):
+        alarm("notify.failing:1", "a warning")
+        work()
+    assert titles(robots) == ["msgplatform: [warning] a warning"]
+    assert AlertMessage.objects.get().rule == second
+
+
 def test_only_what_the_rule_says(robots: Robots) -> None:
     orders, shop = (Biz.objects.create(name=name) for name in ("orders", "shop"))
     row, other = subscription(orders, "warehouse"), subscription(shop, "till")
@@ -293,6 +340,32 @@ def test_a_robot_that_does_not_take_it_is_asked_again(
     assert not Alert.objects.get(key=f"platform.channel:{bad.pk}").open_key
     assert AlertMessage.objects.filter(state="sent", channel=bad).count() == 1
     assert not AlertMessage.objects.filter(state="waiting").exists()
+
+
+def test_an_alert_has_its_day_of_tries_in_an_old_message_and_after_a_long_window(
+    robots: Robots,
+) -> None:
+    robots.modes[DINGTALK] = "refuses"
+    rule(channel(), group_seconds=86_400)
+    with time_machine.travel(NOON) as clock:
+        alarm()
+        work()
+        clock.move_to(NOON + timedelta(hours=24, seconds=1))
+        work()
+        message = AlertMessage.objects.get()
+        assert (message.state, message.attempts) == ("waiting", 1), "the window is no try"
+        clock.move_to(NOON + timedelta(hours=47))
+        alarm("sms.gateway:8", "Gateway 8")
+        work()
+        clock.move_to(NOON + timedelta(hours=49))
+        work()
+        message.refresh_from_db()
+        assert (message.state, message.notices.count()) == ("waiting", 2)
+        clock.move_to(NOON + timedelta(hours=71))
+        work()
+    message.refresh_from_db()
+    assert message.state == "failed"
+    assert AlertMessage.objects.count() == 1
 
 
 def test_a_robot_that_hangs_holds_up_no_other(
@@ -356,6 +429,23 @@ def test_the_heartbeat_beats_while_people_can_be_reached(robots: Robots) -> None
         clock.move_to(NOON + timedelta(seconds=200))
         work()
         assert beats() == 2, "nobody would hear of anything"
+
+
+def test_a_shorter_interval_and_a_clock_that_was_ahead_stop_no_heartbeat(robots: Robots) -> None:
+    switch = channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=86_400)
+    with time_machine.travel(NOON) as clock:
+        work()
+        AlertChannel.objects.filter(pk=switch.pk).update(heartbeat_seconds=60)
+        clock.move_to(NOON + timedelta(seconds=61))
+        work()
+        assert len(robots.calls) == 2
+        ahead = NOON + timedelta(seconds=61 + 60 + 50)  # another machine's clock, by little
+        AlertChannel.objects.filter(pk=switch.pk).update(next_heartbeat_at=ahead)
+        work()
+        assert len(robots.calls) == 2
+        AlertChannel.objects.filter(pk=switch.pk).update(next_heartbeat_at=NOON + timedelta(1))
+        work()
+        assert len(robots.calls) == 3
 
 
 def test_the_weekly_summary_balances(robots: Robots) -> None:

@@ -12,17 +12,10 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.models import Acknowledgement, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import GroupSnapshot, Loss, Rescue
+from tests.support.failure_times import tick
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FLOW, WHERE, ANSWER = "notify", 7, "HTTP 503"
-
-
-def tick() -> datetime:
-    """A later time than everything before: a database's clock may count milliseconds."""
-    before = now = sql.now()
-    while now <= before:
-        now = sql.now()
-    return now
 
 
 def lose(number: int, answer: str = ANSWER, where: int = WHERE, said: str = "") -> datetime:

@@ -18,6 +18,7 @@ from notify.marker.marker import Marker
 from notify.models import BizReceive, ReceiveMsg
 from notify.orders import Result
 from tests.support.api_support import problem
+from tests.support.failure_times import tick
 from tests.support.management import Manager
 from tests.support.notify_rows import publish, subscription
 
@@ -128,3 +129,16 @@ def test_a_group_is_sent_again(manager: Manager, row: BizReceive) -> None:
     for wrong in (0, 100_001, "5"):
         problem(manager.send("POST", path, {"rate": wrong}), 400, "invalid-input")
     problem(manager.send("POST", "failures/99/resend", {}), 404, "not-found")
+
+
+def test_what_was_acknowledged_is_not_sent_with_the_group(
+    manager: Manager, row: BizReceive
+) -> None:
+    exhaust(row, 2)
+    (seen,) = manager.send("GET", "failures").json()["results"]
+    body = {"note": "known", "lost": seen["lost"], "last_at": seen["last_at"]}
+    path = f"failures/{seen['id']}"
+    assert manager.send("POST", f"{path}/acknowledge", body).json() == {"acknowledged": 2}
+    tick()
+    exhaust(row, 3)
+    assert manager.send("POST", f"{path}/resend", {}).json()["total"] == 3
