@@ -12,7 +12,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import ids, sql
-from notify.feed import timeline, upkeep_events
+from msgplatform.core.person.identity import Person
+from msgplatform.models import Biz
+from notify.feed import person_data, timeline, upkeep_events
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue, Feed, FeedUser
 from notify.feed.models.users import NOTHING_WRITTEN
@@ -185,3 +187,23 @@ def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
     FeedUser.objects.filter(uid="author1").update(merging=FeedUser.Merging.BECOMING)
     check(lambda: drain("upkeep"))
     assert user("author1").merging != FeedUser.Merging.BECOMING
+
+
+NAMES = Person(users=frozenset({(BIZ, "bob"), (BIZ, "author1")}))
+NUMBERS = Person(phones=frozenset({"13800138000"}), emails=frozenset({"li@example.com"}))
+
+
+@pytest.mark.parametrize("person", [NAMES, NUMBERS], ids=["users", "numbers"])
+def test_every_step_of_finding_a_person_goes_by_an_index_and_none_sorts(person: Person) -> None:
+    fill()
+    Biz.objects.create(id=BIZ, name="shop")
+    Feed.objects.filter(uid="author2").update(uid="138-0013-8000")
+    EventQueue.objects.filter(uid="author3").update(status=EventQueue.Status.WAITING)
+    for store in person_data.stores():
+        if store.name not in ("feed.texts", "feed.event_texts", "feed.keys"):
+            part = store.find(person, "")
+            check(lambda store=store: store.find(person, ""))
+            if part.cursor:
+                check(lambda store=store, part=part: store.find(person, part.cursor))
+            if part.rows and store.name == "feed.users":
+                check(lambda store=store, part=part: store.erase(person, part.rows[:2]))
