@@ -7,49 +7,58 @@ left names the person no more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
-from operator import or_
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db import transaction
+from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.data import transactions
+from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.person.identity import MARK, Person
-from msgplatform.core.person.stores import PersonStore, Row, Slice, text_store
+from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from notify.feed import person_users
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Action, Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency, FeedUser, Friend
+from notify.feed.models.posts import Topic
+from notify.feed.monitor import failures
+from notify.feed.person_users import is_user
 
 _PAGE = 500
-_OPEN = (EventQueue.Status.WAITING, EventQueue.Status.IN_SLICES)
-
-
-_NOBODY = Q(biz_id=-1)
-
-
-def _of_users(person: Person, column: str = "uid") -> Q:
-    """The condition for rows of the person's users; also of those whose id is a phone number or an
-    e-mail address of the person."""
-    pairs = [Q(**{"biz_id": biz, column: uid}) for biz, uid in sorted(person.users)]
-    telling_ids = [*person.phone_spellings, *sorted(person.emails)]
-    return reduce(or_, pairs, Q(**{f"{column}__in": telling_ids}) if telling_ids else _NOBODY)
+_MAX_OPEN = 100_000  # events that wait: so many are read in a second
+_STATUS = EventQueue.Status
+_OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
+Ranges = Iterator[tuple[QuerySet[Any], str]]
 
 
 # -- posts ---------------------------------------------------------------------------------------
 def _find_posts(person: Person, cursor: str) -> Slice:
-    rows = Feed.objects.filter(_of_users(person), id__gt=int(cursor or 0)).order_by("id")
-    page = list(rows.values("id", "biz_id", "uid", "topic", "data", "create_date", "delete_date")
-                [:_PAGE])  # fmt: skip
+    columns = ("id", "biz_id", "uid", "topic", "data", "create_date", "delete_date")
+    if person.phones or person.emails:
+        # Authors whom nobody receives and who never read have no row as users.
+        authors = Feed.objects.filter(id__gt=int(cursor or 0)).order_by("id")
+        page = list(authors.values_list("id", "biz_id", "uid")[:SLICE])
+        ids = [id for id, biz, uid in page if is_user(person, biz, uid)]
+        cursor = str(page[-1][0]) if len(page) == SLICE else ""
+        rows = list(Feed.objects.filter(id__in=ids).order_by("id").values(*columns))
+    else:
+        rows, cursor = person_users.rows(person, cursor, _posts_of, columns)
     # The events find the entries in the timelines of others by the author.
-    busy = _busy_systems(person) if page else set()
+    busy = _busy_systems(person, rows)
     own_rows = [
         Row(str(row["id"]), row, row["delete_date"] is None or row["biz_id"] in busy)
-        for row in page
+        for row in rows
     ]
-    return Slice(own_rows, str(page[-1]["id"]) if len(page) == _PAGE else "")
+    return Slice(own_rows, cursor)
+
+
+def _posts_of(biz: int, uid: str) -> Ranges:
+    for topic in Topic:
+        yield Feed.objects.filter(biz_id=biz, uid=uid, topic=topic), "id"
 
 
 def _delete_posts(_person: Person, rows: Sequence[Row]) -> int:
@@ -63,24 +72,35 @@ def _erase_posts(_person: Person, rows: Sequence[Row]) -> int:
     return transactions.retrying(lambda: erased.update(uid=MARK, data=MARK, app_id="", src_type=""))
 
 
-def _busy_systems(person: Person) -> set[int]:
-    """Systems in which events about the person wait to be handled."""
-    events = EventQueue.objects.filter(_names_user(person), status__in=_OPEN)
-    return set(events.order_by().values_list("biz_id", flat=True))
+def _busy_systems(person: Person, rows: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The systems of these rows in which events about the person wait to be handled; all of them
+    while too many events wait to be read."""
+    systems = {int(row["biz_id"]) for row in rows}
+    if not systems:
+        return set()
+    waiting = EventQueue.objects.filter(topic__in=EventQueue.Topic.values, status__in=_OPEN)
+    events = list(waiting.order_by().values("biz_id", "uid", "data")[: _MAX_OPEN + 1])
+    if len(events) > _MAX_OPEN:
+        return systems
+    return systems & {event["biz_id"] for event in events if _is_about(person, event)}
 
 
 # -- relations and timelines ---------------------------------------------------------------------
 def _find_relations(person: Person, cursor: str) -> Slice:
-    rows: QuerySet[Any] = Friend.objects.filter(
-        _of_users(person) | _of_users(person, "fri_uid")
-    ).order_by("biz_id", "uid", "relation", "fri_uid")
-    # Those that are erased are gone, so that the first page is always the next one.
-    page = list(rows.values("biz_id", "uid", "relation", "fri_uid", "create_date")
-                [int(cursor or 0):][:_PAGE])  # fmt: skip
+    columns = ("biz_id", "uid", "relation", "fri_uid", "create_date")
+    rows, cursor = person_users.rows(person, cursor, _relations_of, columns)
     own_rows = [
-        Row(f"{row['biz_id']}:{row['uid']}:{row['relation']}:{row['fri_uid']}", row) for row in page
+        Row(f"{row['biz_id']}:{row['uid']}:{row['relation']}:{row['fri_uid']}", row) for row in rows
     ]
-    return Slice(own_rows, str(int(cursor or 0) + _PAGE) if len(page) == _PAGE else "")
+    return Slice(own_rows, cursor)
+
+
+def _relations_of(biz: int, uid: str) -> Ranges:
+    for relation in Friend.Relation:
+        rows = Friend.objects.filter(biz_id=biz, relation=relation)
+        yield rows.filter(uid=uid), "fri_uid"
+        for delivery in Friend.Delivery:
+            yield rows.filter(fri_uid=uid, delivery=delivery), "uid"
 
 
 _ENDS = {
@@ -103,12 +123,14 @@ def _erase_relations(_person: Person, rows: Sequence[Row]) -> int:
 
 def _find_timelines(person: Person, cursor: str) -> Slice:
     """Entries of the person's own timeline."""
-    rows: QuerySet[Any] = FeedBroadcast.objects.filter(_of_users(person, "fri_uid"))
-    rows = rows.order_by("biz_id", "fri_uid", "feed_id")
-    page = list(rows.values("biz_id", "fri_uid", "feed_id", "create_date")
-                [int(cursor or 0):][:_PAGE])  # fmt: skip
-    own_rows = [Row(f"{row['biz_id']}:{row['fri_uid']}:{row['feed_id']}", row) for row in page]
-    return Slice(own_rows, str(int(cursor or 0) + _PAGE) if len(page) == _PAGE else "")
+    columns = ("biz_id", "fri_uid", "feed_id", "create_date")
+    rows, cursor = person_users.rows(person, cursor, _entries_of, columns)
+    own_rows = [Row(f"{row['biz_id']}:{row['fri_uid']}:{row['feed_id']}", row) for row in rows]
+    return Slice(own_rows, cursor)
+
+
+def _entries_of(biz: int, uid: str) -> Ranges:
+    yield FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid), "feed_id"
 
 
 def _erase_timelines(_person: Person, rows: Sequence[Row]) -> int:
@@ -125,52 +147,79 @@ def _erase_timelines(_person: Person, rows: Sequence[Row]) -> int:
 
 
 # -- events and users ----------------------------------------------------------------------------
-def _names_user(person: Person) -> Q:
-    """Events of the person's, and events of others that name them as the reader."""
-    pairs = sorted(person.users)
-    as_reader = [Q(biz_id=biz, data__contains=f'"{uid}"') for biz, uid in pairs]
-    return reduce(or_, as_reader, _of_users(person))
+def _is_about(person: Person, event: Mapping[str, Any]) -> bool:
+    """True for events of the person's, and for events of others that name them as the reader."""
+    if is_user(person, event["biz_id"], event["uid"]):
+        return True
+    reader = json.loads(event["data"]).get("reader") if event["data"] else None
+    return person.is_value(reader, event["biz_id"])
 
 
 def _find_events(person: Person, cursor: str) -> Slice:
-    rows = EventQueue.objects.filter(_names_user(person), qid__gt=int(cursor or 0)).order_by("qid")
+    rows = EventQueue.objects.filter(qid__gt=int(cursor or 0)).order_by("qid")
     columns = ("qid", "biz_id", "topic", "kind", "status", "data", "uid", "create_date")
-    page = list(rows.values(*columns)[:_PAGE])
-    own_rows = [Row(str(row["qid"]), row, row["status"] in _OPEN) for row in page]
-    return Slice(own_rows, str(page[-1]["qid"]) if len(page) == _PAGE else "")
+    page = list(rows.values(*columns)[:SLICE])
+    own_rows = [
+        Row(str(row["qid"]), row, row["status"] in _OPEN) for row in page if _is_about(person, row)
+    ]
+    return Slice(own_rows, str(page[-1]["qid"]) if len(page) == SLICE else "")
 
 
 def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
-    events = EventQueue.objects.filter(qid__in=[int(row.key) for row in rows])
-    ended = events.exclude(status__in=_OPEN)
-    return transactions.retrying(lambda: ended.update(uid=MARK, data="", position="", reason=""))
+    """Events that were set aside end, because nobody can replay them afterwards."""
+    qids = [int(row.key) for row in rows]
+
+    @transaction.atomic
+    def once() -> int:
+        locked = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
+        events = [event for event in locked if event.status not in _OPEN]
+        set_aside = [event for event in events if event.status == _STATUS.SET_ASIDE]
+        failures.take_back(set_aside)
+        ended = EventQueue.objects.filter(qid__in=[event.qid for event in set_aside])
+        ended.update(status=_STATUS.HANDLED, handle_date=sql.now())
+        erased = EventQueue.objects.filter(qid__in=[event.qid for event in events])
+        return erased.update(uid=MARK, data="", position="", reason="")
+
+    return transactions.retrying(once)
 
 
-def _find_users(person: Person, _cursor: str) -> Slice:
-    rows = FeedUser.objects.filter(_of_users(person)).order_by("biz_id", "uid")
+def _find_users(person: Person, cursor: str) -> Slice:
     columns = ("biz_id", "uid", "friends", "followers", "authors", "visit_date")
-    busy = _busy_systems(person)  # events lock the user's row
-    return Slice([
-        Row(f"{row['biz_id']}:{row['uid']}", row, row["biz_id"] in busy)
-        for row in rows.values(*columns)
-    ])  # fmt: skip
+    rows, cursor = person_users.rows(person, cursor, _user_of, columns)
+    busy = _busy_systems(person, rows)  # events lock the user's row
+    own_rows = [Row(f"{row['biz_id']}:{row['uid']}", row, row["biz_id"] in busy) for row in rows]
+    return Slice(own_rows, cursor)
+
+
+def _user_of(biz: int, uid: str) -> Ranges:
+    yield FeedUser.objects.filter(biz_id=biz, uid=uid), "uid"
 
 
 def _erase_users(_person: Person, rows: Sequence[Row]) -> int:
-    count = 0
-    for row in rows:
-        biz, uid = int(row.data["biz_id"]), str(row.data["uid"])
-        users = FeedUser.objects.filter(biz_id=biz, uid=uid)
-        relations_left = Friend.objects.filter(Q(uid=uid) | Q(fri_uid=uid), biz_id=biz)
-        if not relations_left.exists():
-            count += transactions.retrying(users.delete)[0]
-    return count
+    return sum(
+        transactions.retrying(partial(_erase_user, int(row.data["biz_id"]), str(row.data["uid"])))
+        for row in rows
+    )
+
+
+@transaction.atomic
+def _erase_user(biz: int, uid: str) -> int:
+    """Delete a user without relations; a relation that is made meanwhile waits for the lock, or has
+    had it before."""
+    user = FeedUser.objects.filter(biz_id=biz, uid=uid)
+    if not user.select_for_update():
+        return 0
+    of_system = Friend.objects.filter(biz_id=biz)
+    # Two questions, because no index answers an OR of both columns.
+    if of_system.filter(uid=uid).exists() or of_system.filter(fri_uid=uid).exists():
+        return 0
+    return user.delete()[0]
 
 
 def _texts() -> Iterator[PersonStore]:
     yield text_store("feed.texts", _("posts of others"), Feed, ("data",))
-    columns = ("data", "reason")
-    yield text_store("feed.event_texts", _("events about others"), EventQueue, columns)
+    # Their data have only ids of users and posts: events that name the person are the person's.
+    yield text_store("feed.event_texts", _("events about others"), EventQueue, ("reason",))
     yield text_store("feed.keys", _("idempotency keys"), FeedIdempotency, ("key",),
                      unique_column="key")  # fmt: skip
 

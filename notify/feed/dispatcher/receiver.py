@@ -194,7 +194,6 @@ class Receiver:
         def skip_or_set_aside(qid: int, error: Exception) -> alerts.AlertEvent | None:
             if isinstance(error, transactions.Locked):
                 self._skipped_ids.add(qid)
-                self._next_forget.restart()
                 return None
             return queue.set_aside(qid, error)
 

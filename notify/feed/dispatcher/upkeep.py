@@ -231,14 +231,21 @@ def delete_entries_of_author(event: Event) -> bool:
 
 def delete_entries_of_post(event: Event, size: int) -> str | None:
     """Delete a deleted post from the timelines of `size` recipients; the position of the next
-    slice, None at the end."""
+    slice, None at the end.
+
+    Of an author who is merged at read it ends with the first slice without an entry: the post was
+    not written. A few entries may be left; no reader sees them, and the cleaner trims them.
+    """
     post = int(json.loads(event.data)["feed"])
+    entries = FeedBroadcast.objects.filter(biz_id=event.biz, feed_id=post)
+    entries.filter(fri_uid=event.uid).delete()  # authors have an entry of their own
     part = next_slice(event, ALL_RELATIONS, size)
-    recipients = part.rows(event)
-    # Authors have an entry of their own.
-    readers = [event.uid, *recipients.values_list("fri_uid", flat=True)]
-    for some in chunks(readers, _CHUNK):
-        FeedBroadcast.objects.filter(biz_id=event.biz, fri_uid__in=some, feed_id=post).delete()
+    readers = list(part.rows(event).values_list("fri_uid", flat=True))
+    count = sum(entries.filter(fri_uid__in=some).delete()[0] for some in chunks(readers, _CHUNK))
+    if readers and not count:
+        author = FeedUser.objects.filter(biz_id=event.biz, uid=event.uid)
+        if author.filter(merging=FeedUser.Merging.MERGED).exists():
+            return None
     return part.position
 
 

@@ -213,14 +213,19 @@ def _why(event: EventQueue, status: EventQueue.Status) -> str:
         return ""
     rows = EventQueue.objects.filter(
         topic=event.topic, status=_STATUS.WAITING, qid__lt=event.pk
-    ).order_by()
-    ahead = rows.values("topic")[:MAX_AHEAD].count()
-    if ahead >= MAX_AHEAD:
-        return _("It waits for the dispatcher: %d or more before it.") % MAX_AHEAD
+    ).order_by("qid")
+    systems = list(rows.values_list("biz_id", flat=True)[:MAX_AHEAD])
+    # A person who is limited to business systems does not learn what others have waiting.
+    ahead = systems.count(event.biz_id)
+    if len(systems) >= MAX_AHEAD:
+        text = _("It waits for the dispatcher: %(count)d of its business system among the oldest "
+                 "%(most)d events before it.")  # fmt: skip
+        return text % {"count": ahead, "most": MAX_AHEAD}
     text = ngettext(
-        "It waits for the dispatcher: %d before it.", "It waits for the dispatcher: %d before it.",
+        "It waits for the dispatcher: %d of its business system before it.",
+        "It waits for the dispatcher: %d of its business system before it.",
         ahead,
-    )  # fmt: skip
+    )
     return text % ahead
 
 

@@ -290,7 +290,7 @@ class TestTimeline:
 
         post(biz, "ann")
         waits = post(biz, "ann")
-        assert "1 before it" in card(waits).why
+        assert "1 of its business system before it" in card(waits).why
         drain()
         assert (card(waits).tone, card(waits).why, card(waits).resend_effect) == ("good", "", "")
         assert str(card(waits).facts["Now"]) == "Stands in 1 timeline"
@@ -304,6 +304,27 @@ class TestTimeline:
         alone = message_page.page(str(post(biz, "alone")))
         assert alone
         assert (alone.recipients, len(alone.no_recipient_reasons)) == ([], 1)
+
+    def test_only_events_of_its_own_system_are_counted_before_one(
+        self, biz: Biz, other: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A person may be limited to the system of the event."""
+        related(biz, ("ann", "befriend", "bob"))
+        for system in (other, other, biz):
+            post(system, "ann")
+        waiting = str(post(biz, "ann"))
+        page = message_page.page(waiting)
+        assert page is not None
+        assert page.recipients[0].why == (
+            "It waits for the dispatcher: 1 of its business system before it."
+        )
+        monkeypatch.setattr(message_page, "MAX_AHEAD", 2)
+        page = message_page.page(waiting)
+        assert page is not None
+        assert page.recipients[0].why == (
+            "It waits for the dispatcher: 0 of its business system among the oldest 2 events "
+            "before it."
+        )
 
     def test_an_event_of_upkeep(self, biz: Biz) -> None:
         related(biz, ("ann", "befriend", "bob"))

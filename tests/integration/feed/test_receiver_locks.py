@@ -5,17 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
 from django.db import connection, transaction
 from django.db.utils import OperationalError
 
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import transactions
 from notify.feed import users
-from notify.feed.dispatcher import fanout
+from notify.feed.dispatcher import fanout, receiver
 from notify.feed.dispatcher.pace import Pace
-from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.dispatcher.receiver import SKIPPED_SECONDS, Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue, FeedBroadcast
 from tests.integration.feed.support import BIZ, change, drain, entries, post, visited
@@ -89,6 +91,27 @@ def test_a_post_of_which_an_entry_is_locked_does_not_hold_up_the_others() -> Non
         assert one.turn(Pace()) == 0  # passed over, without waiting again
     drain()
     assert entries(locked) == {"ann", "bob"}
+
+
+def test_a_skipped_post_is_tried_again_while_others_are_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not ON_MARIADB:
+        return
+    seconds = [0.0]
+    monkeypatch.setattr(receiver, "Every", partial(Every, clock=lambda: seconds[0]))
+    change(("ann", "befriend", "bob"), ("cid", "befriend", "bob"))
+    visited("bob")
+    first, one = post("ann"), Receiver("friend")
+    with frozen(INSERT, half_written(first, "bob")):
+        assert one.turn(Pace()) == 0
+    seconds[0] = SKIPPED_SECONDS - 1
+    second = post("cid")
+    with frozen(INSERT, half_written(second, "bob")):
+        assert one.turn(Pace()) == 0
+        seconds[0] = SKIPPED_SECONDS
+        assert one.turn(Pace()) == 1
+    assert entries(first) == {"ann", "bob"}
 
 
 def test_a_slice_of_which_an_entry_is_locked_does_not_hold_up_others(settings: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import ids, sql
-from notify.feed import timeline, upkeep_events
+from msgplatform.core.person.identity import Person
+from msgplatform.core.person.stores import SLICE
+from msgplatform.models import Biz
+from notify.feed import person_data, person_users, timeline, upkeep_events
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue, Feed, FeedUser
 from notify.feed.models.users import NOTHING_WRITTEN
@@ -185,3 +189,32 @@ def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
     FeedUser.objects.filter(uid="author1").update(merging=FeedUser.Merging.BECOMING)
     check(lambda: drain("upkeep"))
     assert user("author1").merging != FeedUser.Merging.BECOMING
+
+
+NAMES = Person(users=frozenset({(BIZ, "bob"), (BIZ, "author1")}))
+NUMBERS = Person(phones=frozenset({"13800138000"}), emails=frozenset({"li@example.com"}))
+
+
+@pytest.mark.parametrize("person", [NAMES, NUMBERS], ids=["users", "numbers"])
+def test_every_step_of_finding_a_person_goes_by_an_index_and_none_sorts(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if connection.vendor != "mysql":  # SQLite counts no rows, and reads a small table as a whole
+        return
+    fill()
+    monkeypatch.setattr(person_users, "PAGE", 20)
+    Biz.objects.create(id=BIZ, name="shop")
+    Feed.objects.filter(uid="author2").update(uid="138-0013-8000")
+    EventQueue.objects.filter(uid="author3").update(status=EventQueue.Status.WAITING)
+    for store in person_data.stores():
+        if store.name in ("feed.texts", "feed.event_texts", "feed.keys"):
+            continue  # read by id alone
+        read = rows_read()
+        part = store.find(person, "")
+        assert rows_read() - read < SLICE + 500, store.name
+        if store.name != "feed.posts":  # of the first page the index has a value of every column
+            check(partial(store.find, person, ""))
+        if part.cursor:
+            check(partial(store.find, person, part.cursor))
+        if store.name == "feed.users":
+            check(partial(store.erase, person, part.rows))

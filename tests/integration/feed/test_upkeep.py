@@ -234,6 +234,24 @@ class TestMerge:
         assert entries(late) == {star}
         assert [p.id for p in timeline.read(BIZ, "fan1").posts] == [late, early]
 
+    def test_a_deleted_post_that_was_not_written_is_not_looked_for_in_all_timelines(
+        self, star: str
+    ) -> None:
+        early = post(star, "vip")
+        drain("vip")
+        drain("upkeep")
+        late = post(star, "vip")
+        drain("vip")
+        assert (len(entries(early)), entries(late)) == (6, {star})
+        posts.delete(BIZ, late)
+        # The friends, of whom there are none, and the first two of five followers.
+        assert [Upkeep().turn(Pace()) for _ in range(2)] == [2, 0]
+        assert entries(late) == set()
+        posts.delete(BIZ, early)
+        drain("upkeep")
+        assert entries(early) == set()
+        assert set(upkeep()) == {_STATUS.HANDLED}
+
     def test_an_author_who_shrinks_meanwhile_is_pushed_at_the_end(self, star: str) -> None:
         Upkeep().turn(Pace())
         change(*((f"fan{n}", "unfollow", star) for n in (0, 1, 2)))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection, transaction
 from django.db.models import Sum
 from pytest_django.fixtures import Settings
 
@@ -28,10 +30,14 @@ from msgplatform.models import AuditLog, Biz, Erasure, MinuteCounter
 from msgplatform.person_data import erasure_list, erasures, people, reports
 from msgplatform.person_data.runner import ErasureRunner
 from msgplatform.person_data.stores import all_stores
+from notify.feed import person_users, upkeep_events, users
+from notify.feed.actions.resend import resend_events
+from notify.feed.dispatcher import queue
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
-from notify.feed.models import Feed, FeedBroadcast
+from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
+from notify.feed.monitor import failures
 from notify.intake import sealing
 from notify.models import (
     Attempt,
@@ -40,7 +46,7 @@ from notify.models import (
     ReceiveMsg,
 )  # fmt: skip
 from tests.integration.crmsync import sync_support
-from tests.support import archive_support, feed_rows, notify_rows, sms_rows
+from tests.support import archive_support, feed_rows, lock_waits, notify_rows, sms_rows
 from tests.support.person_world import (
     ANN,
     BOB,
@@ -553,3 +559,130 @@ def test_an_export_holds_everything_of_the_person_alone(world: Biz) -> None:
     }  # fmt: skip
     assert data["crmsync.leads"][0]["name"] == ANN.name
     assert f"thank you, {ANN.name}" in str(data["notify.messages"])
+
+
+# -- Feed ----------------------------------------------------------------------------------------
+def one_pass(name: str) -> int:
+    """Go once through a store of Ann's data; how many rows it met."""
+    (store,) = [each for each in all_stores() if each.name == name]
+    person = people.person_of(identifiers(ANN))
+    count, cursor, is_first = 0, "", True
+    while cursor or is_first:
+        part = store.find(person, cursor)
+        store.erase(person, part.rows)
+        count, cursor, is_first = count + len(part.rows), part.cursor, False
+    return count
+
+
+def test_one_pass_meets_every_relation_and_entry(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(person_users, "PAGE", 2)
+    others = [f"other-{n}" for n in range(7)]
+    feed_rows.related(
+        shop.biz,
+        *((other, "follow", ANN.uid) for other in others),
+        *((ANN.uid, "follow", other) for other in others),
+        *((other, "follow", BOB.uid) for other in others),
+    )
+    feed_rows.visited(shop.biz, ANN.uid)
+    for other in others:
+        feed_rows.post(shop.biz, other, topic="vip")
+    feed_rows.drain()
+    assert (one_pass("feed.relations"), one_pass("feed.timelines")) == (14, 7)
+    assert set(Friend.objects.values_list("uid", flat=True)) == {BOB.uid}
+    assert not FeedBroadcast.objects.filter(fri_uid=ANN.uid).exists()
+
+
+def test_user_ids_that_are_a_number_or_an_address_are_found_in_each_spelling(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(person_users, "SLICE", 2)  # users of a page
+    address, number = ANN.email.title(), ANN.spellings[3]
+    feed_rows.related(
+        shop.biz, (address, "befriend", "reader-1"), (f"+86{number}", "follow", "reader-1"),
+        (BOB.email, "follow", "reader-1"),
+    )  # fmt: skip
+    feed_rows.visited(shop.biz, address, "reader-1")
+    feed_rows.post(shop.biz, address)
+    feed_rows.post(shop.biz, "reader-1")
+    feed_rows.post(shop.biz, number)  # who has no row as a user
+    feed_rows.drain()
+    row = erase(ANN)
+    settle()
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert row.state == _State.DONE, (row.open, row.error)
+    person = people.person_of(identifiers(ANN))
+    uids = {
+        uid
+        for rows, column in (
+            (Feed.objects, "uid"), (FeedUser.objects, "uid"), (Friend.objects, "uid"),
+            (Friend.objects, "fri_uid"), (FeedBroadcast.objects, "fri_uid"),
+            (EventQueue.objects, "uid"),
+        )
+        for uid in rows.values_list(column, flat=True)
+    }  # fmt: skip
+    assert not {uid for uid in uids if person.is_identifier(uid)}
+    assert {BOB.email, "reader-1"} <= uids
+
+
+def unfollowed(biz: Biz, reader: str) -> int:
+    """An event of upkeep about the timeline of a reader."""
+    event = upkeep_events.Event(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
+    upkeep_events.add([event], ids.reserve(1), sql.now())
+    return int(EventQueue.objects.filter(topic="upkeep").latest("qid").pk)
+
+
+def test_events_that_are_set_aside_end_and_those_of_others_can_be_replayed(shop: Caller) -> None:
+    own = [feed_rows.set_aside(shop.biz, ANN.uid), unfollowed(shop.biz, ANN.spellings[3])]
+    queue.set_aside(own[1], ValueError("no timeline"))
+    of_others = feed_rows.post(shop.biz, BOB.uid)
+    queue.set_aside(of_others, ValueError(f"beside {ANN.phone}"))
+    waiting = unfollowed(shop.biz, f"u{ANN.phone}")
+    text = feed_rows.event(waiting).data
+    assert failures.of_topics() == {"friend": 2, "upkeep": 1}
+    row = erase(ANN)
+    assert failures.of_topics() == {"friend": 1}
+    for event in map(feed_rows.event, own):
+        assert (event.status, event.uid) == (EventQueue.Status.HANDLED, identity.MARK)
+        assert event.handle_date
+    assert feed_rows.event(waiting).data == text, "until it is handled"
+    event = feed_rows.event(of_others)
+    assert (event.status, event.uid) == (EventQueue.Status.SET_ASIDE, BOB.uid)
+    assert event.reason == f"ValueError: beside {identity.MARK}"
+    settle()
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert row.state == _State.DONE, (row.open, row.error)
+    assert not feed_rows.event(waiting).data
+    assert resend_events([*own, of_others]) == 1
+    feed_rows.drain()
+    assert failures.of_topics() == {}
+    assert feed_rows.event(of_others).status == EventQueue.Status.HANDLED
+
+
+def test_a_user_who_gets_a_relation_meanwhile_stays(shop: Caller) -> None:
+    if connection.vendor != "mysql":  # SQLite has one writer
+        return
+    FeedUser.objects.create(biz_id=shop.biz.pk, uid=ANN.uid)
+
+    def erase_users() -> None:
+        try:
+            one_pass("feed.users")
+        finally:
+            connection.close()
+
+    thread = threading.Thread(target=erase_users)
+    with transaction.atomic():
+        users.lock(shop.biz.pk, [ANN.uid])
+        Friend.objects.create(
+            biz_id=shop.biz.pk, uid=ANN.uid, relation="follow", fri_uid=BOB.uid, delivery=0,
+            create_date=sql.now(),
+        )  # fmt: skip
+        thread.start()
+        lock_waits.until_somebody_waits()
+    thread.join(120)
+    assert FeedUser.objects.filter(uid=ANN.uid).exists()
