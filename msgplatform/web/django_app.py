@@ -116,10 +116,12 @@ class _Call:
                 self._settle(self.future.set_exception, error)
 
     def give_up(self, work: Future[None]) -> None:
-        """Refuse a request for which no thread was free in time: nothing was done for it. Its caller
-        may be gone, or has sent it again."""
+        """Refuse a request for which no thread was free in time: nothing was done for it. Its
+        caller may be gone, or has sent it again."""
         if work.cancel() and not self.future.done():
-            self.future.set_exception(Full("The server is busy; nothing was done. Repeat it later."))
+            self.future.set_exception(
+                Full("The server is busy; nothing was done. Repeat it later.")
+            )
 
     def _start_response(self, status: str, headers: list[tuple[str, str]], *_: object) -> None:
         self._status = int(status[:3])

@@ -77,8 +77,8 @@ return others
 """
 _QUEUES_PER_SCRIPT = 500
 
-# Moves an entry back to the front of its queue, unless somebody has put it back and claimed it since.
-# KEYS: queue, intermediate list, claims. ARGV: job id, member of the claims, now.
+# Moves an entry back to the front of its queue, unless it was put back and claimed since. KEYS:
+# queue, intermediate list, claims. ARGV: job id, member of the claims, now.
 _PUT_BACK = """
 redis.call('DEL', KEYS[3] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local claimed = redis.call('ZSCORE', KEYS[3], ARGV[2])
