@@ -169,6 +169,7 @@ def test_a_slow_consumer_is_seen(cluster: Cluster, tmp_path: Path) -> None:
         cluster.wait_until(is_seen, "the age of what waits", LONG_SECONDS + 240)
         shown = looks[-1]
         assert max(shown["due"], shown["waits"]) <= time.monotonic() - began + 5
-        sentence = r"[1-4] of 4 slots, busy since .*, [01]?\d\d a minute, about \d+ (min|s) left"
+        # The report may be of the moment between two answers and the next requests.
+        sentence = r"[0-4] of 4 slots, busy since .*, [01]?\d\d a minute, about \d+ (min|s) left"
         assert re.search(sentence, shown["state"])
         assert any("slow → slow has waited" in line for line in shown["doctor"])
