@@ -194,6 +194,8 @@ def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any
     except msgspec.DecodeError:
         return []
     requests = [each for each in requests if person.erased_value(each.fields) != each.fields]
+    if not requests:  # nearly always: most operations name other people only
+        return []
     own_keys = set(_own_keys(person, policy_id, requests))
     return [
         {**msgspec.to_builtins(each), "fields": {

@@ -144,8 +144,10 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
             )
             subscriptions = self._rows.usable(changed_rows, self.known, checksums)
         # A row that changed between the two statements, and may change back, is read once more.
-        again = _read_checksums() or {}
-        self._checksums = {pk: v for pk, v in (checksums or {}).items() if again.get(pk) == v}
+        later_checksums = _read_checksums() or {}
+        self._checksums = {
+            pk: value for pk, value in (checksums or {}).items() if later_checksums.get(pk) == value
+        }
         return subscriptions
 
     def _compare_clocks(self) -> None:

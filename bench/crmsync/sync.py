@@ -42,14 +42,13 @@ class Copy(Batch):
     parts = (INITIAL, CHANGED)
 
     def prepare(self) -> None:
-        if self.ground.mariadb is None:
-            raise BenchFailed(f"{NAME} needs MariaDB")
+        server = self.ground.server
         self._rows = max(WARM, int(self.seconds * ROWS_A_SECOND))
         self._turn = 0
         for database in (CRM, f"{CRM}_staging"):
-            self.ground.mariadb.execute(f"DROP DATABASE IF EXISTS {database}")
-        self.ground.mariadb.execute(f"CREATE DATABASE {CRM}")
-        self.hive = self.ground.mariadb.connect("bench")
+            server.execute(f"DROP DATABASE IF EXISTS {database}")
+        server.execute(f"CREATE DATABASE {CRM}")
+        self.hive = server.connect("bench")
         self.hive.set_character_set("utf8mb4")
         with self.hive.cursor() as cursor:
             leads.empty(cursor)
@@ -90,15 +89,14 @@ class Ours(Copy):
     def prepare(self) -> None:
         super().prepare()
         _empty(self.hive)
-        assert self.ground.mariadb
-        self.ground.mariadb.execute(
+        self.ground.server.execute(
             f"CREATE TABLE {CRM}.{TABLE} (id BIGINT PRIMARY KEY, appkey VARCHAR(64), "
             "uid VARCHAR(64), name VARCHAR(100), phone VARCHAR(32), extra LONGTEXT, "
             "is_delete TINYINT(1) NOT NULL DEFAULT 0, version INT) "
             "CHARACTER SET utf8mb4"
         )
         crm = Crm.objects.create(
-            name=CRM, adapter="sql", credentials={"url": self.ground.mariadb.url(CRM)},
+            name=CRM, adapter="sql", credentials={"url": self.ground.server.url(CRM)},
             settings={"table": TABLE, "deleted_column": "is_delete"},
         )  # fmt: skip
         Policy.objects.create(
@@ -154,8 +152,7 @@ class DltSqlalchemy(Copy):
         return [Program("dlt", list(map(str, argv)), self.ground.environment)]
 
     def _url(self, database: str) -> str:
-        assert self.ground.mariadb
-        url = self.ground.mariadb.url(database).replace("mysql://", "mysql+mysqldb://")
+        url = self.ground.server.url(database).replace("mysql://", "mysql+mysqldb://")
         return f"{url}&charset=utf8mb4"
 
     def ask(self) -> None:

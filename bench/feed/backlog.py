@@ -75,8 +75,7 @@ class Large(Side):
 
     def connect(self) -> Any:
         """A connection whose statements may take long."""
-        assert self.ground.mariadb
-        return self.ground.mariadb.connect(self.database)
+        return self.ground.server.connect(self.database)
 
     def programs(self) -> Sequence[Program]:
         return [dispatcher(self.ground)]
@@ -153,8 +152,7 @@ def _record(ground: Ground, name: str) -> plans.Recorder:
     from notify.feed.monitor import backlog
 
     ground.use(name)
-    assert ground.mariadb
-    with ground.mariadb.connect(name).cursor() as cursor:
+    with ground.server.connect(name).cursor() as cursor:
         if name == "small":
             posts.empty(cursor)
             _fill_posts(cursor, _volumes(ground)[name], _users(ground))

@@ -61,8 +61,7 @@ class FanOut(Side):
 
     def connect(self) -> Any:
         """A connection whose statements may take long."""
-        assert self.ground.mariadb
-        return self.ground.mariadb.connect("bench")
+        return self.ground.server.connect("bench")
 
     def programs(self) -> Sequence[Program]:
         return [dispatcher(self.ground)]
@@ -156,11 +155,9 @@ class StreamFramework(Side):
 @lru_cache(maxsize=1)
 def _people(ground: Ground, seconds: float) -> int:
     """Make users and relations once for all runs; how many users there are."""
-    if ground.mariadb is None:
-        raise BenchFailed(f"{NAME} needs MariaDB")
     ground.set_pool(_POOL)
     users = max(2 * FRIENDS, min(_MAX_USERS, int(seconds * _USERS_A_SECOND)))
-    with ground.mariadb.connect("bench").cursor() as cursor:
+    with ground.server.connect("bench").cursor() as cursor:
         people.fill(cursor, users, FRIENDS)
     return users
 

@@ -31,12 +31,10 @@ class Visible(Side):
     merging, delivery = 0, 2  # of the author, of each relation: pushed, written
 
     def prepare(self) -> None:
-        if self.ground.mariadb is None:
-            raise BenchFailed(f"{NAME} needs MariaDB")
         # Fewer for a short stretch, as tests have it.
         self.followers = min(self.followers, int(self.seconds * _FOLLOWERS_A_SECOND))
         self._progress = Progress(self.ground.file(f"{self.stretch}.progress"))
-        with self.ground.mariadb.connect("bench").cursor() as cursor:
+        with self.ground.server.connect("bench").cursor() as cursor:
             posts.empty(cursor)
             for table in ("feed_user", "friend"):
                 cursor.execute(f"TRUNCATE TABLE {table}")
@@ -67,10 +65,9 @@ class Visible(Side):
 
     def check(self, crew: Crew) -> None:
         """Each post has its entries, and there are no others."""
-        assert self.ground.mariadb
         # Authors have an entry of their own; those of a merged author are the only ones.
         readers = 1 + (self.followers if self.merging == 0 else 0)
-        with self.ground.mariadb.connect("bench").cursor() as cursor:
+        with self.ground.server.connect("bench").cursor() as cursor:
             cursor.execute("SELECT COUNT(*) FROM feed")
             made = cursor.fetchone()[0]
             cursor.execute("SELECT COUNT(*), COUNT(DISTINCT feed_id) FROM feed_broadcast")

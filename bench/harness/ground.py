@@ -105,9 +105,9 @@ class Ground:
     def make(self, name: str) -> MariaDb:
         """Make a further database, as `migrate` has left the first one, and use it. Returns the
         server; raises BenchFailed without MariaDB."""
-        self._server.copy(_OWN, name)
+        self.server.copy(_OWN, name)
         self.use(name)
-        return self._server
+        return self.server
 
     def use(self, name: str) -> None:
         """Let this process, and those that start from now on, use this database of MariaDB, which
@@ -116,14 +116,14 @@ class Ground:
 
         connection.close()
         connection.settings_dict["NAME"] = name
-        self.environment["DATABASE_URL"] = self._server.url(name)
+        self.environment["DATABASE_URL"] = self.server.url(name)
 
     def set_pool(self, size: int) -> None:
         """Resize MariaDB's buffer pool (in bytes), and wait until that is done."""
-        self._server.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
+        self.server.execute(f"SET GLOBAL innodb_buffer_pool_size = {size}")
         deadline = time.monotonic() + _POOL_SECONDS
         while True:
-            has = int(self._server.execute("SELECT @@innodb_buffer_pool_size")[0][0])
+            has = int(self.server.execute("SELECT @@innodb_buffer_pool_size")[0][0])
             # The server rounds, and resizes in the background.
             if size * 0.9 < has < size * 1.1:
                 return
@@ -132,7 +132,8 @@ class Ground:
             time.sleep(0.1)
 
     @property
-    def _server(self) -> MariaDb:
+    def server(self) -> MariaDb:
+        """The MariaDB, for benches that need it. Raises BenchFailed without one."""
         if self.mariadb is None:
             raise BenchFailed("This bench needs MariaDB.")
         return self.mariadb

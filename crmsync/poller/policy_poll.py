@@ -129,7 +129,7 @@ class PolicyPoll:
             self._parts = None
             return _IDLE_SECONDS
         except UNAVAILABLE:
-            # What was being stored may be stored: run, watermark and early rows are read anew.
+            # The round may be stored all the same: run, watermark and early rows are read anew.
             self._parts = self._increment = None
             raise
         except Exception as error:  # one policy must not end the thread that retries it

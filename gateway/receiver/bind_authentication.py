@@ -228,8 +228,8 @@ class BindAuthentication:
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The gateway with this login that connects from there. All gateways are compared, each in
-        constant time, so that the duration tells nothing. Of several with this login an enabled one
-        counts, and the eldest of these."""
+        constant time, so that the duration tells nothing. If several have this login, the oldest
+        enabled one counts."""
         match = None
         gateways = self._directory.receiving.values()
         for gateway in sorted(gateways, key=lambda one: (one.row.enabled, -one.id)):

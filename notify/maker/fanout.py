@@ -145,10 +145,10 @@ class Recipients:
         for pk, biz_id, event_types, channels in rows.values_list("id", "biz_id", *texts):
             new[biz_id].add(pk, _filter(event_types, channels))
         # A filter that changed between the two statements, and may change back, is read once more.
-        again = _read_checksums(stale_ids) if checksums is not None else None
-        if checksums is not None and again is not None:
+        if checksums is not None:
+            later_checksums = _read_checksums(stale_ids) or {}
             for biz_id, rules in new.items():
-                if again.get(biz_id) == checksums.get(biz_id):
+                if later_checksums.get(biz_id) == checksums.get(biz_id):
                     rules.checksum = checksums.get(biz_id)
         if len(self._systems) > _MAX_SYSTEMS:
             self._systems = {pk: self._systems[pk] for pk in biz_ids if pk in self._systems}

@@ -308,14 +308,10 @@ def _cut(
     rest = messages
     while rest:
         offer = capacity.offer(subscription) if subscription.is_sendable else None
-        if offer is None:
+        if offer is None or not capacity.admits(offer, rest[0].size):
             capacity.take(subscription, -len(message_groups))
             return None
-        sizes = [message.size for message in rest]
-        if not capacity.admits(offer, sizes[0]):
-            capacity.take(subscription, -len(message_groups))
-            return None
-        count = orders.fitting(sizes, offer.items, offer.bytes)
+        count = orders.fitting([message.size for message in rest], offer.items, offer.bytes)
         message_groups.append(rest[:count])
         rest = rest[count:]
         capacity.take(subscription)

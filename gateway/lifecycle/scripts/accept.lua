@@ -1,7 +1,8 @@
 -- Take in calls. ARGV: idempotency ttl, number of calls, key of this run ('' when each call has an
--- idempotency key), then for each call: idempotency key ('' for none), hash of the payload, counter of the day ('' for none) and how far it may count, SP number of a
--- text with several parts (''), number of messages, and for each message: id, gateway, priority, report
--- flag, time before which it is not sent (0: now), JSON.
+-- idempotency key), then for each call: idempotency key ('' for none), hash of the payload, counter of
+-- the day ('' for none) and how far it may count, SP number of a text with several parts (''), number of
+-- messages, and for each message: id, gateway, priority, report flag, time before which it is not sent
+-- (0: now), JSON.
 -- Returns for each call: '' when it is new, 'limit' when the day has no room for it, else the JSON
 -- {hash, ids} of the first call.
 local ttl, calls, run = ARGV[1], tonumber(ARGV[2]), ARGV[3]

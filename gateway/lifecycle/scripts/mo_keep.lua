@@ -1,5 +1,6 @@
 -- Keep one part of a long MO. KEYS: its parts, mo-seen of its sequence and content, that of an earlier
--- version. ARGV: number, total, digest of the content, JSON, seconds until the message is taken in as it is, seconds a sequence is remembered.
+-- version. ARGV: number, total, digest of the content, JSON, seconds until the message is taken in as
+-- it is, seconds a sequence is remembered.
 -- Returns what it became, and after it number, JSON, … of the parts:
 -- 'waiting' (and a repeat of what is over), 'whole' with all parts, 'cut' with those of an older
 -- message that used the same reference: take that in, then keep this part again.

@@ -35,6 +35,10 @@ def quiet() -> Biz:
     return Biz.objects.create(name="quiet")
 
 
+def subscriptions(biz: Biz, count: int) -> list[BizReceive]:
+    return [subscription(biz, f"s{n}") for n in range(count)]
+
+
 def split_of(biz: Biz) -> int:
     return BizMsg.objects.filter(biz=biz, state=BizMsg.State.SPLIT).count()
 
@@ -59,8 +63,7 @@ def test_messages_for_many_subscriptions_do_not_either(
     busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(splitter, "MAX_DELIVERIES", 500)
-    for n in range(50):
-        subscription(busy, f"s{n}")
+    subscriptions(busy, 50)
     row = subscription(quiet)
     publish(busy, 100)
     publish(quiet, 20)
@@ -74,8 +77,7 @@ def test_a_message_for_more_subscriptions_than_one_step_takes_others_with_it(
     busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(splitter, "MAX_DELIVERIES", 40)
-    for n in range(50):
-        subscription(busy, f"s{n}")
+    subscriptions(busy, 50)
     subscription(quiet)
     publish(busy, 5)
     publish(quiet, 4)
@@ -94,8 +96,7 @@ def test_several_systems_with_such_messages_do_not_hold_up_the_next(
     monkeypatch.setattr(splitter, "MAX_DELIVERIES", 20)
     other = Biz.objects.create(name="other")
     for biz in (busy, other):
-        for n in range(30):
-            subscription(biz, f"s{n}")
+        subscriptions(biz, 30)
         publish(biz, 3)
     row = subscription(quiet)
     publish(quiet, 4)
@@ -115,8 +116,7 @@ def test_a_split_queues_a_part_for_very_many_subscriptions(
     busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(splitter, "_MAX_ORDERS", 3)
-    for n in range(8):
-        subscription(busy, f"s{n}")
+    subscriptions(busy, 8)
     row = subscription(quiet)
     publish(busy, 1)
     publish(quiet, 1)
@@ -198,7 +198,7 @@ def test_a_backlog_of_many_subscriptions_is_queued_in_turns(
     busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The turn ends early, and what came last was due last; still it is among the first."""
-    many = [subscription(busy, f"s{n}") for n in range(120)]
+    many = subscriptions(busy, 120)
     row = subscription(quiet)
     publish(busy, 2), publish(quiet, 2)
     maker = Maker()
@@ -228,7 +228,7 @@ def test_a_sender_has_room_for_the_orders_of_another_system(
     busy: Biz, quiet: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claimer, "MAX_ITEMS", 1000)
-    many = [subscription(busy, f"s{n}") for n in range(30)]
+    many = subscriptions(busy, 30)
     put_orders(many, 100)
     known = Subscriptions()
     known.refresh()
@@ -242,7 +242,7 @@ def test_a_sender_has_room_for_the_orders_of_another_system(
 
 
 def test_the_first_order_of_each_system_is_claimed_first(busy: Biz, quiet: Biz) -> None:
-    many = [subscription(busy, f"s{n}") for n in range(30)]
+    many = subscriptions(busy, 30)
     row = subscription(quiet)
     put_orders(many, 1), put_orders([row], 1)
     known = Subscriptions()
