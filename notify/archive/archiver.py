@@ -6,7 +6,7 @@ Several may run: rows are locked while they move, so the second finds them gone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -45,9 +45,9 @@ class Archiver(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._walk: Walk | None = None
-        # When the present round began. It moves what was old enough then: under steady traffic some
-        # row reaches its age at any moment, and pages of a few rows would follow without an end.
-        self._round_began: datetime | None = None
+        # Messages move that were old enough at this time: under steady traffic some row reaches its
+        # age at any moment, and pages of a few rows would follow without an end.
+        self._looked_at: datetime | None = None
         self._refused: Sequence[int] = ()  # the page that could not be moved
         self._retention, self._keys = Retention(retention.ARCHIVE), Retention(retention.KEYS)
         self._next_round = Every(ROUND_SECONDS)
@@ -67,8 +67,11 @@ class Archiver(Worker):
         now = sql.now()
         self._retention.prepare(now)
         self._walk = self._walk or walk(now)
-        began = self._round_began = self._round_began or now
-        page = self._refused or self._walk.page(began) or restored_page(began)
+        # A round that lasts long, or that an error keeps from its end, looks at new ones too.
+        if self._looked_at is None or now - self._looked_at > timedelta(seconds=ROUND_SECONDS):
+            self._looked_at = now
+        looked_at = self._looked_at
+        page = self._refused or self._walk.page(looked_at) or restored_page(looked_at)
         self.heartbeat.lag = self._walk.lag(now)
         if page:
             limits, done_before = due(now), self.heartbeat.done
@@ -95,7 +98,7 @@ class Archiver(Worker):
         if self._retention.purge(now) or self._keys.purge(now) or answers.remove_old(now):
             return True
         self._next_round.restart()
-        self._round_began = None
+        self._looked_at = None
         return False
 
     def _move(self, chunk: Sequence[int], due: Due) -> Sequence[int]:

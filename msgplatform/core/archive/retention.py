@@ -40,6 +40,9 @@ class Retention:
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._next_prepare, self._next_purge = Every(EVERY_SECONDS), Every(EVERY_SECONDS)
+        # When the present purge began. It deletes what was too old then: rows become too old all
+        # the time, and a purge that followed them would never end.
+        self._purge_began: datetime | None = None
         self._no_partitions = ""  # why they could not be made the last time
 
     def turn(self) -> bool:
@@ -75,12 +78,14 @@ class Retention:
         # The timer restarts first, so that a purge that raises is not tried again at once.
         if not self._next_purge.take():
             return False
+        began, self._purge_began = self._purge_began or now, None
         try:
-            count = purge(self._archive, now)
+            count = purge(self._archive, began)
         except DatabaseError as error:
             self._report(now, reason(error))
             raise
         if count:
+            self._purge_began = began
             self._next_purge.at_once()
         else:
             self._report(now, NOT_FINAL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -131,10 +132,12 @@ def test_a_round_moves_what_was_old_enough_at_its_beginning(
     row: BizReceive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under steady traffic a row reaches its age at any moment: a round must not follow them."""
-    old, younger = message(row, Status.DELIVERED, days=8), message(row, Status.DELIVERED, days=6.9)
+    reaches_age_soon = 7 - 10 / 86400  # days
+    old = message(row, Status.DELIVERED, days=8)
+    younger = message(row, Status.DELIVERED, days=reaches_age_soon)
     worker = Archiver()
     assert worker.turn() is True
-    later = sql.now() + timedelta(days=1)
+    later = sql.now() + timedelta(seconds=15)
     monkeypatch.setattr(sql, "now", lambda: later)
     while worker.turn():
         pass
@@ -143,6 +146,38 @@ def test_a_round_moves_what_was_old_enough_at_its_beginning(
     while worker.turn():
         pass
     assert cold_ids() == sorted([old, younger])
+
+
+def test_messages_move_while_old_ones_cannot_be_deleted(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that never ends, because the database refuses each purge, looks at new ones too."""
+
+    def refuse(*_arguments: object) -> int:
+        raise OperationalError(1142, "DELETE command denied")
+
+    monkeypatch.setattr(retention, "purge", refuse)
+    monkeypatch.setattr(retention, "EVERY_SECONDS", 0.0)
+    old, younger = message(row, Status.DELIVERED, days=8), message(row, Status.DELIVERED, days=6.9)
+    worker = Archiver()
+    today = sql.now()
+    for now in (today, today + timedelta(days=1)):
+        monkeypatch.setattr(sql, "now", partial(lambda fixed: fixed, now))
+        assert worker.turn() is True
+        with pytest.raises(OperationalError, match="denied"):
+            worker.turn()
+    assert cold_ids() == sorted([old, younger])
+
+
+def test_a_purge_deletes_what_was_too_old_at_its_beginning(row: BizReceive) -> None:
+    """Under steady traffic a row becomes too old at any moment: a purge must not follow them."""
+    days = keep_keys() / DAY
+    message(row, days=days + 1, key="too old")
+    message(row, days=days - 1, key="too old tomorrow")
+    purge, now = Retention(KEYS).purge, sql.now()
+    assert purge(now) is True
+    assert purge(now + timedelta(days=2)) is False
+    assert IdempotencyKey.objects.get().key == "too old tomorrow"
 
 
 def test_an_idle_turn_writes_nothing(row: BizReceive) -> None:
