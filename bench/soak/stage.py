@@ -26,6 +26,9 @@ from msgplatform.models import Biz
 from notify.models import BizReceive, ColdBizMsg, Receive
 
 SUBSCRIBERS = ("fast", "slow", "dead")
+# A third of a second each: the slow one keeps up with 750 messages a second. One that did not would
+# have a backlog that grows for as long as the run.
+_IN_FLIGHT = 250
 OLD_BIZ, OLD_ROWS, OLD_DAYS = "closed-shop", 500, 400
 _LOGIN, _CORP = "operator", "12345"
 _SCOPES = {
@@ -79,6 +82,7 @@ def create(ground: Ground) -> Cast:
             biz=systems["notify"],
             receive=Receive.objects.create(name=name, url=f"{url}/{name}"),
             schedule=[1, 1],
+            in_flight_limit=_IN_FLIGHT,
         ).pk
         for name in SUBSCRIBERS
     }
