@@ -1,18 +1,23 @@
-"""Answers in one piece, as ASGI sends them."""
+"""Answers that are whole before they are sent, as ASGI sends them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from django.http import HttpResponse
 
 from msgplatform.api.problems.problem import Problem
+from msgplatform.web.bodies import MIN_PACE, SECONDS
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 CLOSE = (b"connection", b"close")
+# A body of up to this many bytes is given to the server at once. Of a longer one so many at a time:
+# it would keep all that its client does not read.
+PIECE = 64 * 1024
 
 
 class Answer(NamedTuple):
@@ -23,9 +28,17 @@ class Answer(NamedTuple):
     body: bytes
 
     async def send(self, send: Send, *more: tuple[bytes, bytes]) -> None:
+        """Raises TimeoutError when the client reads more slowly than it must send a body."""
         start = {"type": "http.response.start", "status": self.status}
         await send({**start, "headers": [*self.headers, *more]})
-        await send({"type": "http.response.body", "body": self.body})
+        last = self.body
+        if len(last) > PIECE:
+            begin, view, last = asyncio.get_running_loop().time(), memoryview(last), b""
+            for sent in range(0, len(view), PIECE):
+                piece = bytes(view[sent : sent + PIECE])
+                async with asyncio.timeout_at(begin + SECONDS + sent / MIN_PACE):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": last})
 
 
 def of_response(response: HttpResponse) -> Answer:

@@ -32,8 +32,8 @@ from msgplatform.web.long_polls import LongPolls
 
 log = logging.get(__name__)
 
-# The most requests in flight in this process, and bytes of their bodies; and the share of either
-# that one address may take.
+# The most requests in flight in this process, and bytes of their bodies and of long answers; and
+# the share of either that one address may take.
 _REQUESTS = 2048
 _BODY_BYTES = 256 * 1024 * 1024
 _SHARE = 0.5
@@ -110,29 +110,43 @@ class Application:
         waited = 0.0
         share: bodies.Share | None = None
         try:
-            share = self._allowance.take((scope.get("client") or ("",))[0])
-            # A body in chunks has no other length, as RFC 9112 (6.3) says.
-            is_chunked = b"transfer-encoding" in headers
-            length = None if is_chunked else int(headers.get(b"content-length", b"0"))
-            body = b""
-            if length != 0:
-                body = await bodies.read(receive, self._max_body, length, share)
-            answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
-            if answer is None:
-                ask = partial(self._django.answer, scope, body, request_id, send)
-                answer, waited = await self._long_polls.answer(ask, receive)
-        except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
-            answer = answers.refusal(_problem(error), scope["path"].startswith(API_PREFIX))
+            try:
+                share = self._allowance.take((scope.get("client") or ("",))[0])
+                body = await self._body(headers, receive, share)
+                answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
+                if answer is None:
+                    ask = partial(self._django.answer, scope, body, request_id, send)
+                    answer, waited = await self._long_polls.answer(ask, receive)
+                if isinstance(answer, int):
+                    return answer, waited
+                if len(answer.body) > answers.PIECE:
+                    share.add(len(answer.body))
+            except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
+                answer = answers.refusal(_problem(error), scope["path"].startswith(API_PREFIX))
+            await self._send(answer, send, request_id)
         finally:
             if share:
                 share.give_back()
-        if isinstance(answer, int):
-            return answer, waited
-        headers_of_all = [(b"x-request-id", request_id.encode())]
-        if next(self._answers) % CLOSE_EVERY == 0 and answers.CLOSE not in answer.headers:
-            headers_of_all.append(answers.CLOSE)
-        await answer.send(send, *headers_of_all)
         return answer.status, waited
+
+    async def _body(
+        self, headers: HeadersByName, receive: bodies.Receive, share: bodies.Share
+    ) -> bytes:
+        # A body in chunks has no other length, as RFC 9112 (6.3) says.
+        is_chunked = b"transfer-encoding" in headers
+        length = None if is_chunked else int(headers.get(b"content-length", b"0"))
+        if length == 0:
+            return b""
+        return await bodies.read(receive, self._max_body, length, share)
+
+    async def _send(self, answer: Answer, send: Send, request_id: str) -> None:
+        more = [(b"x-request-id", request_id.encode())]
+        if next(self._answers) % CLOSE_EVERY == 0 and answers.CLOSE not in answer.headers:
+            more.append(answers.CLOSE)
+        try:
+            await answer.send(send, *more)
+        except TimeoutError:
+            log.warning("answer_not_read", request_id=request_id, bytes=len(answer.body))
 
 
 def _malformed_chunks(scope: Scope) -> Answer:

@@ -1,7 +1,8 @@
 """Reads the bodies of requests in the event loop, bounded in size and in time.
 
 Only a request that has arrived whole gets a thread, so that a slow client costs nothing but memory.
-`Allowance` bounds that memory, for all clients and for each address.
+`Allowance` bounds that memory, and that of long answers which are not read yet, for all clients and
+for each address.
 """
 
 from __future__ import annotations
@@ -121,7 +122,8 @@ async def _drain(receive: Receive) -> None:
 
 
 class Allowance:
-    """How many requests, and how many bytes of their bodies, may be in flight in this process.
+    """How many requests, and how many bytes of their bodies and long answers, may be in flight in
+    this process.
 
     One address may take `share` of either. Used only in the event loop.
     """
@@ -153,7 +155,7 @@ class Allowance:
         self._all_bytes += size
 
     def give_back(self, address: str, size: int) -> None:
-        """A request has ended; `size` bytes of its body were counted."""
+        """A request has ended; `size` bytes were counted for it."""
         self._all_requests -= 1
         self._all_bytes -= size
         self._bytes[address] -= size
@@ -171,7 +173,7 @@ class Share:
         self._allowance, self._address, self._size = allowance, address, 0
 
     def add(self, size: int) -> None:
-        """Count another part of the body. Raises Full."""
+        """Count another part of the body, or the answer. Raises Full."""
         self._allowance.add(self._address, size)
         self._size += size
 

@@ -25,16 +25,14 @@ from msgplatform.core.connections import briefly
 from msgplatform.core.long_polls import HAS_WAITED
 from msgplatform.core.sandbox import DELAY_HEADER, MAX_DELAY_SECONDS
 from msgplatform.core.tracing import context
-from msgplatform.web.answers import Answer, Headers, Send
+from msgplatform.web.answers import PIECE, Answer, Headers, Send
 from msgplatform.web.bodies import MIN_PACE, SECONDS, Full
 
 log = logging.get(__name__)
 
 # An answer of up to this many bytes leaves its thread in one piece, so that a client that reads
-# slowly does not keep the thread; lists of the API are bounded so that hardly any is longer. And
-# the size of the pieces of longer ones.
+# slowly does not keep the thread; lists of the API are bounded so that hardly any is longer.
 _ONE_PIECE = 4 * 1024 * 1024
-_PIECE = 64 * 1024
 _HEALTH_THREADS = 2
 # For so long a request may wait for a thread. While a database hangs all threads do, for a minute.
 _QUEUE_SECONDS = 10.0
@@ -176,7 +174,7 @@ def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
         size += len(part)
         if size > enough:
             yield b"".join(waiting)
-            waiting, size, enough = [], 0, _PIECE
+            waiting, size, enough = [], 0, PIECE
     yield b"".join(waiting)
 
 

@@ -7,6 +7,7 @@ import gzip
 import http.client
 import json
 import os
+import re
 import resource
 import socket
 import time
@@ -225,3 +226,24 @@ def test_a_large_file(server: Server) -> None:
     )
     assert status == 200
     assert len(page) > 1024 * 1024
+
+
+def test_who_does_not_read_an_answer_is_left(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    server = Server(log, "tests.support.hasty_web:application")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(head("GET", "/long", None))
+        deadline = time.monotonic() + SOON
+        while b"answer_not_read" not in log.read_bytes():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        connection.settimeout(SOON)
+        answer_head, _, body = everything(connection).partition(b"\r\n\r\n")
+        assert b"HTTP/1.1 200" in answer_head
+        size = re.search(rb"content-length: (\d+)", answer_head)
+        assert size
+        assert 0 < len(body) < int(size[1])
+    server.stop()
+    assert b"Traceback" not in log.read_bytes()

@@ -1,0 +1,79 @@
+"""Long answers are kept until their clients have read them, and no more than the allowance."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from msgplatform.web import application as application_module
+from msgplatform.web.answers import PIECE, Answer
+from msgplatform.web.application import Application
+from msgplatform.web.django_app import DjangoApp
+from msgplatform.web.fast_intake import FastIntake
+
+SIZE = 10 * PIECE + 1
+SCOPE: dict[str, Any] = {
+    "type": "http", "method": "GET", "path": "/long", "query_string": b"", "http_version": "1.1",
+    "scheme": "http", "headers": [], "client": ("192.0.2.1", 1),
+}  # fmt: skip
+
+
+def _long(_environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+    start("200 OK", [])
+    return [b"x" * SIZE]
+
+
+async def _receive() -> dict[str, Any]:
+    return {"type": "http.disconnect"}
+
+
+class Client:
+    """Reads the first `pieces` of its answer, and the others after `read_on`."""
+
+    def __init__(self, pieces: int) -> None:
+        self.status, self.bodies, self._pieces = 0, list[bytes](), pieces
+        self.waits, self.read_on = asyncio.Event(), asyncio.Event()
+
+    async def send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        self.bodies.append(message["body"])
+        if len(self.bodies) > self._pieces:
+            self.waits.set()
+            await self.read_on.wait()
+
+
+def test_an_answer_that_is_not_read_counts_in_the_allowance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(application_module, "_BODY_BYTES", SIZE * 3)
+
+    async def run() -> None:
+        app = Application(FastIntake([]), DjangoApp(_long, threads=1))
+        slow, refused, other, later = Client(2), Client(99), Client(99), Client(99)
+        reading = asyncio.create_task(app(SCOPE, _receive, slow.send))
+        await slow.waits.wait()
+        # One address may have half of it.
+        await app(SCOPE, _receive, refused.send)
+        await app({**SCOPE, "client": ("192.0.2.2", 1)}, _receive, other.send)
+        assert (refused.status, other.status) == (503, 200)
+        slow.read_on.set()
+        await reading
+        await app(SCOPE, _receive, later.send)
+        assert b"".join(slow.bodies) == b"".join(later.bodies) == b"x" * SIZE
+        assert max(map(len, slow.bodies)) == PIECE
+
+    asyncio.run(run())
+
+
+def test_a_short_answer_is_one_piece() -> None:
+    async def run() -> None:
+        client = Client(99)
+        await Answer(200, [], b"x" * PIECE).send(client.send)
+        assert client.bodies == [b"x" * PIECE]
+
+    asyncio.run(run())
