@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from django.db.utils import OperationalError
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, watch, writers
+from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.data import cell_record, schema_state, server
 from msgplatform.core.data.transactions import NO_QUORUM, error_code
 from msgplatform.core.flows import Finding
@@ -292,8 +294,11 @@ def _daemons() -> Iterator[Finding]:
 
 def _watch() -> Iterator[Finding]:
     """A program must watch the platform: without one nobody notices that something is wrong."""
+    beats = heartbeats.alive()
     if watch.is_held():
         yield Finding("ok", "a program watches the platform")
+    elif beats and time.time() - min(beat.since for beat in beats) < 2 * kinds.LOOK_SECONDS:
+        yield Finding("warn", "the programs have just started: soon one watches the platform")
     else:
         yield Finding(
             "bad",

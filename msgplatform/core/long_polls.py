@@ -31,18 +31,18 @@ class Waiting:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._wake_of: dict[str, Callable[[], None]] = {}
+        self._wake_of: dict[str, Callable[[bool], None]] = {}
 
-    def add(self, topic: str, wake: Callable[[], None]) -> None:
-        """Call `wake` once when something comes. An earlier request for the topic is woken: it
-        learns from its view that another one waits now."""
+    def add(self, topic: str, wake: Callable[[bool], None]) -> None:
+        """Call `wake` once when something comes, with False. An earlier request for the topic is
+        woken with True: another one has its place now."""
         with self._lock:
             earlier = self._wake_of.get(topic)
             self._wake_of[topic] = wake
         if earlier is not None:
-            earlier()
+            earlier(True)
 
-    def remove(self, topic: str, wake: Callable[[], None]) -> None:
+    def remove(self, topic: str, wake: Callable[[bool], None]) -> None:
         """The request waits no longer; nothing happens if a later one has its place."""
         with self._lock:
             if self._wake_of.get(topic) is wake:
@@ -53,7 +53,7 @@ class Waiting:
         with self._lock:
             wakes = [self._wake_of[topic] for topic in topics if topic in self._wake_of]
         for wake in wakes:
-            wake()
+            wake(False)
 
     def topics(self, prefix: str) -> list[str]:
         """The topics that begin with this and are waited for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any
 
 from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
@@ -16,6 +17,13 @@ MAX_WAITING = 256
 _HEADER = HEADER.lower().encode()
 
 Ask = Callable[[bool], Coroutine[Any, Any, Answer | int]]
+
+
+@dataclass
+class _Wait:
+    """`is_replaced`: a later request has its place."""
+
+    is_replaced: bool = False
 
 
 class LongPolls:
@@ -35,6 +43,7 @@ class LongPolls:
         """
         loop = asyncio.get_running_loop()
         end, seconds = loop.time() + SECONDS, 0.0
+        wait = _Wait()
         answer = await ask(False)
         while not isinstance(answer, int) and (topic := _topic(answer)):
             answer.headers.remove((_HEADER, topic.encode()))
@@ -43,24 +52,28 @@ class LongPolls:
                 break
             if len(self._waits) >= self._max_waiting:
                 return _full(), seconds
-            is_woken = await self._wait(topic, end - began, receive)
+            is_woken = await self._wait(topic, wait, end - began, receive)
             seconds += loop.time() - began
             if not is_woken:
                 break
             answer = await ask(True)
         return answer, seconds
 
-    async def _wait(self, topic: str, seconds: float, receive: bodies.Receive) -> bool:
-        """True if something has come for the topic; False after these seconds, or at the end of the
-        process."""
+    async def _wait(self, topic: str, wait: _Wait, seconds: float, receive: bodies.Receive) -> bool:
+        """True if something has come for the topic, or another request has its place; False after
+        these seconds, or at the end of the process."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         self._watch_stop(loop)
 
-        def wake() -> None:
+        def wake(is_replaced: bool) -> None:
+            wait.is_replaced |= is_replaced
             loop.call_soon_threadsafe(event.set)
 
         self._waits.add(event)
-        WAITING.add(topic, wake)
+        # One that lost its place leaves it to the later request: otherwise both would take it from
+        # each other without a pause. The view has said that they are one listener's.
+        if not wait.is_replaced:
+            WAITING.add(topic, wake)
         leaving = asyncio.ensure_future(_until_left(receive))
         coming = asyncio.ensure_future(event.wait())
         try:

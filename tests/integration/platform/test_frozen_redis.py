@@ -26,8 +26,10 @@ from crmsync.models import LandingPage
 from msgplatform import env
 from msgplatform.core import connections
 from msgplatform.core.connections import AWAY_SECONDS, RedisError
+from msgplatform.core.daemons.watch import Watch
+from msgplatform.core.daemons.watch.watch import _LEASE
 from msgplatform.core.servers.private_server import PrivateServer
-from msgplatform.models import Biz
+from msgplatform.models import Alert, Biz
 from tests.servers import Servers
 from tests.support import sms_rows
 from tests.support.api_server import Server
@@ -228,6 +230,21 @@ def test_doctor(servers: Servers, name: str) -> None:
         assert time.monotonic() - begun < 2 * usual + 60, "it waits at every question"
     variable = "REDIS_URL" if name == "work" else "SMS_REDIS_URL"
     assert re.search(rf"BAD .*\b{variable}: {SILENT}", done.stdout)
+
+
+def test_the_watch(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that waits for a server that hangs keeps its lease, and the second one tells."""
+    monkeypatch.setattr(connections, "_SOCKET_TIMEOUT", 2.0)
+    monkeypatch.setattr(_LEASE, "_seconds", 20.0)
+    connections._client.cache_clear()
+    first, second = Watch(), Watch()
+    with frozen(servers.sms):
+        for _ in range(2):
+            first.look()
+            second.look()
+            assert connections.work_redis().get(_LEASE.key) == first._me.encode()
+        assert Alert.objects.get().open_key == "platform.redis:sms"
+    connections._client.cache_clear()
 
 
 def test_slow_answers_have_two_seconds_in_all(work_redis: Any) -> None:

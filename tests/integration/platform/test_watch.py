@@ -449,6 +449,7 @@ def test_doctor_names_what_cannot_be_looked_up_and_that_nobody_looks(work_redis:
 
     assert any("no program watches the platform" in line for line in lines())
     everybody()
+    assert not any("watches" in line for line in lines()), "the programs have just started"
     Watch().look()
     assert not any("no program watches" in line for line in lines())
     alerts.raise_alert("platform.watch", "Alerts x cannot be looked up", "", "platform.watch:x")
@@ -476,6 +477,16 @@ def test_a_disk_that_is_nearly_full_and_one_of_a_machine_that_is_silent() -> Non
     assert open_keys() == set()
 
 
+def test_a_machine_that_is_gone_needs_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container that was made anew has another name."""
+    disks, now = Disks(), time.monotonic()
+    disks.report([on_disk("old", 0.09)])
+    for minutes, keys in ((1, {"platform.disk:old"}), (60, {"platform.disk:old"}), (62, set())):
+        monkeypatch.setattr(time, "monotonic", lambda at=now + 60 * minutes: at)
+        disks.report([on_disk("new", 0.5)])
+        assert open_keys() == keys
+
+
 def test_a_disk_that_will_be_full_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """From 30 to 25 percent in half an hour: the rest lasts for two and a half."""
     now, disks = time.monotonic(), Disks()
@@ -486,8 +497,11 @@ def test_a_disk_that_will_be_full_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: now + 1800)
     disks.report([on_disk("one", 0.25)])
     assert "it is full in about 2 h" in Alert.objects.get().text
-    monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+    monkeypatch.setattr(time, "monotonic", lambda: now + 2400)
     disks.report([on_disk("one", 0.29)])
+    assert open_keys() == {"platform.disk:one"}, "it would come and go"
+    monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
+    disks.report([on_disk("one", 0.30)])
     assert open_keys() == set()
 
 

@@ -40,6 +40,21 @@ def test_every_program_is_started(started: Callable[[], set[str]]) -> None:
     assert started() == PROGRAMS
 
 
+def test_programs_end_before_the_servers_they_write_to() -> None:
+    """compose stops a service before those that it depends on."""
+    for name, service in services().items():
+        command = " ".join(map(str, service.get("command", [])))
+        if "run_" in command or "msgplatform.web" in command:
+            assert {"redis-work", "redis-sms", "migrate"} <= service["depends_on"].keys(), name
+    assert "marker" in services()["sender"]["depends_on"]
+
+
+def test_the_web_server_collects_the_files_of_its_release() -> None:
+    """The volume was filled by the release that made it."""
+    command = services()["web"]["command"][-1]
+    assert command.index("collectstatic") < command.index("exec python -m msgplatform.web")
+
+
 def test_the_agent_gets_nothing_of_the_platform() -> None:
     """Its file asks for no variable: whoever runs it has no SECRET_KEY to put in."""
     (agent,) = services("compose.agent.yaml").values()

@@ -129,6 +129,31 @@ def test_a_client_that_leaves_gives_its_place_back() -> None:
     run(test)
 
 
+def test_two_requests_of_one_listener_do_not_wake_each_other() -> None:
+    """A laptop that changed its network asks anew; its earlier request is still there."""
+
+    async def test() -> None:
+        polls, client = LongPolls(), Client()
+        first, second = View(empty(), empty()), View(empty(), DONE)
+        earlier = asyncio.create_task(polls.answer(first.ask, client.receive))
+        await until_it_waits()
+        later = asyncio.create_task(polls.answer(second.ask, Client().receive))
+        async with asyncio.timeout(SOON):
+            while len(first.asked) < 2:
+                await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert (first.asked, second.asked) == ([False, True], [False])
+        assert not earlier.done()
+        WAITING.wake([TOPIC])
+        assert (await later)[0] is DONE
+        client.leaves.set()
+        with pytest.raises(bodies.Disconnected):
+            await earlier
+
+    run(test)
+
+
 def test_a_later_request_for_the_same_wakes_the_earlier() -> None:
     async def test() -> None:
         polls = LongPolls()

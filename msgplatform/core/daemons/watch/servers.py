@@ -29,8 +29,12 @@ MIN_FREE = 0.10  # of a disk, and of the memory that a Redis may use
 _FREE_AGAIN = 0.12
 # A disk that will be full so soon, at the pace of the last hour, is reported too …
 FULL_WITHIN_SECONDS = 12 * 3600.0
+# … and its alert stays while it would be full so soon …
+_FULL_AGAIN_SECONDS = 18 * 3600.0
 # … when it was watched for so long: a file that was just written is no pace.
 _MIN_TREND_SECONDS, _MAX_TREND_SECONDS = 1800.0, 3600.0
+# A machine that no program has reported for so long is gone, as a container is that was made anew.
+_GONE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,12 @@ class Disks:
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[float, int]]] = {}  # host → (monotonic, bytes free)
+        # Key of an open alert → since when (monotonic) nobody has reported its machine.
+        self._gone: dict[str, float] = {}
+
+    def forget(self) -> None:
+        """Another process looks: machines that were gone may be back."""
+        self._gone.clear()
 
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each disk that is nearly full, or soon will be."""
@@ -162,7 +172,17 @@ class Disks:
             while now - samples[host][0][0] > _MAX_TREND_SECONDS:
                 samples[host].popleft()
         self._samples = samples
-        alerts.reconcile([DISK], list(self._full(machines)), _Hosts(machines))
+        for host in machines:
+            self._gone.pop(key(DISK, host), None)
+        near = {
+            key(DISK, host): self._is_near(host, beat) for host, beat in machines.items()
+        }
+        alerts.reconcile([DISK], list(self._full(machines)), _Undecided(near, self._gone))
+
+    def _is_near(self, host: str, beat: Heartbeat) -> bool:
+        """True if an open alert about this disk stays: it would come and go otherwise."""
+        is_low = beat.disk_free_bytes < _FREE_AGAIN * beat.disk_bytes
+        return is_low or self.full_in(host, _FULL_AGAIN_SECONDS) is not None
 
     def _full(self, machines: Mapping[str, Heartbeat]) -> Iterator[Condition]:
         for host, beat in machines.items():
@@ -185,29 +205,29 @@ class Disks:
                 text,
             )
 
-    def full_in(self, host: str) -> float | None:
-        """Seconds until this disk is full at the pace of the last hour; None when that is far."""
+    def full_in(self, host: str, within: float = FULL_WITHIN_SECONDS) -> float | None:
+        """Seconds until this disk is full at the pace of the last hour; None when that is not
+        `within` so many."""
         samples = self._samples[host]
         (start, before), (now, free) = samples[0], samples[-1]
         if now - start < _MIN_TREND_SECONDS or free >= before:
             return None
         seconds = free * (now - start) / (before - free)
-        return seconds if seconds < FULL_WITHIN_SECONDS else None
+        return seconds if seconds < within else None
 
 
-class _Hosts:
-    """Keys of alerts of which nothing is decided: of machines that nobody reports, and of disks
-    that have only a little more than too little."""
+class _Undecided:
+    """Keys of alerts of which nothing is decided: of disks that have only a little more than too
+    little (`near`, by key), and of machines that nobody has reported for a while."""
 
-    def __init__(self, machines: Mapping[str, Heartbeat]) -> None:
-        self._decided = {
-            key(DISK, host)
-            for host, beat in machines.items()
-            if beat.disk_free_bytes >= _FREE_AGAIN * beat.disk_bytes
-        }
+    def __init__(self, near: Mapping[str, bool], gone: dict[str, float]) -> None:
+        self._near, self._gone = near, gone
 
     def __contains__(self, alert_key: object) -> bool:
-        return alert_key not in self._decided
+        alert_key, now = str(alert_key), time.monotonic()
+        if alert_key in self._near:
+            return self._near[alert_key]
+        return now - self._gone.setdefault(alert_key, now) < _GONE_SECONDS
 
 
 def report_unavailable(

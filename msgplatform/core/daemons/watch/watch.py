@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext
 
 from msgplatform.core import alerts, logging
-from msgplatform.core.connections import WORK, RedisError, work_redis
+from msgplatform.core.connections import WORK, RedisError, briefly, work_redis
 from msgplatform.core.daemons import heartbeats, writers
+from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
@@ -75,6 +77,7 @@ class Watch:
                 # Another process looks. If the lease comes to us, we begin with our own looks.
                 self._programs.forget()
                 self._database.forget()
+                self._disks.forget()
                 self._unavailable.clear()
                 return
             beats = heartbeats.alive()
@@ -87,6 +90,14 @@ class Watch:
         errors: Errors = {}
         with noting(errors, [REDIS]):
             self._report_redis(servers.unavailable())
+        # For a server that hangs this look has waited long enough: with more such waits the lease
+        # would be over, and the next look would be another process's first.
+        with briefly() if self._unavailable else nullcontext():
+            self._look_at_all(beats, errors)
+
+    def _look_at_all(self, beats: Collection[Heartbeat], errors: Errors) -> None:
+        with noting(errors, []):
+            _LEASE.hold(self._me)
         with noting(errors, [MEMORY]):
             servers.report_memory()
         with noting(errors, [TRACES]):
