@@ -34,12 +34,14 @@ _TITLES = {
     "console:overview": _("Open the overview"),
     "console:failures": _("Open the failures"),
     "console:search": _("Open the search"),
+    "console:person-data": _("Open one person's data"),
     "admin:feed_scheduler": _("Open the scheduler"),
 }
 _MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\(([^)]+)\)")
 _PLATFORM = {
     **dict.fromkeys(kinds.PLATFORM, Runbook("console:overview", severity="critical")),
     kinds.BACKLOG: Runbook("console:overview"),
+    kinds.ERASURE: Runbook("console:person-data"),
     kinds.CHANNEL: Runbook("admin:msgplatform_alertchannel_change", takes_subject=True),
 }
 

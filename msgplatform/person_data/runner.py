@@ -23,7 +23,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row
 from msgplatform.models import Erasure
-from msgplatform.person_data import erasure_list, erasures
+from msgplatform.person_data import erasure_alert, erasure_list, erasures
 from msgplatform.person_data.people import hashes, kept_person
 from msgplatform.person_data.stores import all_stores
 
@@ -42,11 +42,14 @@ class ErasureRunner:
 
     def __init__(self) -> None:
         self._next_list = Every(LIST_EVERY_SECONDS)
+        # True if the alert about the list may be open; an earlier process may have raised it.
+        self._has_list_alert = True
 
     def turn(self) -> bool:
         """True if there was one."""
         if self._next_list.take():
             self._keep_list()
+            erasure_alert.report()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
         if not open_rows.exists():  # a claim would write
             return False
@@ -90,8 +93,12 @@ class ErasureRunner:
             for row in old_rows:
                 row.identifiers = {}
                 row.save(update_fields=["identifiers"])
+            if self._has_list_alert:
+                erasure_alert.resolve_for_list()
+                self._has_list_alert = False
         except OSError as error:
-            log.error("erasure_list_unwritable", why=str(error)[:300])
+            erasure_alert.raise_for_list(error)
+            self._has_list_alert = True
 
 
 def _work(row: Erasure) -> None:

@@ -26,7 +26,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person import identity
 from msgplatform.core.secrets import encryption
-from msgplatform.models import AuditLog, Biz, Erasure, MinuteCounter
+from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
 from msgplatform.person_data import erasure_list, erasures, people, reports
 from msgplatform.person_data.runner import ErasureRunner
 from msgplatform.person_data.stores import all_stores
@@ -529,6 +529,32 @@ def test_without_the_file_nothing_is_started(shop: Caller, settings: Settings) -
         erase(ANN)
     assert not Erasure.objects.exists()
     assert not AuditLog.objects.filter(action="person_erased").exists()
+
+
+def open_keys() -> set[str]:
+    return {key for key in Alert.objects.values_list("open_key", flat=True) if key}
+
+
+def test_somebody_hears_of_what_keeps_an_erasure(
+    shop: Caller, settings: Settings, tmp_path: Path
+) -> None:
+    pending_event(shop.biz)
+    row = erase(ANN)
+    waits = f"platform.erasure:{row.key}"
+    ErasureRunner().turn()
+    assert open_keys() == set(), "it waits for a moment"
+    Erasure.objects.update(created_at=sql.now() - timedelta(days=4))
+    ErasureRunner().turn()
+    assert open_keys() == {waits}
+    assert "notify.messages 1" in Alert.objects.get().text
+    settings.STATE_DIR = Path("/proc/nowhere")
+    ErasureRunner().turn()
+    (of_list,) = open_keys() - {waits}
+    assert of_list.startswith("platform.erasure:list-")
+    settings.STATE_DIR = tmp_path
+    erasures.cancel(row.key, "eve")
+    ErasureRunner().turn()
+    assert open_keys() == set()
 
 
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 501, f"call {ANN.spellings[2]}"])

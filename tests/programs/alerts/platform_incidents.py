@@ -20,7 +20,15 @@ from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
 from msgplatform.core.tracing.figures import Failing
-from msgplatform.models import AlertChannel, AlertRule, AuditLog, Biz, FailureGroup, IdNode
+from msgplatform.models import (
+    AlertChannel,
+    AlertRule,
+    AuditLog,
+    Biz,
+    Erasure,
+    FailureGroup,
+    IdNode,
+)
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
 from tests.support.oidc_provider import OidcProvider
@@ -114,6 +122,17 @@ def nobody_takes_the_audit_log(places: Places) -> Course:
     AuditLog.objects.create(actor="ann", action="consumer_changed", target="well")
     yield
     away.rename(path)
+
+
+@incident("platform.erasure", r"erasure .* fails DataError in feed\.posts\. It is tried", act=2)
+def an_erasure_fails(places: Places) -> Course:
+    """Not in the first act, in which run_bulk is killed."""
+    Erasure.objects.create(
+        state=Erasure.State.WAITING, error="DataError", store="feed.posts", reason="asked for it",
+        created_by="ann", created_at=sql.now(), lease_until=sql.now() + timedelta(hours=1),
+    )  # fmt: skip
+    yield
+    Erasure.objects.all().delete()
 
 
 @incident("platform.traces", r"1 programs, among them elsewhere:1: no answer in time\. Messages go")

@@ -14,9 +14,10 @@ AUDIT = "platform.audit"
 TRACES = "platform.traces"
 CHANNEL = "platform.channel"  # raised by `msgplatform/alerting/channel_alert.py`
 SIGN_IN = "platform.signin"  # raised by `console/signing_in`
+ERASURE = "platform.erasure"  # raised by `msgplatform/person_data/erasure_alert.py`
 PLATFORM = frozenset({
     SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, TRACES, CHANNEL,
-    SIGN_IN,
+    SIGN_IN, ERASURE,
 })  # fmt: skip
 FAILURES = "failures"  # of a flow: notify.failures
 LOOK_SECONDS = 15.0

@@ -1,0 +1,87 @@
+"""The alert about erasures: one that fails, one that waits for days, and a list that cannot be
+written."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Container, Iterator
+from datetime import timedelta
+
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.core import alerts
+from msgplatform.core.alerts import Condition
+from msgplatform.core.daemons.watch.kinds import ERASURE, key
+from msgplatform.core.data import sql
+from msgplatform.core.durations import age
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.models import Erasure
+from msgplatform.person_data import erasure_list
+
+# A text waits for its Report for two days, a delivery for its next attempts as long.
+PATIENCE = timedelta(days=3)
+_MAX_CONDITIONS = 100
+_LIST = key(ERASURE, "list")
+
+
+def report() -> None:
+    """Raise or resolve the alert of each erasure."""
+    alerts.reconcile([ERASURE], list(_conditions()), _Lists())
+
+
+def raise_for_list(error: OSError) -> None:
+    """The list of this machine cannot be written."""
+    text = lazy_message(
+        _(
+            "%(file)s: %(why)s. Nothing repeats the erasures that it lacks after the database is "
+            "restored, and no erasure can be asked for on this machine."
+        ),
+        file=str(erasure_list.path()),
+        why=error.strerror or type(error).__name__,
+    )
+    subject = lazy_message(
+        _("The list of erasures on %(host)s cannot be written"), host=socket.gethostname()
+    )
+    alerts.raise_alert(ERASURE, subject, text, _list_key())
+
+
+def resolve_for_list() -> None:
+    alerts.resolve(_list_key())
+
+
+def _list_key() -> str:
+    return f"{_LIST}-{socket.gethostname()}"
+
+
+class _Lists(Container[str]):
+    """The keys of alerts about lists: each machine decides about its own."""
+
+    def __contains__(self, alert_key: object) -> bool:
+        return str(alert_key).startswith(_LIST)
+
+
+def _conditions() -> Iterator[Condition]:
+    now = sql.now()
+    rows = Erasure.objects.filter(state__in=Erasure.OPEN).order_by("id")
+    for row in rows[:_MAX_CONDITIONS]:
+        waited = now - (row.repeated_at or row.created_at)
+        if row.error:
+            subject = lazy_message(_("An erasure of one person's data fails"))
+            text = lazy_message(
+                _(
+                    "%(error)s in %(store)s. It is tried again each minute; the entry "
+                    "erasure_failed in the log of run_bulk has more."
+                ),
+                error=row.error,
+                store=row.store,
+            )
+        elif waited > PATIENCE:
+            subject = lazy_message(_("An erasure of one person's data waits"))
+            text = lazy_message(
+                _("It was asked for %(age)s ago. On their way: %(open)s."),
+                age=age(waited.total_seconds()),
+                open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
+            )
+        else:
+            continue
+        yield Condition(key(ERASURE, row.key), subject, text)
