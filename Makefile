@@ -37,7 +37,7 @@ test-scale: tools  ## clusters: kill, freeze and cut off databases, Redis and pr
 
 chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, CHAOS_SECONDS, CHAOS_SEED)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-5} CHAOS_SECONDS=$${CHAOS_SECONDS:-150} \
-	  CHAOS_MAX_GAP=$${CHAOS_MAX_GAP:-15} \
+	  CHAOS_MAX_GAP=$${CHAOS_MAX_GAP:-15} CHAOS_SEED=$${CHAOS_SEED:-$$(date +%s)} \
 	  .venv/bin/python -m pytest -n 0 -s tests/chaos
 
 check: tools  ## style, types, imports, migrations

@@ -241,7 +241,7 @@ class Cluster:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
-    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 180) -> None:
+    def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 600) -> None:
         """Poll a condition of the outside world; fail with the logs' tails."""
         deadline = time.monotonic() + seconds
         while not condition():

@@ -56,6 +56,7 @@ def signed_in(platform: Cluster, browser: Browser) -> StorageState:
     """The cookies of a sign-in through the form."""
     context = browser.new_context()
     tab = context.new_page()
+    tab.set_default_timeout(120_000)
     tab.goto(platform.base_url + "/")
     tab.fill("[name=username]", "admin")
     tab.fill("[name=password]", PASSWORD)

@@ -15,6 +15,7 @@ def sign_in(browser: Browser, base_url: str, name: str) -> StorageState:
     """The cookies of a sign-in through the form."""
     context = browser.new_context()
     page = context.new_page()
+    page.set_default_timeout(120_000)
     page.goto(base_url + "/")
     page.fill("[name=username]", name)
     page.fill("[name=password]", PASSWORD)

@@ -101,6 +101,7 @@ def test_every_page_is_for_everybody(
 def test_the_login_is_for_everybody(full: Cluster, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844})
     page = context.new_page()
+    page.set_default_timeout(120_000)
     page.goto(f"{full.base_url}/admin/login/")
     page.fill("[name=username]", "nobody")
     page.fill("[name=password]", "wrong")

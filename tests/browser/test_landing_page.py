@@ -115,6 +115,7 @@ def test_a_visitor_fills_it_in(phone: tuple[Page, str], platform: Cluster, tmp_p
 def test_a_wrong_link(platform: Cluster, browser: Browser) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, locale="zh-CN")
     page = context.new_page()
+    page.set_default_timeout(120_000)
     answer = page.goto(f"{platform.base_url}/l/nothing")
     assert answer is not None
     assert answer.status == 404

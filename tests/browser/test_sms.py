@@ -28,7 +28,7 @@ from tests.browser.sms_platform import (
 from tests.support.sms_net_support import Raw
 
 LINES = "#found-sms tbody tr"
-SLOW = 30_000  # ms: what comes from another process, or with the list's own renewal
+SLOW = 120_000  # ms: what comes from another process, or with the list's own renewal
 
 
 @pytest.fixture(scope="module")

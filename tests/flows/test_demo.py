@@ -111,4 +111,4 @@ def test_it_goes_on_with_metrics_for_every_rule_and_chart_until_it_is_stopped(de
     # Fewer messages than a demo needs: it says so at the end, and nothing else.
     assert demo.process.wait(120) == 1, demo.said
     assert "Traceback" not in demo.said
-    assert psutil.wait_procs(children, timeout=30)[1] == []
+    assert psutil.wait_procs(children, timeout=120)[1] == []

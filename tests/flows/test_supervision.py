@@ -46,7 +46,7 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
-def until(condition, seconds=180):
+def until(condition, seconds=600):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"

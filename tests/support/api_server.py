@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import psutil
 import pytest
 
 from msgplatform import env
+from msgplatform.core.servers.private_server import free_port
 
 JSON = {"Content-Type": "application/json"}
 
@@ -34,9 +34,7 @@ class Server:
         application: str = "msgplatform.web.asgi:application",
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         program = (
             "from msgplatform.web.__main__ import Options, serve; "
             f"serve(Options(port={self.port}, head_seconds=5), {application!r})"

@@ -265,7 +265,8 @@ def test_months_are_made_ahead() -> None:
         partitions.prepare(ARCHIVE, moment)
         for table in ARCHIVE.all_tables() if ON_MARIADB else ():
             found = partitions_of(table)
-            assert found[0].name == f"p{now:%Y%m}"
+            # The tables may have been made in the month before.
+            assert f"p{now:%Y%m}" in [part.name for part in found[:2]]
             assert found[-1] == ("pmax", 0, None)
             assert sum(not part.is_below(ids.first_id_at(moment)) for part in found) == 4
     if ON_MARIADB:

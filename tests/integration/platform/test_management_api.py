@@ -530,7 +530,7 @@ def put_at_once(manager: Manager, requests: Sequence[tuple[str, Any]], **options
 
     def put(path: str, body: Any) -> None:
         try:
-            together.wait(10)
+            together.wait(120)
             statuses.append(manager.send("PUT", path, body, **options).status_code)
         finally:
             connections.close_all()
@@ -776,7 +776,7 @@ def test_a_resend_with_a_status(manager: Manager) -> None:
     assert job["created_by"] == "provisioning (API key)"
     runner = BulkRunner()
     address = f"jobs/{job['id']}"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while (done := manager.send("GET", address).json()["done"]) == 0:  # the first notes its start
         assert time.monotonic() < deadline
         runner.turn()

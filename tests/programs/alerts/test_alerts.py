@@ -34,7 +34,7 @@ NOT_STAGED = {
     "platform.galera": "it needs a cluster of databases: tests/scale/test_galera.py",
     "sms.replicas": "no other incident of SMS is possible meanwhile: the last test of this module",
 }
-SECONDS = 180.0
+SECONDS = 600.0
 
 
 @pytest.fixture(scope="module")

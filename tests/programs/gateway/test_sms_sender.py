@@ -612,7 +612,7 @@ def test_connections_that_slept_come_back_in_a_burst(log: Path) -> None:
     sender = SmsSender()
     behaviour = on_submit_link(response_delay=0.2, reports=ReportTime.NEVER)
     with Smg(log, behaviour) as smg, running(sender):
-        row = gateway(smg.port, connections=4, window=2, idle_timeout=1.0)
+        row = gateway(smg.port, connections=4, window=2, idle_timeout=5.0)
         until(lambda: len(smg.simulator.connections) == 4, sender)
         numbers = count()
 
@@ -623,7 +623,7 @@ def test_connections_that_slept_come_back_in_a_burst(log: Path) -> None:
 
         until(light, sender)
         burst = accept(*(mt(next(numbers), [row.pk], report_flag=2) for _ in range(100)))
-        until(lambda: len(sender.workers[row.pk].link.bound_since) == 4, sender, seconds=20)
+        until(lambda: len(sender.workers[row.pk].link.bound_since) == 4, sender, seconds=120)
         until(lambda: len(ended(burst)) == 100, sender)
         assert len(accepted_once(smg)) == next(numbers)
 

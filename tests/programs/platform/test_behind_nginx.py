@@ -30,6 +30,7 @@ from cryptography.x509.oid import NameOID
 
 from msgplatform import env
 from msgplatform.api.access import keys
+from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Biz
 from tests.support.api_server import Server
 
@@ -57,7 +58,7 @@ http {{
 class Nginx:
     def __init__(self, folder: Path, upstream: int, patience: str = PATIENCE) -> None:
         self.upstream = upstream
-        self.plain, self.port = _free_ports(2)
+        self.plain, self.port = free_port(), free_port()
         _certificate(folder)
         text = SHIPPED.read_text()
         for pattern, value in (
@@ -120,14 +121,6 @@ class Nginx:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(SOON)
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        found = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in found:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in found]
 
 
 def _certificate(folder: Path) -> None:

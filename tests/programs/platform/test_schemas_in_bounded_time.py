@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = "/api/v1/messages"
 # CPU seconds of the server for one case. Without its bounds each case needs minutes, during which
 # nobody else is answered.
-MAX_CPU_SECONDS = 2.0
+MAX_CPU_SECONDS = 15.0
 HANGS_SECONDS = 20.0  # for others; no machine is so busy
 
 
