@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy
 from crmsync import lead_fields
 from crmsync.messages import lines, policies, records
 from crmsync.messages.fields import FIELDS, NO_CRM, NO_POLICY, OF_LEADS, OF_RECORDS
+from crmsync.messages.lines import RECORD
 from crmsync.messages.page import page
 from crmsync.messages.policies import Policies
 from crmsync.models import Lead, Record
@@ -126,6 +127,15 @@ def _readings(query: str, personal: bool) -> Iterator[Values]:
         yield {"name": query}
 
 
+def _id_readings(id: str) -> Iterator[Values]:
+    """As `page` reads it."""
+    if not id.startswith(RECORD):
+        yield from exact_id(id)
+        return
+    with suppress(InvalidInput):
+        yield {"rows": "records", "id": filters.number(id.removeprefix(RECORD))}
+
+
 def _rows(biz: int, ids: Sequence[int]) -> dict[int, Lead]:
     rows = Lead.objects.filter(id__in=ids, biz_id=biz).order_by("-id")
     return {lead.pk: lead for lead in rows}
@@ -135,6 +145,7 @@ MESSAGES = MessageStore(
     fields=FIELDS,
     sources=_sources,
     readings=_readings,
+    id_readings=_id_readings,
     page=page,
     check=_check,
     searched_text_label=gettext_lazy("names and fields of leads"),

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor.counters import FLOW
 from msgplatform.core import personal
-from msgplatform.core.flows import Failure, ViewLink
+from msgplatform.core.flows import MAX_FAILURES, Failure, ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
@@ -53,7 +53,7 @@ def take_back(entries: QuerySet[RecoveryEntry]) -> None:
     failure_store.take_back(FLOW, rescues)
 
 
-def failures() -> Sequence[Failure]:
+def failures(limit: int = MAX_FAILURES) -> Sequence[Failure]:
     """The dead records of each CRM, by error class."""
 
     def details(group: FailureGroup, row: Crm | None) -> dict[str, Any]:
@@ -69,4 +69,4 @@ def failures() -> Sequence[Failure]:
             "is_quiet": row is not None and row.adapter == Crm.SANDBOX,
         }
 
-    return CRM.failures(failure_store.open_groups(FLOW), details)
+    return CRM.failures(failure_store.open_groups(FLOW, limit), details)

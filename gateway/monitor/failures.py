@@ -23,7 +23,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from gateway.monitor.counters import FLOW
-from msgplatform.core.flows import Failure, ViewLink
+from msgplatform.core.flows import MAX_FAILURES, Failure, ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_store
@@ -108,7 +108,7 @@ def resend_key(message: int | str) -> str:
     return f"resend:{message}:1"
 
 
-def failures() -> list[Failure]:
+def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     """The failures of each gateway, by answer."""
     since = timezone.localtime() - timedelta(days=OLDEST_DAYS)
 
@@ -130,4 +130,4 @@ def failures() -> list[Failure]:
             },
         }  # fmt: skip
 
-    return GATEWAY.failures(failure_store.open_groups(FLOW), details)
+    return GATEWAY.failures(failure_store.open_groups(FLOW, limit), details)

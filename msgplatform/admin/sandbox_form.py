@@ -11,7 +11,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import TextInput
+from msgplatform.admin import TextInput, audit
 from msgplatform.core import sandbox
 from msgplatform.core.connections import RedisError
 from msgplatform.core.sandbox import (
@@ -66,13 +66,15 @@ def change(
     form: BehaviourForm,
     calls: Sandbox,
     empty: Callable[[], object],
+    target: str,
     record: Callable[[Behaviour], object],
 ) -> bool:
     """Do what was sent: `empty` the sandbox, answer as usual, or as the form says; True if it was
-    done. `record` stores a new behaviour in the audit log."""
+    done. `target` names it in the audit log, in which `record` stores a new behaviour."""
     try:
         if "empty" in request.POST:
             empty()
+            audit(request, "sandbox_emptied", target)
             messages.success(request, gettext("The sandbox is empty."))
         elif "usual" in request.POST:
             calls.behave(sandbox.USUAL, MAX_MINUTES)

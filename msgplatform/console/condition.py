@@ -21,6 +21,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows import MAX_FAILURES
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_store
 
@@ -79,8 +80,10 @@ def own_failures(
     flow: flows.Flow, systems: person_limits.Systems | None
 ) -> Sequence[flows.Failure]:
     """The failures of a flow; with `systems` those of their messages alone. Raises UNAVAILABLE."""
-    groups = flow.health.failures()
-    return [each for each in groups if systems is None or each.system in systems]
+    if systems is None:
+        return flow.health.failures()
+    groups = flow.health.failures(limit=failure_store.MAX_READ)
+    return [each for each in groups if each.system in systems][:MAX_FAILURES]
 
 
 def _of_systems(systems: frozenset[int]) -> Condition:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from msgplatform.core.json.values import MAX_DEPTH, depth
+
 PERMISSION = "msgplatform.view_personal"
 _EMAIL = re.compile(r"([^\s@<>\"'(),:;]{1,64})@([\w.-]+\.\w+)")
 # 7 to 15 digits (15 is the most of an international number), with what people write between them;
@@ -67,7 +69,9 @@ def text(value: str) -> str:
     text only the length is left."""
     try:
         content = json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):  # the latter of JSON that is nested too deeply
+        content = None
+    if depth(content) > MAX_DEPTH:
         content = None
     if isinstance(content, dict | list):
         return json.dumps(masked(content), indent=2, ensure_ascii=False)

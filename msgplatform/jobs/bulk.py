@@ -14,17 +14,19 @@ runner's job goes on after the last saved page, and a page that is repeated chan
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
 from msgplatform.audit_export import exporter
 from msgplatform.core import flows, logging
+from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
@@ -129,15 +131,26 @@ class BulkRunner(Worker):
         job = BulkJob.objects.get(pk=claim.ids[0])
         try:
             self._page(job)
-        except UNAVAILABLE:
+        except NotVerified as error:
+            self._fail(job, error)
+            raise
+        except UNAVAILABLE as error:
+            # The page comes again when the lease is over. Meanwhile the job's page says why; the next
+            # page that goes through takes that away.
+            with suppress(DatabaseError):
+                _claimed_row(job).update(error=str(error)[:2000], waits=True)
             raise
         except Exception as error:
-            # Only this job fails, with the reason in its row; the others go on.
-            _claimed_row(job).filter(state__in=[_State.RUNNING, _State.PENDING]).update(
-                state=_State.FAILED, error=str(error)[:2000], finished_at=Now()
-            )
+            self._fail(job, error)
             raise
         return True
+
+    @staticmethod
+    def _fail(job: BulkJob, error: Exception) -> None:
+        """Only this job fails, with the reason in its row; the others go on."""
+        _claimed_row(job).filter(state__in=[_State.RUNNING, _State.PENDING]).update(
+            state=_State.FAILED, error=str(error)[:2000], finished_at=Now()
+        )
 
     def _page(self, job: BulkJob) -> None:
         flow = flows.get(job.flow)

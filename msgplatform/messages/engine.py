@@ -100,7 +100,7 @@ def is_of_systems(store: MessageStore, id: str, systems: Systems) -> bool:
     may be in a store that cannot be read at present."""
     if systems is None:
         return True
-    for values in exact_id(id):
+    for values in (store.id_readings or exact_id)(id):
         result = find_values(store, values, MAX_ID, 1, systems)
         if not result.hits and result.notice:
             raise Unavailable(result.notice)

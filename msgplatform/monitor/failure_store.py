@@ -135,6 +135,10 @@ def take_back(flow: str, messages: Iterable[Rescue]) -> None:
             FailureGroup.objects.filter(pk=pk).update(count=fewer)
 
 
+# For somebody who sees those of some business systems only, and the largest of these.
+MAX_READ = 5000
+
+
 def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
     """A flow's groups with open failures, the largest first."""
     groups = list(

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
@@ -45,7 +46,7 @@ class Messages:
             rows = BizReceive.objects.filter(id=values["subscription"])
             biz = rows.values_list("biz_id", flat=True).first()
             if biz is None or values.get("biz", biz) != biz:
-                raise InvalidInput("there is no such subscription", "subscription")
+                raise InvalidInput(_("there is no such subscription"), "subscription")
             self._biz = biz
 
     def page(self, position: str, limit: int = MESSAGES) -> tuple[list[int], str]:
@@ -142,7 +143,7 @@ class ReplayFailed(Replay):
 
     def __init__(self, values: Values, started_at: datetime) -> None:
         if "biz" not in values and "subscription" not in values:
-            raise InvalidInput("choose a subscription or a business system", "subscription")
+            raise InvalidInput(_("choose a subscription or a business system"), "subscription")
         super().__init__(values, started_at)
 
     def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:

@@ -39,7 +39,7 @@ class FailedDeliveries:
         choices = {**FAILED, "delivered": ReceiveMsg.Status.DELIVERED} if is_named else FAILED
         status = values.get("status")
         if status not in (None, *choices):
-            raise InvalidInput(f"use one of {', '.join(choices)}", "status")
+            raise InvalidInput(_("use one of %s") % ", ".join(choices), "status")
         self._values, self._begun = values, started_at
         # Only exhausted ones when nothing is asked: poison needs somebody to look at it first.
         default = FAILED.values() if is_named else [ReceiveMsg.Status.EXHAUSTED]

@@ -15,12 +15,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
 from django.utils.html import format_html
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
-from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit
+from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.json.sample import sample
 from msgplatform.core.lazy_text import translated
@@ -81,8 +80,8 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             choice: Any = form.fields["system"]
             choice.queryset = choice.queryset.filter(pk__in=systems)
         if form.is_valid() and (message := _publish(request, form)):
-            next_url = request.GET.get("next", "")
-            if not url_has_allowed_host_and_scheme(next_url, None):
+            next_url = next_page(request)
+            if not next_url:
                 return redirect("console:message", "notify", message)
             link = '<a href="/console/notify/{}">{}</a>'
             messages.success(
@@ -94,7 +93,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             **model_admin.admin_site.each_context(request),
             "title": gettext("Publish a test event"), "opts": model_admin.opts, "form": form,
             "types": list(dict.fromkeys(names)),
-            "next": request.GET.get("next", ""),
+            "next": next_page(request),
             "has_systems": systems is not None or Biz.objects.exists(),
         }  # fmt: skip
         return TemplateResponse(request, "notify/publish.html", context)

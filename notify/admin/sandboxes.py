@@ -167,11 +167,13 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
 
 
 def _change(request: HttpRequest, row: BizReceive, form: BehaviourForm) -> bool:
+    target = f"{row} #{row.pk}"
+
     def record(behaviour: Behaviour) -> None:
-        audit(request, "sandbox_behaviour", f"{row} #{row.pk}", status=status_of(behaviour))
+        audit(request, "sandbox_behaviour", target, status=status_of(behaviour))
 
     store = own.store(row.pk)
-    return sandbox_form.change(request, form, store, store.empty, record)
+    return sandbox_form.change(request, form, store, store.empty, target, record)
 
 
 def _content(request: HttpRequest, row: BizReceive) -> dict[str, Any]:

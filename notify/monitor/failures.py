@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core.flows import Button, Failure, ViewLink
+from msgplatform.core.flows import MAX_FAILURES, Button, Failure, ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
@@ -103,9 +103,9 @@ def _open_since(group: FailureGroup) -> datetime:
     return max(group.since, group.counted_since)
 
 
-def failures() -> list[Failure]:
+def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     """The failures of each subscription, by answer."""
-    groups = failure_store.open_groups(FLOW)
+    groups = failure_store.open_groups(FLOW, limit)
     samples = ReceiveMsg.objects.filter(id__in=[group.sample for group in groups])
     # Without those of archived deliveries.
     message_ids = dict(samples.values_list("id", "msg_id"))

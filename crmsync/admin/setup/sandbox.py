@@ -148,7 +148,7 @@ def _change(request: HttpRequest, row: Crm, store: Records, form: BehaviourForm)
     def record(behaviour: Behaviour) -> None:
         audit(request, "sandbox_behaviour", row.name, answer=behaviour.answer or "store")
 
-    return sandbox_form.change(request, form, store.calls, store.empty, record)
+    return sandbox_form.change(request, form, store.calls, store.empty, row.name, record)
 
 
 def _content(request: HttpRequest, store: Records) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from msgplatform.api.query import QueryView, moment
 from msgplatform.api.schema import operation
 from msgplatform.core import flows, lazy_text
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow
-from msgplatform.core.flows import Failure, Flow
+from msgplatform.core.flows import MAX_FAILURES, Failure, Flow
 from msgplatform.jobs import control
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_NOTE
@@ -77,7 +77,10 @@ def _failures(request: Request, flow: Flow) -> list[Failure]:
     """The flow's failures that the caller may see: of a key that is limited to business systems
     those of their messages alone."""
     systems = caller_of(request).systems
-    return [each for each in flow.health.failures() if not systems or each.system in systems]
+    if not systems:
+        return list(flow.health.failures())
+    groups = flow.health.failures(limit=failure_store.MAX_READ)
+    return [each for each in groups if each.system in systems][:MAX_FAILURES]
 
 
 def _shown(flow: Flow, failure: Failure) -> dict[str, Any]:

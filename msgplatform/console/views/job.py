@@ -72,7 +72,8 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     repeat_url = ""
     personal_fields = set() if clear or not action else flows.personal_names(action.fields)
     if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
-        query = urlencode({"action": row.action, **row.filter, "count": 1})
+        pace = {"rate": row.rate} if row.rate else {}
+        query = urlencode({"action": row.action, **row.filter, **pace, "count": 1})
         repeat_url = f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
     context = {
         "job": row,

@@ -220,6 +220,7 @@ def _title(name: str, title: Any) -> str:
     return f"{flow.title}: {title}" if flow else str(title)
 
 
+@confirmed
 def _change(request: HttpRequest, row: Erasure) -> HttpResponse:
     _require(request, ERASE)
     actor = request.user.get_username()

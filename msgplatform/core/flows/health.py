@@ -122,7 +122,7 @@ class Runbook:
     model: str = ""
 
 
-def _none() -> tuple[()]:
+def _none(**_options: object) -> tuple[()]:
     return ()
 
 
@@ -142,7 +142,7 @@ class Health:
     indexed reads.
 
     `failures` are messages that will not be tried any more, and are neither resent nor
-    acknowledged: at most MAX_FAILURES, the largest first. Indexed reads only
+    acknowledged: at most MAX_FAILURES, or `limit`, the largest first. Indexed reads only
     (`monitor/failure_store.py`).
 
     `metrics` gives samples of `declared_metrics` for `/metrics`; it reads a bounded number of rows.
@@ -155,7 +155,7 @@ class Health:
     oldest_waits: Callable[[], Iterable[Wait]] = _none
     conditions: Callable[[], Iterable[Condition]] = _none
     condition_kinds: Sequence[str] = ()
-    failures: Callable[[], Sequence[Failure]] = _none
+    failures: Callable[..., Sequence[Failure]] = _none
     failures_alert: str = ""  # the kind of alert that reports failures; '': `<name>.failures`
     failures_note: Text = ""  # a sentence about messages that are no failures of the page Failures
     examine: Callable[[], Iterable[Finding]] = _none

@@ -230,6 +230,8 @@ class MessageStore:
     for people who may not see personal data. `other_lines(query)` lead to pages that are no
     message, such as a user's timeline; they stand first.
 
+    `id_readings(id)` are the filters that an id of a page means; None: a number.
+
     `page(id, after)` is one message, its recipients and its timeline, or None when this flow does
     not know the id. `after` is the cursor of the page with the recipients before. Raises
     Unavailable when the message may be in a store that cannot be read at present, and InvalidInput
@@ -247,6 +249,7 @@ class MessageStore:
     sources: Callable[[Values], Sequence[Source]]
     readings: Callable[[str, bool], Iterable[Values]]
     page: _Page
+    id_readings: Callable[[str], Iterable[Values]] | None = None
     other_lines: Callable[[str], Sequence[Hit]] = lambda _query: ()
     check: Callable[[Values], None] = lambda _values: None
     file: Callable[[str], File | None] = lambda _id: None

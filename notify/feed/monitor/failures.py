@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Failure, ViewLink
+from msgplatform.core.flows import MAX_FAILURES, Failure, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
@@ -48,10 +48,10 @@ def answer(reason: str) -> str:
     return reason.partition(":")[0]
 
 
-def failures() -> list[Failure]:
+def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     """The events that were set aside, by topic and error."""
     rows = []
-    for group in failure_store.open_groups(FLOW):
+    for group in failure_store.open_groups(FLOW, limit):
         topic = EventQueue.Topic(_TOPICS[group.subject])
         query = {"topic__exact": topic.value, "status__exact": _SET_ASIDE}
         rows.append(

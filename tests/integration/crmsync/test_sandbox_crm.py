@@ -194,4 +194,5 @@ def test_the_page(crm: Crm, admin_client: Client) -> None:
     other = sync.crm("real", "sql")
     assert admin_client.get(f"/admin/crmsync/crm/{other.pk}/sandbox/").status_code == 404
     admin_client.post(page, {"empty": "1"})
+    assert AuditLog.objects.filter(action="sandbox_emptied").count() == 1
     assert "It holds no record" in admin_client.get(page).content.decode()

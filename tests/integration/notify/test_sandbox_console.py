@@ -92,6 +92,7 @@ def test_what_came_is_shown_filtered_and_emptied(admin_client: Client, shop: Biz
         assert live.count("<details id=") == count, query
     assert "Nothing that came matches the filter" in live
     admin_client.post(page, {"empty": "1"})
+    assert AuditLog.objects.filter(action="sandbox_emptied").count() == 1
     assert "Nothing came in the last hour" in admin_client.get(page).content.decode()
 
 
@@ -158,6 +159,7 @@ def test_a_test_event_goes_through_the_intake_once(admin_client: Client, shop: B
     assert back.redirect_chain == [(LIST, 302)]
     assert b"The event was accepted" in back.content
     elsewhere = {**start, "key": "console-3"}
+    assert "evil" not in admin_client.get(f"{PUBLISH}?next=https://evil.example/").content.decode()
     answer = admin_client.post(f"{PUBLISH}?next=https://evil.example/", elsewhere)
     assert answer["Location"].startswith("/console/notify/")
     assert BizMsg.objects.count() == 3

@@ -14,13 +14,15 @@ from django.utils import translation
 from gateway.flow import FLOW
 from msgplatform.admin import systems
 from msgplatform.core import flows
+from msgplatform.core.archive.copying import NotVerified
+from msgplatform.core.errors import Unavailable
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.actions import actions
 from notify.messages.index import MESSAGES
-from notify.models import BizReceive
+from notify.models import BizReceive, ReceiveMsg
 from tests.integration.gateway.sms_messages import archived
 from tests.support import sms_rows
 from tests.support.archive_support import Status, message
@@ -155,12 +157,43 @@ def test_a_change_after_the_preview_brings_a_new_preview(
     assert AuditLog.objects.get(action="bulk_resend").detail["rate"] == rate
 
 
+def test_a_job_says_why_its_page_has_to_come_again(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = BulkJob.objects.create(flow="notify", action="resend", filter={}, created_by="x")
+
+    def fail(error: Exception) -> None:
+        def step(*_arguments: object) -> None:
+            raise error
+
+        with monkeypatch.context() as patch, pytest.raises(type(error)):
+            patch.setattr(bulk.Batch, "note", step)
+            BulkRunner().turn()
+        job.refresh_from_db()
+
+    fail(Unavailable("the archive does not answer"))
+    assert (job.state, job.error) == (BulkJob.State.RUNNING, "the archive does not answer")
+    BulkJob.objects.update(lease_until=None)
+    runner = BulkRunner()
+    while runner.turn():
+        pass
+    job.refresh_from_db()
+    assert (job.state, job.error, job.done) == (BulkJob.State.DONE, "", 20)
+    BulkJob.objects.update(state=BulkJob.State.PENDING, cursor="", lease_until=None)
+    ReceiveMsg.objects.update(status=Status.EXHAUSTED)
+    fail(NotVerified("a row differs"))
+    assert (job.state, job.error) == (BulkJob.State.FAILED, "a row differs")
+
+
 def test_the_pace_is_shown_and_kept(row: BizReceive, admin_client: Client) -> None:
     fields = {"action": "resend", "rate": "5"}
     shown = preview(admin_client, "notify", **fields)
     assert "Pace: 5 a second" in shown.content.decode()
     start(admin_client, "notify", shown, **fields)
-    assert BulkJob.objects.get().rate == 5
+    job = BulkJob.objects.get()
+    assert job.rate == 5
+    again = admin_client.get(reverse("console:job", args=[job.pk])).content.decode()
+    assert "rate=5" in again, "the same filter at the same pace"
     runner = BulkRunner()
     began = time.monotonic()
     done = 0

@@ -15,9 +15,12 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, resolve
 
 from msgplatform import person_limits, roles
+from crmsync.models import Crm, Source
+from msgplatform.core.data import sql
+from msgplatform.core.flows import MAX_FAILURES
 from msgplatform.models import Alert, AuditLog, Biz, BulkJob, FailureGroup, PersonLimit, Role
 from notify.models import BizMsg, BizReceive, EventType, Receive, ReceiveMsg
-from tests.support import notify_rows, sms_rows, two_systems
+from tests.support import crm_rows, notify_rows, sms_rows, two_systems
 from tests.support.api_document import api_views
 from tests.support.two_systems import OWN, ZEBRA, System
 
@@ -206,6 +209,36 @@ def test_failures_alerts_and_their_acknowledgement(systems: Systems, anna: Clien
         pk = system.rows["alert"]
         anna.post(f"/admin/msgplatform/alert/{pk}/do/acknowledge/", {"note": "mine", "seen": ""})
         assert bool(Alert.objects.get(pk=pk).note) is is_done
+
+
+def test_larger_failures_of_others_hide_none(
+    systems: Systems, anna: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, _foreign = systems
+    for number in range(MAX_FAILURES):
+        FailureGroup.objects.create(
+            flow="notify", subject=999, answer=f"HTTP {number}", count=1000, lost=1000,
+            since=sql.now(), sample=1, counted_since=sql.now(), last_at=sql.now(),
+        )  # fmt: skip
+    assert "/console/failures" in anna.get("/console/").content.decode()
+    page = anna.get("/console/failures").content.decode()
+    subscription = BizReceive.objects.filter(biz=own.biz).first()
+    assert subscription is not None
+    assert subscription.receive.name in page
+
+
+def test_a_record_of_their_own_source_has_its_page(systems: Systems, anna: Client) -> None:
+    """Its id is none of a lead."""
+    own, foreign = systems
+    for system, status in ((own, 200), (foreign, 404)):
+        crm = Crm.objects.create(name=f"crm-{system.biz.name}", adapter="sql")
+        source = Source.objects.create(
+            name=f"table-{system.biz.name}", database="sqlite:///shop.db", table="customer",
+            time_column="changed_at", value_columns=["name"],
+        )  # fmt: skip
+        policy = crm_rows.policy(crm, source, biz=system.biz, mapping="name = name")
+        row = crm_rows.record(policy, crm_rows.operation(policy, []), "A-1")
+        assert anna.get(f"/console/crmsync/record-{row.pk}").status_code == status
 
 
 def test_statistics_count_their_systems_alone(systems: Systems, anna: Client) -> None:

@@ -173,6 +173,14 @@ def test_without_its_list_no_erasure_is_changed(officer: Client, settings: Setti
 def test_an_erasure_is_ended_and_cancelled_on_its_page(officer: Client) -> None:
     officer.post(PAGE, {**LI, "erase": "1", "reason": "asked for"})
     address = reverse("console:erasure", args=[Erasure.objects.get().key])
+    session = officer.session
+    proved_at, session["confirmed_at"] = session["confirmed_at"], 0.0
+    session.save()
+    assert officer.post(address, {"end": "1"})["Location"].startswith("/console/confirm")
+    assert officer.get(address).status_code == 200
+    assert not Erasure.objects.get().ends_open
+    session["confirmed_at"] = proved_at
+    session.save()
     officer.post(address, {"end": "1"})
     assert Erasure.objects.get().ends_open
     assert "live-erasure" in officer.get(f"{address}?live=1").content.decode()
