@@ -12,7 +12,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.messages.engine import read_filter
 from msgplatform.models import BulkJob
 
-_MAX_JOBS = 200  # the latest ones, of all flows
+_MAX_JOBS = 50  # the latest ones: each asks a few statements
 _ACTIONS = ("resend", "replay", "replay_failed")
 
 
@@ -21,13 +21,11 @@ def by_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[flows.TimelineE
     resent_deliveries = [delivery for delivery in deliveries if delivery.generation]
     if not resent_deliveries:
         return
-    for job in BulkJob.objects.order_by("-id")[:_MAX_JOBS]:
-        is_candidate = job.flow == "notify" and job.action in _ACTIONS
-        if (
-            is_candidate
-            and job.created_at >= message.created_at
-            and _covers(job, message, resent_deliveries)
-        ):
+    jobs = BulkJob.objects.filter(
+        flow="notify", action__in=_ACTIONS, created_at__gte=message.created_at
+    )
+    for job in jobs.order_by("-id")[:_MAX_JOBS]:
+        if _covers(job, message, resent_deliveries):
             title = _("Bulk job %(job)d of %(who)s covers it")
             text = title % {"job": job.pk, "who": job.created_by}
             yield flows.TimelineEntry(job.created_at, text, "linked", _link(job))
