@@ -1,4 +1,4 @@
-"""Answers that are lost, cut off, or those of a proxy: what msgplatform-client repeats, and its errors.
+"""Answers that are lost, cut off, or those of a proxy: what is repeated, and what is an error.
 
 It runs where only the client is installed, against a server of its own.
 """
@@ -96,8 +96,8 @@ with Server() as server:
 
         http = client.api.get_httpx_client()
         for path, headers in ANSWERED_ONCE:
-            for lost in (LOST, CUT):
-                server.prepare(lost, GOOD)
+            for bad_answer in (LOST, CUT):
+                server.prepare(bad_answer, GOOD)
                 error_of(Unreachable, partial(http.put, path, json={}, headers=headers))
                 assert len(server.bodies) == 1, path
         for first, path in (
