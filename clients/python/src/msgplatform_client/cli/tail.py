@@ -24,6 +24,9 @@ _OVERLAP = timedelta(seconds=60)
 # Events whose deliveries wait longer are not looked at any more.
 _MAX_OVERLAP = timedelta(minutes=10)
 _MAX_EVENTS = 200  # of the list as it is at the start; with a status, as it is in each look
+# The platform looks at up to 10,000 events for a page, which may be short, or empty, and have a
+# next one: a few events that fit are not looked for through the whole archive.
+_MAX_PAGES = 20
 _WAITING = {"pending", "queued", "held"}
 _Filters = Mapping[str, str]
 
@@ -106,8 +109,9 @@ class _View:
         self._forget_old()
 
     def _newest(self) -> list[Any]:
-        """From the newest on, of all pages: a page may be short and have a next one."""
-        return list(islice(self._session.pages("messages", **self._filters), _MAX_EVENTS))
+        """The latest events that fit the filters, from the newest on."""
+        pages = self._session.pages("messages", _MAX_PAGES, **self._filters)
+        return list(islice(pages, _MAX_EVENTS))
 
     def _since(self) -> datetime:
         latest_start = self._newest_at - _OVERLAP
