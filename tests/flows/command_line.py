@@ -1,4 +1,4 @@
-"""The program `msgp` as somebody runs it, a terminal for it, and a consumer."""
+"""The program `msgp` as somebody runs it, a terminal for it, a consumer, and a bad network."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import IO, Any
+
+import requests
 
 from tests.flows.client_projects import PythonProject
 
@@ -166,12 +168,63 @@ class Consumer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
-            self.port = server.server_address[1]
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
-            try:
-                yield self
-            finally:
-                server.shutdown()
-                thread.join()
+        with _serving(Handler, port) as self.port:
+            yield self
+
+
+@dataclass
+class LossyNetwork:
+    """The way to a platform on which each answer to a `PUT` is lost."""
+
+    platform_url: str
+    puts: list[str] = field(default_factory=list)  # addresses of what the platform has answered
+    url: str = ""
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[LossyNetwork]:
+        network = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                answer = self._answer()
+                self.send_response(answer.status_code)
+                self.send_header("content-type", answer.headers["content-type"])
+                self.send_header("content-length", str(len(answer.content)))
+                self.end_headers()
+                self.wfile.write(answer.content)
+
+            def do_PUT(self) -> None:
+                self._answer()
+                network.puts.append(self.path)
+                self.close_connection = True
+
+            def _answer(self) -> requests.Response:
+                names = ("authorization", "content-type", "accept", "if-none-match")
+                return requests.request(
+                    self.command, network.platform_url + self.path,
+                    data=self.rfile.read(int(self.headers.get("content-length", 0))),
+                    headers={n: v for n, v in self.headers.items() if n.lower() in names},
+                    timeout=_SECONDS,
+                )  # fmt: skip
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        with _serving(Handler, 0) as port:
+            self.url = f"http://127.0.0.1:{port}"
+            yield self
+
+
+@contextlib.contextmanager
+def _serving(handler: type[BaseHTTPRequestHandler], port: int) -> Iterator[int]:
+    """The port of a server that runs in a thread of this process."""
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_address[1]
+        finally:
+            server.shutdown()
+            thread.join()

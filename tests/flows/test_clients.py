@@ -31,7 +31,9 @@ PROGRAMS = Path(__file__).parent
 PACKAGE = ROOT / "clients" / "python"
 README = PACKAGE / "README.md"
 NODE_PACKAGE = ROOT / "clients" / "typescript"
-NODE_PROGRAMS = ("client_example", "client_deliveries", "client_publishers")
+# Those that need no types of the platform's events.
+PLAIN_NODE_PROGRAMS = ("client_publishers", "client_repeats")
+NODE_PROGRAMS = ("client_example", "client_deliveries", *PLAIN_NODE_PROGRAMS)
 INTEGRATE = ROOT / "docs" / "integrate.md"
 _BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _TYPESCRIPT_BLOCK = re.compile(r"^```ts\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -121,7 +123,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> TypeScriptProject:
     project.code("integrate", in_documentation)
     for name in NODE_PROGRAMS:
         project.copy(PROGRAMS / f"{name}.ts")
-    project.compile("client_publishers")
+    project.compile(*PLAIN_NODE_PROGRAMS)
     without_generator = subprocess.run(
         [project.command], env={**os.environ, "MSGPLATFORM_URL": "-", "MSGPLATFORM_KEY": "-"},
         capture_output=True, text=True, timeout=300, check=False,
@@ -175,10 +177,10 @@ def receiver(
     process.communicate()
 
 
-def line_of(process: Any) -> str:
-    ready, _, _ = select.select([process.stdout], [], [], 180)
-    assert ready, "nothing was delivered"
-    line: str = process.stdout.readline()
+def line_of(stream: Any) -> str:
+    ready, _, _ = select.select([stream], [], [], 180)
+    assert ready, "nothing was printed"
+    line: str = stream.readline()
     return line
 
 
@@ -189,6 +191,12 @@ def status_of_a_forged_delivery(port: int) -> str:
          f"http://127.0.0.1:{port}/"],
         ROOT,
     )  # fmt: skip
+
+
+def break_off(port: int) -> None:
+    """A client that goes away in the middle of its request."""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 100\r\n\r\n{")
 
 
 def test_the_quick_start_of_python(project: PythonProject, shared_cluster: Cluster) -> None:
@@ -203,7 +211,7 @@ def test_the_quick_start_of_python(project: PythonProject, shared_cluster: Clust
     with receiver(shared_cluster, "shop", start) as (port, process):
         first, *_, last = project.run(program, **settings).splitlines()
         assert (first, last) == ("created", "split ['delivered']")
-        assert line_of(process) == "genuine order.paid {'order': 7}\n"
+        assert line_of(process.stdout) == "genuine order.paid {'order': 7}\n"
         assert status_of_a_forged_delivery(port) == "401"
     assert project.run(program, **settings).splitlines()[0] == "duplicate"
     (in_documentation,) = [
@@ -224,6 +232,14 @@ def test_every_method(project: PythonProject, shared_cluster: Cluster) -> None:
     assert printed == "every method works\n"
 
 
+def test_repeats_of_python(project: PythonProject) -> None:
+    assert project.run(PROGRAMS / "client_repeats.py") == "repeated as documented\n"
+
+
+def test_repeats_of_typescript(node: TypeScriptProject) -> None:
+    assert node.run("client_repeats") == "repeated as documented\n"
+
+
 def test_types(project: PythonProject) -> None:
     """Strictly: the client's own modules, and programs that use what is installed."""
     quick_start, _, with_asyncio = _BLOCK.findall(README.read_text())
@@ -241,6 +257,7 @@ def test_types(project: PythonProject) -> None:
     execute([*strict, "--follow-imports=silent", *own], sources)
     programs = [
         PROGRAMS / "client_example.py", PROGRAMS / "client_publishers.py",
+        PROGRAMS / "client_repeats.py",
         project.code("first", quick_start), project.code("second", with_asyncio),
     ]  # fmt: skip
     execute([*strict, *programs], project.folder)
@@ -257,7 +274,10 @@ def test_the_quick_start_of_typescript(
     with receiver(shared_cluster, "shop-of-node", start) as (port, process):
         first, *_, last = node_programs.run("quick_start", **settings).splitlines()
         assert (first, last) == ("created", "split [ 'delivered' ]")
-        assert line_of(process) == 'genuine order.paid {"order":7}\n'
+        assert line_of(process.stdout) == 'genuine order.paid {"order":7}\n'
+        assert status_of_a_forged_delivery(port) == "401"
+        break_off(port)
+        assert line_of(process.stderr)  # the receiver says so, and goes on
         assert status_of_a_forged_delivery(port) == "401"
     assert node_programs.run("quick_start", **settings).splitlines()[0] == "duplicate"
     assert node_programs.run("integrate", **settings).endswith(" created\n")

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import requests
 from standardwebhooks.webhooks import Webhook
 
 import msgplatform
 from tests.cluster import DAEMONS, WEB
 from tests.flows.client_projects import PythonProject, execute
-from tests.flows.command_line import CommandLine, Consumer, next_line
+from tests.flows.command_line import CommandLine, Consumer, LossyNetwork, next_line
 from tests.flows.sms_cluster import SmsCluster
 
 KEYS = """
@@ -37,7 +38,7 @@ from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 receive = Receive.objects.create(name={name!r}, url={url!r})
 BizReceive.objects.create(biz=Biz.objects.get(name="orders"), receive=receive,
-                          event_types=[{event_type!r}], schedule=[1])
+                          event_types=[{event_type!r}], schedule=[1], status={status})
 """
 PAYLOAD = """
 import json
@@ -165,8 +166,11 @@ def manager(msgp: CommandLine, keys: list[str]) -> CommandLine:
     return own
 
 
-def subscribe(cluster: SmsCluster, name: str, consumer: Consumer, event_type: str) -> None:
-    cluster.console.run(CONSUMER.format(name=name, url=consumer.url, event_type=event_type))
+def subscribe(
+    cluster: SmsCluster, name: str, consumer: Consumer, event_type: str, status: str = "NORMAL"
+) -> None:
+    row = {"name": name, "url": consumer.url, "event_type": event_type}
+    cluster.console.run(CONSUMER.format(**row, status=f"BizReceive.Status.{status}"))
 
 
 def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path) -> None:
@@ -239,7 +243,7 @@ def test_publish(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None
     assert "Nothing has this id" in msgp.refusal("message", "1")
 
 
-def test_publish_lines(msgp: CommandLine) -> None:
+def test_publish_lines(msgp: CommandLine, cluster: SmsCluster) -> None:
     events = [
         {"event_type": "line.a", "payload": {"n": 1}, "idempotency_key": "l1"},
         {"event_type": "line b", "payload": 2},
@@ -254,6 +258,11 @@ def test_publish_lines(msgp: CommandLine) -> None:
     refusal = msgp.refusal("publish", "--batch", stdin=f"{text}\n{{", code=2)
     assert "Line 4" in refusal
     assert "Line 1 is no event" in msgp.refusal("publish", "--batch", stdin="[]", code=2)
+    # A payload stays as it is written.
+    payload = r'{"a": 99.00, "b": 0.12345678901234567890123, "c": 1e999, "d": ["\u540d, {:"]}'
+    line = f' {{"event_type" : "line.d","payload" :{payload} , "idempotency_key": "l4"}}'
+    made = msgp("publish", "--batch", "--json", stdin=line).json
+    assert cluster.script(PAYLOAD.format(id=made["id"])) == payload
 
 
 def test_follow(msgp: CommandLine, cluster: SmsCluster) -> None:
@@ -302,6 +311,26 @@ def test_tail(msgp: CommandLine, cluster: SmsCluster) -> None:
         while json.loads(next_line(tail.stdout))["id"] != last:
             pass
         assert msgp.interrupt(tail).code == 130
+
+
+def test_tail_of_an_older_event(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
+    """An event that gets the status after a newer one had it."""
+    with Consumer().listening() as consumer:
+        subscribe(cluster, "paused", consumer, "older.paused", "PAUSED")
+        subscribe(cluster, "prompt", consumer, "older.prompt")
+        channel = ("--channel", "older")
+        older = msgp("publish", "older.paused", "1", *channel, "--json").json["id"]
+        done = msgp("publish", "older.prompt", "1", *channel, "--follow", "--json")
+        arguments = ("tail", *channel, "--status", "delivered", "--json", "--interval", "0.2")
+        with msgp.running(*arguments) as tail:
+            assert json.loads(next_line(tail.stdout))["id"] == done.objects[0]["id"]
+            requests.post(
+                f"{cluster.base_url}/api/v1/held/orders/paused/release",
+                headers={"Authorization": f"Bearer {keys[2]}"},
+                timeout=300,
+            ).raise_for_status()
+            assert json.loads(next_line(tail.stdout))["id"] == older
+            assert msgp.interrupt(tail).code == 130
 
 
 def test_releases(msgp: CommandLine) -> None:
@@ -404,7 +433,10 @@ def test_platform_files(
     exported = tmp_path / "exported.yaml"
     manager("export", "-o", str(exported), "--section", "event-types")
     assert "order.paid" in exported.read_text()
+    assert not exported.read_text().startswith("{")  # it is no JSON
     assert "cellar" in manager("export", "--json").json["consumers"]
+    for form in ((), ("--json",)):
+        assert "${" in manager("export", "--references", "--section", "consumers", *form).out
     module = tmp_path / "events.py"
     manager("types", "-o", str(module))
     judged(manager.project, module, tmp_path)
@@ -433,6 +465,35 @@ def test_platform_files(
         ("sources", "database"),
         ("sms/gateways", "login_password"), ("sms/gateways", "smg_login_password"),
     }  # fmt: skip
+
+
+def test_lost_answers(
+    msgp: CommandLine, manager: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path
+) -> None:
+    """New secrets are in one answer only: what may have happened is not repeated."""
+    file, secrets = tmp_path / "lost.yaml", tmp_path / "secrets.json"
+    apply = ("apply", str(file), "--new-secrets", str(secrets))
+    file.write_text("consumers: {lost: {url: nonsense}}")
+    assert "Nothing was changed" in manager.refusal(*apply)
+    assert not secrets.exists()
+    file.write_text("consumers: {lost: {url: https://lost.example/hooks}}")
+    with LossyNetwork(cluster.base_url).running() as network:
+        refusal = manager.refusal(*apply, code=4, MSGP_URL=network.url)
+        assert len(network.puts) == 1
+        assert "msgp diff" in refusal
+        assert "rotate" in refusal
+        assert not secrets.exists()
+        manager("diff", str(file), "--exit-code")  # it has happened
+
+        msgp("login", network.url, "--profile", "manager", "--key", "-", stdin=keys[2])
+        listen = ("listen", "lost-too", "--set-up", "manager", "--event", "lost.thing")
+        refusal = msgp.refusal(*listen, code=4)
+        assert network.puts[1:] == ["/api/v1/consumers/lost-too"]
+        assert "consumers/lost-too/rotate" in refusal
+    msgp("login", cluster.base_url, "--profile", "manager", "--key", "-", stdin=keys[2])
+    with msgp.running(*listen) as listener:
+        assert "Listening" in next_line(listener.stderr)
+        assert msgp.interrupt(listener).out == ""  # no secret
 
 
 def judged(project: PythonProject, module: Path, folder: Path) -> None:
@@ -471,7 +532,7 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
             return json.loads(next_line(listener.stdout))
 
         first = msgp("publish", "listen.a", '{"n": 1}', "--json").json["id"]
-        while "waits" not in next_line(listener.stderr):
+        while "waits" not in json.loads(next_line(listener.stderr))["note"]:
             pass
         with local.listening(local.port):
             result = next_result()
@@ -489,10 +550,19 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
                 second, 2, "delivered")  # fmt: skip
             with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
                 assert listener.wait(timeout=300) == 1  # it says who has its place
-                msgp("publish", "listen.c", "3")
+                done = msgp("publish", "listen.c", "3", "--follow")
+                assert done.lines[-1].endswith("dev-anna delivered 200")
                 printed = json.loads(next_line(other.stdout))
-                assert (printed["event_type"], printed["outcome"]) == ("listen.c", "delivered")
+                assert json.loads(printed["body"])["data"] == 3
                 assert msgp.interrupt(other).code == 130
+            with msgp.running("listen", "dev-anna", "--take-over", "--json") as unread:
+                assert unread.stdout
+                unread.stdout.close()
+                fourth = msgp("publish", "listen.d", "4", "--json").json["id"]
+                assert unread.wait(timeout=300) == 1
+            # What could not be printed was not acknowledged.
+            with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
+                assert json.loads(next_line(other.stdout))["message_id"] == fourth
     assert "no subscription" in msgp.refusal("listen", "nobody-there")
     subscribe(cluster, "pushed-to", local, "pushed.thing")
     assert "pushed" in msgp.refusal("listen", "pushed-to")

@@ -1,7 +1,7 @@
 // The client: publishes, sends, follows and lists.
 
 import createClient, { type Client as ApiClient } from "openapi-fetch";
-import { UnexpectedAnswer } from "./errors.js";
+import { UnexpectedAnswer, read } from "./errors.js";
 import { type AnyEvents, type EventType, type NewEvent, batches, newKey } from "./events.js";
 import type { components, operations, paths } from "./generated/api.js";
 import { type ItemOf, type ListParameters, type ListPath, items } from "./lists.js";
@@ -231,18 +231,4 @@ async function* follow<T>(
 
 function within(signal: AbortSignal | undefined): { signal?: AbortSignal } {
   return signal ? { signal } : {};
-}
-
-/** What an answer of 2xx says. Rejects with `UnexpectedAnswer` if it is no JSON. */
-async function read<T>(call: Promise<{ data?: T }>): Promise<T> {
-  let data: T | undefined;
-  try {
-    ({ data } = await call);
-  } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error;
-  }
-  if (typeof data !== "object" || data === null) {
-    throw new UnexpectedAnswer("The answer has an unknown form: does something else answer there?");
-  }
-  return data;
 }

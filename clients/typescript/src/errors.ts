@@ -125,6 +125,20 @@ export function errorOf(response: Response, text: string): PlatformError {
   return new errorClass(status, problem, retryAfter(response));
 }
 
+/** What an answer of 2xx says. Rejects with `UnexpectedAnswer` if it is no JSON. */
+export async function read<T>(call: Promise<{ data?: T }>): Promise<T> {
+  let data: T | undefined;
+  try {
+    ({ data } = await call);
+  } catch (error) {
+    if (!(error instanceof SyntaxError)) throw error;
+  }
+  if (typeof data !== "object" || data === null) {
+    throw new UnexpectedAnswer("The answer has an unknown form: does something else answer there?");
+  }
+  return data;
+}
+
 /** The problem document of an answer; {} when it has none. */
 export function problemOf(response: Response, text: string): Problem {
   if (!response.headers.get("content-type")?.includes("json")) return {};

@@ -12,8 +12,9 @@ export const TIMEOUT_SECONDS = 30;
 const MAX_PAUSE_SECONDS = 60;
 // The longest time that a timer of JavaScript holds.
 const MAX_TIMER_SECONDS = 2_147_483;
-const HARMLESS_METHODS = new Set(["GET", "HEAD", "OPTIONS", "PUT", "DELETE"]);
-const UNCERTAIN_STATUSES = new Set([408, 500, 502, 503, 504]);
+const READING_METHODS = new Set(["GET", "HEAD", "OPTIONS"]);
+const REPLACING_METHODS = new Set(["PUT", "DELETE"]);
+const PLATFORM_FILE = "/api/v1/platform";
 const STATUSES_WITHOUT_BODY = new Set([101, 204, 205, 304]);
 // Node's codes of connections over which nothing was sent. Browsers tell no code.
 const NOT_SENT = new Set([
@@ -104,7 +105,7 @@ function canRepeat(request: Request, body: string | undefined, attempt: Attempt)
   if ("error" in attempt) return wasNotSent(attempt.error) || isRepeatable(request, body);
   const { response, text } = attempt;
   if (response.status === 429) return true;
-  if (!UNCERTAIN_STATUSES.has(response.status)) return false;
+  if (response.status < 500 && response.status !== 408) return false;
   return kindOf(problemOf(response, text)) === "unavailable" || isRepeatable(request, body);
 }
 
@@ -121,7 +122,8 @@ function wasNotSent(error: unknown): boolean {
  * idempotency key in its header, in its body, or in each item of its batch.
  */
 export function isRepeatable(request: Request, body: string | undefined): boolean {
-  if (HARMLESS_METHODS.has(request.method) || request.headers.has("idempotency-key")) return true;
+  if (READING_METHODS.has(request.method) || request.headers.has("idempotency-key")) return true;
+  if (REPLACING_METHODS.has(request.method)) return !isAnsweredOnce(request);
   let content: unknown;
   try {
     content = JSON.parse(body ?? "");
@@ -133,6 +135,16 @@ export function isRepeatable(request: Request, body: string | undefined): boolea
   if (typeof content !== "object" || content === null) return false;
   const items = Object.values(content).filter(Array.isArray).flat() as unknown[];
   return items.every(hasKey);
+}
+
+/**
+ * True if a repeat can hide what the first request did: its precondition does not hold any more, or
+ * the answer that was lost has the only copy of new secrets.
+ */
+function isAnsweredOnce(request: Request): boolean {
+  if (request.headers.has("if-match") || request.headers.has("if-none-match")) return true;
+  const { pathname, searchParams } = new URL(request.url);
+  return pathname.endsWith(PLATFORM_FILE) && searchParams.get("dry_run") !== "true";
 }
 
 function hasKey(item: unknown): boolean {

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from http import HTTPStatus
 from typing import Any
 
 import httpx
@@ -51,7 +50,9 @@ class ProblemError(PlatformError):
     def __init__(self, status: int, problem: Mapping[str, Any], retry_after: float | None) -> None:
         self.status = status
         self.kind = _kind_of(problem)
-        self.title = str(problem.get("title", "")) or HTTPStatus(status).phrase
+        # Proxies have statuses of their own, such as 499 and 520, without a phrase.
+        phrase = httpx.codes.get_reason_phrase(status) or f"HTTP {status}"
+        self.title = str(problem.get("title", "")) or phrase
         self.detail = str(problem.get("detail", ""))
         self.errors: Sequence[FieldError] = [
             FieldError(str(each.get("field", "")), str(each.get("message", "")))

@@ -9,19 +9,30 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import aclosing, closing
 from typing import Any
 
 import httpx
 from tenacity import AsyncRetrying, Future, RetryCallState, Retrying, stop_before_delay
 from tenacity.wait import wait_exponential_jitter
 
-from .errors import Unreachable, error_of, problem_of, retry_after
+from .errors import (
+    PlatformError,
+    Unavailable,
+    UnexpectedAnswer,
+    Unreachable,
+    error_of,
+    problem_of,
+    retry_after,
+)
 
 # Of one request, its repeats included: enough for a restart of the platform.
 PATIENCE_SECONDS = 120.0
 MAX_PAUSE_SECONDS = 60
-_HARMLESS_METHODS = {"GET", "HEAD", "OPTIONS", "PUT", "DELETE"}
-_UNCERTAIN_STATUSES = {408, 500, 502, 503, 504}
+_READING_METHODS = {"GET", "HEAD", "OPTIONS"}
+_REPLACING_METHODS = {"PUT", "DELETE"}
+_PRECONDITIONS = ("if-match", "if-none-match")
+_PLATFORM_FILE = "/api/v1/platform"
 # Nothing was sent before these.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _BROKEN = (
@@ -35,7 +46,7 @@ _pause_between = wait_exponential_jitter(initial=1, max=MAX_PAUSE_SECONDS)
 
 class RetryTransport(httpx.BaseTransport):
     """Repeats a request for `patience` seconds, then raises `Unreachable`, or gives the last
-    answer."""
+    answer. An answer is read whole, so that a connection that breaks in it is repeated, too."""
 
     def __init__(self, inner: httpx.BaseTransport, patience: float = PATIENCE_SECONDS) -> None:
         self._inner = inner
@@ -44,13 +55,12 @@ class RetryTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         try:
             return Retrying(**_rules(request, self._patience))(self._attempt, request)
-        except httpx.TransportError as error:
-            raise _unreachable(request, error) from error
+        except httpx.RequestError as error:
+            raise _error_without_answer(request, error) from error
 
     def _attempt(self, request: httpx.Request) -> httpx.Response:
-        response = self._inner.handle_request(request)
-        if not response.is_success:
-            response.read()  # the problem's type decides; the connection is free again
+        with closing(self._inner.handle_request(request)) as response:
+            response.read()
         return response
 
     def close(self) -> None:
@@ -67,12 +77,11 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         try:
             return await AsyncRetrying(**_rules(request, self._patience))(self._attempt, request)
-        except httpx.TransportError as error:
-            raise _unreachable(request, error) from error
+        except httpx.RequestError as error:
+            raise _error_without_answer(request, error) from error
 
     async def _attempt(self, request: httpx.Request) -> httpx.Response:
-        response = await self._inner.handle_async_request(request)
-        if not response.is_success:
+        async with aclosing(await self._inner.handle_async_request(request)) as response:
             await response.aread()
         return response
 
@@ -115,7 +124,7 @@ def _can_repeat(request: httpx.Request) -> Callable[[RetryCallState], bool]:
         response: httpx.Response = outcome.result()
         if response.status_code == 429:
             return True
-        if response.status_code not in _UNCERTAIN_STATUSES:
+        if response.status_code < 500 and response.status_code != 408:
             return False
         did_nothing = str(problem_of(response).get("type", "")).endswith("/problems/unavailable")
         return did_nothing or is_repeatable(request)
@@ -126,8 +135,10 @@ def _can_repeat(request: httpx.Request) -> Callable[[RetryCallState], bool]:
 def is_repeatable(request: httpx.Request) -> bool:
     """True if carrying the request out twice has the same result as once: by its method, or by an
     idempotency key in its header, in its body, or in each item of its batch."""
-    if request.method in _HARMLESS_METHODS or "idempotency-key" in request.headers:
+    if request.method in _READING_METHODS or "idempotency-key" in request.headers:
         return True
+    if request.method in _REPLACING_METHODS:
+        return not _is_answered_once(request)
     try:
         body = json.loads(request.content)
     except ValueError:
@@ -141,6 +152,23 @@ def is_repeatable(request: httpx.Request) -> bool:
         for item in batch
     )
     return bool(body.get("idempotency_key")) or is_batch_with_keys
+
+
+def may_have_happened(error: PlatformError) -> bool:
+    """True if the request may have been carried out although its answer does not say so. For
+    requests that are not repeated then: of others the error is that of the last attempt."""
+    if isinstance(error, Unavailable):
+        return error.kind != "unavailable"
+    return isinstance(error, Unreachable) and not isinstance(error.__cause__, _NOT_SENT)
+
+
+def _is_answered_once(request: httpx.Request) -> bool:
+    """True if a repeat can hide what the first request did: its precondition does not hold any
+    more, or the answer that was lost has the only copy of new secrets."""
+    if any(name in request.headers for name in _PRECONDITIONS):
+        return True
+    is_trial = request.url.params.get("dry_run") == "true"
+    return request.url.path.endswith(_PLATFORM_FILE) and not is_trial
 
 
 def _pause(state: RetryCallState) -> float:
@@ -162,6 +190,10 @@ def _outcome(state: RetryCallState) -> Future:
     return state.outcome
 
 
-def _unreachable(request: httpx.Request, error: httpx.TransportError) -> Unreachable:
+def _error_without_answer(request: httpx.Request, error: httpx.RequestError) -> PlatformError:
+    """The error that stands for one of httpx."""
     address = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
-    return Unreachable(f"{address} does not answer: {error or type(error).__name__}")
+    reason = str(error) or type(error).__name__
+    if isinstance(error, httpx.DecodingError):
+        return UnexpectedAnswer(f"The answer of {address} cannot be decoded: {reason}")
+    return Unreachable(f"{address} does not answer: {reason}")

@@ -6,16 +6,18 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ..errors import ProblemError
+from ..errors import PlatformError, ProblemError
+from ..retries import may_have_happened
 from . import platform_files
 from .exits import Exit, Failure
 from .failures import confirm
-from .output import BAD, BOLD, FAINT, GOOD, WAITING, Part
+from .output import BAD, BOLD, FAINT, GOOD, WAITING, Part, sentence
 from .platform_files import Description
 from .session import Session, on_platform
 
@@ -81,9 +83,8 @@ def apply(
             _show(session, trial, is_verbose)
             confirm(f"Remove {trial['counts']['removed']} objects, and apply the rest?")
         query["plan"] = trial["plan"]
-    if new_secrets:
-        _reserve(new_secrets)
-    outcome = _put(session, description, query)
+    with _reserved(new_secrets):
+        outcome = _put_once(session, description, query)
     made = _without_secrets(outcome)
     if new_secrets:
         new_secrets.write_text(json.dumps(made, indent=1))
@@ -136,7 +137,10 @@ def export(
     query = {"section": ",".join(sections or ()), "system": ",".join(systems or ()),
              "references": "true" if references else ""}  # fmt: skip
     parameters = {name: value for name, value in query.items() if value}
-    text = session.request("GET", "platform", params=parameters, timeout=_TIMEOUT).text
+    # As people write it: JSON, the other form, has no references.
+    accept = {"Accept": "application/yaml"}
+    answer = session.request("GET", "platform", params=parameters, headers=accept, timeout=_TIMEOUT)
+    text = answer.text
     if session.output.is_json:
         text = json.dumps(platform_files.parse(text), ensure_ascii=False) + "\n"
     if not file:
@@ -146,6 +150,22 @@ def export(
         Path(file).write_text(text, encoding="utf-8")
     except OSError as error:
         raise Failure(f"{file} cannot be written: {error.strerror}.") from error
+
+
+def _put_once(session: Session, description: Description, query: Mapping[str, Any]) -> Any:
+    """The platform's answer, which alone has new secrets. Raises Failure when it is lost, too: the
+    request is not repeated then."""
+    try:
+        return _put(session, description, query)
+    except PlatformError as error:
+        if not may_have_happened(error):
+            raise
+        words = f"The files were applied, or not; the answer was lost. {sentence(error)}"
+        advice = (
+            "Run `msgp diff` with the same files: it says what is not applied. The signing secrets "
+            "of new consumers were in that answer only: rotate those of consumers that are there."
+        )
+        raise Failure(words, Exit.UNREACHABLE, [advice]) from error
 
 
 def _put(session: Session, description: Description, query: Mapping[str, Any]) -> Any:
@@ -168,12 +188,22 @@ def _put(session: Session, description: Description, query: Mapping[str, Any]) -
         raise Failure("Nothing was changed.", details=lines) from None
 
 
-def _reserve(file: Path) -> None:
-    """Make the file, which only its owner can read, before there is something to be lost."""
+@contextmanager
+def _reserved(file: Path | None) -> Iterator[None]:
+    """A new file, which only its owner can read, is there before there is something to be lost. It
+    is removed when there is nothing to be written."""
+    if file is None:
+        yield
+        return
     try:
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except OSError as error:
         raise Failure(f"{file} cannot be made: {error.strerror}.", Exit.USAGE) from error
+    try:
+        yield
+    except BaseException:  # Ctrl-C, too
+        file.unlink(missing_ok=True)
+        raise
 
 
 def _without_secrets(outcome: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Command `listen`: events of the platform to a program on this machine, one after another.
 
-    wait for a delivery ─▶ forward it ─▶ tell the platform what was answered ─▶ wait …
+    wait for a delivery ─▶ forward or print it ─▶ tell the platform what was answered ─▶ wait …
 
 The platform leases a delivery for a while. Ended in the middle, the command loses nothing: a
 delivery without a result comes again.
@@ -31,7 +31,9 @@ from .session import Session, checked_part, on_platform
 _WAIT_TIMEOUT = 90.0
 _PAUSE_SECONDS = 1.0
 _MAX_PAUSE_SECONDS = 30.0
-_LEASE_PART = 0.7  # of a lease, for which a program that is down is waited for
+# A program that is down is waited for, then the platform is asked again how things stand.
+_LEASE_PART = 0.7
+_MAX_WAIT_SECONDS = 120.0
 
 
 @on_platform
@@ -124,9 +126,12 @@ class _Listener:
         return self._session.request("POST", self._path, json=body, timeout=_WAIT_TIMEOUT)
 
     def _handle(self, delivery: Mapping[str, Any], lease_seconds: float) -> None:
-        answer = self._answer(delivery, time.monotonic() + lease_seconds * _LEASE_PART)
+        wait_seconds = min(lease_seconds * _LEASE_PART, _MAX_WAIT_SECONDS)
+        answer = self._answer(delivery, time.monotonic() + wait_seconds)
         if answer is None:
             return  # the same delivery comes with the next wait
+        if self._forwarder is None:
+            self._print_event(delivery)  # before it is acknowledged: this may fail
         path = f"{self._path}/{delivery['id']}"
         body = {"claim": delivery["claim"], **answer.result()}
         try:
@@ -138,7 +143,8 @@ class _Listener:
                 raise
             self._say("The answer came too late: the event comes again.")
             return
-        self._print(delivery, answer, response.json())
+        if self._forwarder is not None:
+            self._print_result(delivery, answer, response.json())
 
     def _answer(self, delivery: Mapping[str, Any], deadline: float) -> Answer | None:
         """The program's answer; None when nobody listens there until the deadline."""
@@ -186,28 +192,39 @@ class _Listener:
             self._session.output.note((sentence, WAITING))
         self._said = sentence
 
-    def _print(
+    def _print_event(self, delivery: Mapping[str, Any]) -> None:
+        body = delivery["request"]["body"]
+        self._session.output.result(
+            {**_facts(delivery), "body": body}, [*_beginning(delivery), body]
+        )
+
+    def _print_result(
         self, delivery: Mapping[str, Any], answer: Answer, result: Mapping[str, Any]
     ) -> None:
         shown = {
-            "message_id": delivery["message_id"], "event_type": delivery["event_type"],
-            "attempt": delivery["attempt"], "status": answer.status, "error": answer.error,
+            **_facts(delivery), "status": answer.status, "error": answer.error,
             "seconds": answer.seconds, **result,
         }  # fmt: skip
         is_delivered = result["outcome"] == "delivered"
         words = str(answer.status or answer.error)
         parts: list[Part] = [
-            (time.strftime("%H:%M:%S"), FAINT), "  ", (delivery["message_id"], BOLD),
-            f"  {delivery['event_type']}  ", (words, GOOD if is_delivered else BAD),
+            *_beginning(delivery), (words, GOOD if is_delivered else BAD),
             f"  {answer.seconds * 1000:.0f} ms",
         ]  # fmt: skip
         if not is_delivered:
             later = f"again at {result['next_attempt_at']}"
             parts.append(f"  {later if result['next_attempt_at'] else result['outcome']}")
-        if self._forwarder is None:
-            shown["body"] = delivery["request"]["body"]
-            parts.append(f"  {delivery['request']['body']}")
         self._session.output.result(shown, parts)
+
+
+def _facts(delivery: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: delivery[name] for name in ("message_id", "event_type", "attempt")}
+
+
+def _beginning(delivery: Mapping[str, Any]) -> list[Part]:
+    """Of a line for people: when it came, and which event it is."""
+    return [(time.strftime("%H:%M:%S"), FAINT), "  ", (delivery["message_id"], BOLD),
+            f"  {delivery['event_type']}  "]  # fmt: skip
 
 
 def _lease_seconds(response: httpx.Response, delivery: Mapping[str, Any]) -> float:

@@ -61,11 +61,14 @@ class Output:
 
     def note(self, *parts: Part) -> None:
         """A line beside the results, for people who watch."""
-        self._notes.print(_text(parts))
+        if self.is_json:
+            self._print_note({"note": "".join(map(_plain, parts))})
+        else:
+            self._notes.print(_text(parts))
 
     def warn(self, sentence: str) -> None:
         if self.is_json:
-            print(json.dumps({"warning": sentence}, ensure_ascii=False), file=self._notes.file)
+            self._print_note({"warning": sentence})
         else:
             self.note(("Warning: ", WAITING), sentence)
 
@@ -80,12 +83,15 @@ class Output:
             sentences += error.details
         if self.is_json:
             problem = error.problem if isinstance(error, ProblemError) else None
-            document = {"error": " ".join(sentences), "exit_code": int(code), "problem": problem}
-            print(json.dumps(document, ensure_ascii=False), file=self._notes.file)
+            words = " ".join(sentences)
+            self._print_note({"error": words, "exit_code": int(code), "problem": problem})
             return
         self.note(("Error: ", BAD), sentences[0])
         for each in sentences[1:]:
             self.note("  ", each)
+
+    def _print_note(self, value: Mapping[str, Any]) -> None:
+        print(json.dumps(value, ensure_ascii=False), file=self._notes.file, flush=True)
 
 
 def sentence(error: Exception) -> str:

@@ -15,6 +15,7 @@ from ..events import MAX_BATCH_BYTES, MAX_BATCH_ITEMS, new_key
 from .exits import Exit, Failure
 
 _FIELDS = {"event_type", "payload", "idempotency_key", "channel"}
+_DECODER = json.JSONDecoder()
 
 
 def read_text(file: str) -> str:
@@ -58,7 +59,7 @@ def requests_of_lines(text: str, event_type: str, channel: str) -> list[str]:
             if event_type:
                 bodies.append(request(event_type, line, "", channel))
             else:
-                bodies.append(_request_of_event(event, name, channel))
+                bodies.append(_request_of_event(event, line, name, channel))
     return bodies
 
 
@@ -77,7 +78,7 @@ def batches(bodies: list[str]) -> Iterator[str]:
         yield _joined(batch)
 
 
-def _request_of_event(event: Any, name: str, channel: str) -> str:
+def _request_of_event(event: Any, line: str, name: str, channel: str) -> str:
     if not isinstance(event, dict) or not {"event_type", "payload"} <= event.keys() <= _FIELDS:
         raise Failure(
             f"{name} is no event: write an object with event_type, payload and, if you like, "
@@ -85,8 +86,27 @@ def _request_of_event(event: Any, name: str, channel: str) -> str:
             Exit.USAGE,
         )
     key, own_channel = event.get("idempotency_key") or "", event.get("channel") or channel
-    payload = json.dumps(event["payload"], ensure_ascii=False)
-    return request(event["event_type"], payload, key, own_channel)
+    return request(event["event_type"], _texts_of_values(line)["payload"], key, own_channel)
+
+
+def _texts_of_values(line: str) -> dict[str, str]:
+    """The names in an object, which was read as JSON before, each with its value as written."""
+    texts: dict[str, str] = {}
+    place = _end_of_gap(line, line.index("{") + 1)
+    while line[place] != "}":
+        name, place = _DECODER.raw_decode(line, place)
+        start = _end_of_gap(line, place)
+        _value, place = _DECODER.raw_decode(line, start)
+        texts[name] = line[start:place]
+        place = _end_of_gap(line, place)
+    return texts
+
+
+def _end_of_gap(line: str, place: int) -> int:
+    """Where the next name, value or closing brace begins."""
+    while line[place] in " \t\r\n:,":
+        place += 1
+    return place
 
 
 def _joined(batch: list[str]) -> str:

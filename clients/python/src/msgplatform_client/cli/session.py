@@ -12,6 +12,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from importlib.metadata import version
@@ -96,13 +97,15 @@ class Session:
         values = {name: value for name, value in parameters.items() if value not in (None, "")}
         return self.request("GET", path, params=values).json()
 
-    def pages(self, path: str, **parameters: Any) -> Iterator[Any]:
+    def pages(self, path: str, max_pages: int = sys.maxsize, /, **parameters: Any) -> Iterator[Any]:
         """The items of a list, page after page."""
         cursor: str | None = ""
-        while cursor is not None:
+        for _page in range(max_pages):
             page = self.get(path, cursor=cursor, limit=PAGE_ITEMS, **parameters)
             yield from page["results"]
             cursor = next_cursor(page["next"])
+            if cursor is None:
+                return
 
     def own_key(self) -> Any:
         """What the key is. Raises Failure when no such platform answers."""

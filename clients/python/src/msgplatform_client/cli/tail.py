@@ -23,6 +23,10 @@ from .session import Session, on_platform
 _OVERLAP = timedelta(seconds=60)
 # Events whose deliveries wait longer are not looked at any more.
 _MAX_OVERLAP = timedelta(minutes=10)
+_MAX_EVENTS = 200  # of the list as it is at the start; with a status, as it is in each look
+# The platform looks at up to 10,000 events for a page, which may be short, or empty, and have a
+# next one: a few events that fit are not looked for through the whole archive.
+_MAX_PAGES = 20
 _WAITING = {"pending", "queued", "held"}
 _Filters = Mapping[str, str]
 
@@ -78,31 +82,36 @@ class _View:
         self._session, self._filters = session, filters
         self._printed: dict[str, str] = {}
         self._open: dict[str, datetime] = {}  # events with a delivery that waits
-        self._first_id = 0  # what is older is in no look
+        self._first_id = 0  # older events were too many to be remembered: they are not shown
         self._newest_at = datetime.min.replace(tzinfo=UTC)
 
     def start(self, lines: int) -> None:
         """Print the latest events, and remember where the list stands."""
-        answer = self._session.request(
-            "GET", "messages", params={**_without_empty(self._filters), "limit": 200}
-        )
+        # The platform's clock is the one that counts.
+        answer = self._session.request("GET", "key")
         self._newest_at = parsedate_to_datetime(answer.headers["date"])
-        page = answer.json()["results"]
-        self._first_id = int(page[-1]["id"]) if page else 0
-        self._show(page[:lines][::-1])
-        for message in page[lines:]:
+        messages = self._newest()
+        if len(messages) == _MAX_EVENTS:
+            self._first_id = int(messages[-1]["id"])
+        self._show(messages[:lines][::-1])
+        for message in messages[lines:]:
             self._remember(message)
 
     def look(self) -> None:
         """Print what is new or has changed, oldest first."""
         if self._filters["status"]:
             # A delivery may get this status days after its event came.
-            page = list(islice(self._session.pages("messages", **self._filters), 200))
+            messages = self._newest()
         else:
             since = self._since().isoformat()
-            page = list(self._session.pages("messages", since=since, **self._filters))
-        self._show(message for message in page[::-1] if int(message["id"]) >= self._first_id)
+            messages = list(self._session.pages("messages", since=since, **self._filters))
+        self._show(each for each in messages[::-1] if int(each["id"]) >= self._first_id)
         self._forget_old()
+
+    def _newest(self) -> list[Any]:
+        """The latest events that fit the filters, from the newest on."""
+        pages = self._session.pages("messages", _MAX_PAGES, **self._filters)
+        return list(islice(pages, _MAX_EVENTS))
 
     def _since(self) -> datetime:
         latest_start = self._newest_at - _OVERLAP
@@ -137,7 +146,3 @@ class _View:
         self._open = {id: at for id, at in self._open.items() if at >= oldest_at}
         if not self._filters["status"] and len(self._printed) > 100_000:
             self._printed = dict(islice(self._printed.items(), 50_000, None))
-
-
-def _without_empty(filters: _Filters) -> _Filters:
-    return {name: value for name, value in filters.items() if value}

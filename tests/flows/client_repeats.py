@@ -1,0 +1,120 @@
+"""Answers that are lost, cut off, or those of a proxy: what is repeated, and what is an error.
+
+It runs where only the client is installed, against a server of its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from functools import partial
+from socketserver import StreamRequestHandler, ThreadingTCPServer
+from typing import TypeVar
+
+from msgplatform_client import (
+    AsyncClient,
+    Client,
+    PlatformError,
+    Refused,
+    Unavailable,
+    Unreachable,
+)
+from msgplatform_client.generated.models import Accepted
+
+E = TypeVar("E", bound=PlatformError)
+
+
+class Server(ThreadingTCPServer):
+    """Gives its answers one after another, each on a connection of its own."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: list[bytes] = []
+        self.bodies: list[bytes] = []
+
+    def prepare(self, *answers: bytes) -> None:
+        self.answers, self.bodies = list(answers), []
+
+
+class Handler(StreamRequestHandler):
+    server: Server
+
+    def handle(self) -> None:
+        length = 0
+        while line := self.rfile.readline().strip():
+            name, _, value = line.partition(b":")
+            if name.lower() == b"content-length":
+                length = int(value)
+        self.server.bodies.append(self.rfile.read(length))
+        self.wfile.write(self.server.answers.pop(0))
+
+
+def answer(status: str, body: bytes = b"") -> bytes:
+    head = f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    return f"{head}\r\nconnection: close\r\n\r\n".encode() + body
+
+
+def error_of(kind: type[E], call: Callable[[], object]) -> E:
+    """The error of this kind that the call raises."""
+    try:
+        result = call()
+    except kind as error:
+        return error
+    raise AssertionError(f"it was accepted: {result}")
+
+
+GOOD = answer("202 Accepted", b'{"id": "1", "outcome": "created"}')
+CUT, LOST = GOOD[:-5], b""
+OF_A_PROXY = answer("520 ")
+DID_NOTHING = answer("503 Service Unavailable", b'{"type": "/problems/unavailable"}')
+ANSWERED_ONCE: tuple[tuple[str, dict[str, str]], ...] = (
+    ("/api/v1/consumers/a", {"If-None-Match": "*"}),
+    ("/api/v1/consumers/a", {"If-Match": '"1"'}),
+    ("/api/v1/platform?prune=true", {}),
+)
+
+with Server() as server:
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_address[1]}"
+
+    with Client(url, "mp_test", patience=0) as impatient:
+        publish = partial(impatient.publish, "a.b", 1)
+        server.prepare(OF_A_PROXY)
+        error = error_of(Unavailable, publish)
+        assert (error.status, error.title, error.is_permanent) == (520, "HTTP 520", False)
+        server.prepare(answer("499 "))
+        assert error_of(Refused, publish).title == "HTTP 499"
+        server.prepare(CUT)
+        assert not error_of(Unreachable, publish).is_permanent
+
+    with Client(url, "mp_test") as client:
+        server.prepare(OF_A_PROXY, CUT, GOOD)
+        assert client.publish("a.b", 1).outcome == "created"
+        assert len(server.bodies) == 3
+        assert len(set(server.bodies)) == 1, "the repeats have another key"
+
+        http = client.api.get_httpx_client()
+        for path, headers in ANSWERED_ONCE:
+            for bad_answer in (LOST, CUT):
+                server.prepare(bad_answer, GOOD)
+                error_of(Unreachable, partial(http.put, path, json={}, headers=headers))
+                assert len(server.bodies) == 1, path
+        for first, path in (
+            (DID_NOTHING, "/api/v1/platform"),
+            (LOST, "/api/v1/platform?dry_run=true"),
+            (LOST, "/api/v1/consumers/a"),
+        ):
+            server.prepare(first, GOOD)
+            http.put(path, json={})
+            assert len(server.bodies) == 2, path
+
+    async def publish_once() -> Accepted:
+        async with AsyncClient(url, "mp_test") as client:
+            return await client.publish("a.b", 1)
+
+    server.prepare(CUT, GOOD)
+    assert asyncio.run(publish_once()).outcome == "created"
+    assert len(server.bodies) == 2
+    server.shutdown()
+print("repeated as documented")
