@@ -84,14 +84,15 @@ def _fields_of(serializer_class: Any) -> Fields:
     return MappingProxyType(dict(serializer_class().fields))
 
 
+def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog:
+    """An entry of the audit log, not stored yet."""
+    values = msgspec.to_builtins(detail, enc_hook=str)
+    return AuditLog(actor=actor, action=action, target=target[:200], detail=values)
+
+
 def record(actor: str, action: str, target: str, **detail: Any) -> None:
     """Store an action in the audit log."""
-    AuditLog.objects.create(
-        actor=actor,
-        action=action,
-        target=target[:200],
-        detail=msgspec.to_builtins(detail, enc_hook=str),
-    )
+    audit_entry(actor, action, target, **detail).save(force_insert=True)
 
 
 def value_at(row: Any, lookup: str) -> Any:
@@ -158,6 +159,8 @@ class Resource:
 
     # Names of the business systems to which the caller is limited; empty: no limit.
     systems: frozenset[str] = frozenset()
+    # Where entries of the audit log are collected; None: each is stored at once.
+    audit_entries: list[AuditLog] | None = None
 
     def __init__(self, actor: str, **address: str) -> None:
         self.actor, self.address = actor, address
@@ -353,7 +356,11 @@ class Resource:
         return salted_hmac("resource", content, algorithm="sha256").hexdigest()[:20]
 
     def audit(self, action: str, target: str, **detail: Any) -> None:
-        record(self.actor, action, target, **detail)
+        entry = audit_entry(self.actor, action, target, **detail)
+        if self.audit_entries is None:
+            entry.save(force_insert=True)
+        else:
+            self.audit_entries.append(entry)
 
     def _fill(self, row: Any, body: Any) -> dict[str, list[str]]:
         """Set the row's columns from the body, or to their defaults. Returns the names of related

@@ -25,7 +25,7 @@ from msgplatform.api.management.platform_file.reading import Description, Entry
 from msgplatform.api.management.resource import Resource, Stored, fields_of, value_at
 from msgplatform.api.problems import handler
 from msgplatform.core.errors import Changed, NotNow, Permanent
-from msgplatform.models import KeptObject
+from msgplatform.models import AuditLog, KeptObject
 
 _REFUSALS = (APIException, ValidationError, Permanent, NotNow, Http404)
 _REFUSALS_OF_DATABASE = (IntegrityError, DataError)
@@ -34,6 +34,7 @@ _REFUSED = (
     "The database refuses it: another object has a value that may be there once only, or what it "
     "refers to is not there any more."
 )
+_AUDIT_BATCH = 500  # entries that one statement stores
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -63,9 +64,11 @@ def apply(description: Description, options: Options) -> Outcome:
     try:
         with transaction.atomic():
             labels.take_turn()
-            outcome = _Application(description, options).run()
+            application = _Application(description, options)
+            outcome = application.run()
             if options.plan not in ("", outcome.plan):
                 raise Changed("The platform has changed since the plan was made: make it again.")
+            application.store_audit_entries()
             if options.is_trial:
                 transaction.set_rollback(True)
     except _REFUSALS_OF_DATABASE:  # at the end: a reference that is checked there
@@ -76,6 +79,7 @@ def apply(description: Description, options: Options) -> Outcome:
 class _Application:
     def __init__(self, description: Description, options: Options) -> None:
         self._options, self._outcome, self._faults = options, Outcome(), list[Fault]()
+        self._audit_entries: list[AuditLog] = []
         self._sections = description.sections
         self._entries: dict[Kind, list[Entry]] = {}
         for entry in description.entries:
@@ -95,9 +99,14 @@ class _Application:
             raise FileFaults(self._faults)
         return self._outcome
 
+    def store_audit_entries(self) -> None:
+        """Store the entries of the audit log, by the last statements before COMMIT: who follows the
+        log by its ids would miss an entry that is committed long after it has got its id."""
+        AuditLog.objects.bulk_create(self._audit_entries, batch_size=_AUDIT_BATCH)
+
     def _resource(self, kind: Kind, address: dict[str, str]) -> Resource:
         resource = kind(self._options.actor, **address)
-        resource.systems = self._options.systems
+        resource.systems, resource.audit_entries = self._options.systems, []
         return resource
 
     def _put(self, entry: Entry, kept: KeptObject | None) -> None:
@@ -119,6 +128,7 @@ class _Application:
             note = f"It was changed by hand since {kept.label} was applied."
         self._outcome.changes.append(_change(entry, stored, note))
         labels.keep(resource, stored.row, kept, self._options.label)
+        self._audit_entries += resource.audit_entries or ()
 
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
@@ -152,11 +162,13 @@ class _Application:
             words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
             self._faults.append(Fault("", 0, f"{section}.{name}", words))
             return Action.UNLISTED, ""
+        resource = self._resource(kind, address)
         try:
-            self._resource(kind, address).delete()
+            resource.delete()
         except NotNow as error:  # the database needs it: what refers to it stays for good
             return Action.UNLISTED, str(error)
         labels.drop(section, name)
+        self._audit_entries += resource.audit_entries or ()
         return Action.REMOVED, ""
 
 
