@@ -247,10 +247,12 @@ def test_of_two_people_at_once_the_second_learns_what_differs(manager: Manager) 
         assert {name: each["stored"] for name, each in differences.items()} == change
         problem(manager.send("DELETE", path, if_match=read), 412, "changed")
         assert manager.send("GET", path).headers["ETag"] == first.headers["ETag"]
-        same = manager.send("PUT", path, {**shown.json(), **change}, if_match="*")
-        assert same.status_code == 200
+        # A proxy that compresses answers makes their ETags weak.
+        for now in ("*", first.headers["ETag"], f"W/{first.headers['ETag']}"):
+            same = manager.send("PUT", path, {**shown.json(), **change}, if_match=now)
+            assert same.status_code == 200
     problem(manager.send("PUT", "systems/new", ORDERS, if_match="*"), 412, "changed")
-    for wrong in ("x", '""', "W/" + read, '"' + "x" * 5000 + '"'):
+    for wrong in ("x", '""', "W/", "W/x", '"*"', "W/" + read, '"' + "x" * 5000 + '"'):
         problem(manager.send("PUT", path, {}, if_match=wrong), 412, "changed")
 
 
