@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
@@ -352,7 +353,11 @@ class Resource:
     def version(self, row: Any) -> str:
         """A text that differs when any field that a body sets differs. It is keyed, so that nobody
         can guess a secret by it."""
-        content = msgspec.json.encode(self.values(row), enc_hook=str, order="deterministic")
+        values = {  # a moment is the same in each time zone: a row has the one of its PUT, or UTC
+            name: value.astimezone(UTC) if isinstance(value, datetime) else value
+            for name, value in self.values(row).items()
+        }
+        content = msgspec.json.encode(values, enc_hook=str, order="deterministic")
         return salted_hmac("resource", content, algorithm="sha256").hexdigest()[:20]
 
     def audit(self, action: str, target: str, **detail: Any) -> None:
