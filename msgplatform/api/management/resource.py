@@ -261,7 +261,10 @@ class Resource:
         return Http404(f"There is nothing of this name{within if self.systems else ''}.")
 
     def check_address(self) -> None:
-        """Raise Http404 when the address names a business system that is not the caller's."""
+        """Raise Http404 when the address names a business system that is not the caller's, or has a
+        name with blanks around it: MariaDB ignores those at its end, and would read another one."""
+        if any(part != part.strip() for part in self.address.values()):
+            raise Http404("There is nothing of this name: leave out the blanks around it.")
         for part, lookup in self.address_lookups.items():
             if lookup == self.system_lookup:
                 self.check_owner(self.address[part])

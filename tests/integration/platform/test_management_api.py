@@ -703,6 +703,22 @@ def test_rows_whose_names_differ_only_in_case_since_an_earlier_release_can_be_ch
         other.clean()
 
 
+def test_a_name_with_blanks_around_it_is_no_other_name(manager: Manager) -> None:
+    """MariaDB compares names without the blanks at their end."""
+    made(manager)
+    bodies = {"sources/shop": SOURCE, "event-types/order.paid": PAID,
+              "systems/orders/event-types/order.paid": PAID}  # fmt: skip
+    for path, body in bodies.items():
+        assert manager.send("PUT", path, body).status_code == 201
+    before = list(Source.objects.values()), list(EventType.objects.values())
+    for path, body in bodies.items():
+        for method in ("GET", "PUT", "DELETE"):
+            sent = body if method == "PUT" else None
+            for part in ("%20", "%E3%80%80"):
+                problem(manager.send(method, path + part, sent), 404, "not-found")
+    assert (list(Source.objects.values()), list(EventType.objects.values())) == before
+
+
 def test_stored_headers_go_to_no_other_host(manager: Manager) -> None:
     manager.send("PUT", "consumers/warehouse", WAREHOUSE)
     for url in (

@@ -69,6 +69,8 @@ def parse_name(section: str, name: str) -> tuple[Kind, dict[str, str]]:
         if len(parts) != len(kind.address_lookups):
             continue
         for part, value in zip(kind.address_lookups, parts, strict=True):
+            if value != value.strip():
+                raise ValueError(f"Leave out the blanks around the {part}.")
             converter = get_converters()[converters[part]]
             if not re.fullmatch(converter.regex, value):
                 allowed = "letters, digits, hyphens and underscores"
