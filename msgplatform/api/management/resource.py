@@ -379,7 +379,7 @@ class Resource:
             elif column.name not in self.kept_fields | self.secret_fields:
                 setattr(row, column.name, column.get_default())
         return {
-            name: sorted(row.name for row in body.validated_data.get(name, ()))
+            name: sorted({row.name for row in body.validated_data.get(name, ())})
             for name in self._related_names()
         }
 

@@ -458,6 +458,9 @@ def test_the_gateways_of_an_account_follow_the_body(manager: Manager) -> None:
     assert AuditLog.objects.count() == count
     manager.send("PUT", path, {**ACCOUNT, "gateways": ["south"]})
     assert AuditLog.objects.latest("id").detail["after"] == {"gateways": ["south"]}
+    count = AuditLog.objects.count()
+    manager.send("PUT", path, {**ACCOUNT, "gateways": ["south", "south"]})
+    assert AuditLog.objects.count() == count, "the same gateway twice is one"
     bare = {name: value for name, value in ACCOUNT.items() if name != "gateways"}
     assert manager.send("PUT", path, bare).json()["gateways"] == []
 

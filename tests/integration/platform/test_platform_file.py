@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
 from django.test import Client
 from jsonschema import Draft202012Validator
@@ -268,6 +270,52 @@ def test_a_team_applies_its_own_part(tmp_path: Path) -> None:
     apply(written(tmp_path, "subscriptions: {}\n"), "--system", "orders", "--prune", "--yes")
     statuses = dict(BizReceive.objects.values_list("biz__name", "status"))
     assert statuses == {"orders": BizReceive.Status.DISCARDED, "other": BizReceive.Status.NORMAL}
+
+
+def test_what_is_exported_is_no_difference_whatever_its_texts_have(tmp_path: Path) -> None:
+    """Ends of lines of other alphabets, wide blanks at the end, and a name that is long."""
+    orders = Biz.objects.create(name="orders", title="a\u2028\u3000b")
+    example = {"wide": "\u3000a\u3000", "lines": "a\u3000\n\u3000b\u2029", "\x85k": "c\x85d", "no": 1}
+    EventType.objects.create(name="order.paid", example=example, description="a\u3000\nb\x85c")
+    EventType.objects.create(name="n" * 128, biz=orders, example="\u2028")
+    before, exported = rows(), run("export")
+    path = written(tmp_path, exported)
+    shown = apply(path, "--dry-run")
+    assert "0 added, 0 changed, 0 removed, 3 unchanged" in shown
+    empty()
+    apply(path)
+    assert rows() == before
+
+
+def test_each_secret_has_a_variable_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a-b", "a_b"):
+        Receive.objects.create(name=name, url="https://a.example/", headers={"X-Key": name})
+    before, exported = rows(), run("export", "--references")
+    first, second = re.findall(r"\$\{(\w+)\}", exported)
+    assert first == "CONSUMER_A_B_HEADERS_X_KEY"
+    monkeypatch.setenv(first, "a-b")
+    monkeypatch.setenv(second, "a_b")
+    empty()
+    apply(written(tmp_path, exported))
+    assert rows() == before
+
+
+def test_a_name_that_no_file_can_have_is_left_alone(tmp_path: Path) -> None:
+    """Such as a source has that was made before its name was checked."""
+    options = {"table": "customer", "time_column": "t", "value_columns": ["name"]}
+    row = Source.objects.create(name="shop/eu", **options)
+    row.clean()
+    for name in ("a/b", " a", "a\u3000"):
+        with pytest.raises(ValidationError, match="No slash"):
+            Source(name=name, **options).clean()
+    exported = run("export")
+    assert "  # shop/eu is not here: a file cannot name it.\n" in exported
+    path = written(tmp_path, exported)
+    assert "0 added, 0 changed, 0 removed" in apply(path)
+    assert ". sources shop/eu  (A file cannot name it: it stays.)" in apply(path, "--prune")
+    assert Source.objects.filter(name="shop/eu").exists()
 
 
 def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

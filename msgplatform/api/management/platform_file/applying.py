@@ -139,8 +139,10 @@ class _Application:
             if name in listed or kind.is_removed(row):
                 continue
             action, note = Action.UNLISTED, ""
-            if self._options.should_prune:
+            if self._options.should_prune and kinds.can_name(kind, address):
                 action, note = self._remove(kind, address)
+            elif self._options.should_prune:
+                note = "A file cannot name it: it stays."
             self._outcome.changes.append(Change(action, section, name, note=note))
 
     def _own_rows(self, kind: Kind) -> Iterator[Any]:

@@ -80,6 +80,14 @@ def parse_name(section: str, name: str) -> tuple[Kind, dict[str, str]]:
     raise ValueError(f"The name of an entry is {forms}.")
 
 
+def can_name(kind: Kind, address: dict[str, str]) -> bool:
+    """True if a file can name the object; a name of an earlier release may have a slash."""
+    try:
+        return parse_name(section_of(kind), name_of(address)) == (kind, address)
+    except ValueError:
+        return False
+
+
 def _served_kinds() -> Iterator[Kind]:
     for urls in [_PLATFORM_URLS, *(flow.urls for flow in flows.all() if flow.urls)]:
         for pattern in import_module(urls).urlpatterns:

@@ -63,6 +63,18 @@ for _name, _pattern, _first in _KINDS:
         _class.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _firsts)
 
 
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+
+
+def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Ends of lines that JSON does not have are escaped: YAML reads them as other characters."""
+    style = '"' if _BREAKS.search(value) else None
+    return dumper.represent_scalar(f"{_TAG}str", value, style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
     """The value of a YAML text. Raises TextFault."""
     if len(content) > max_bytes:
@@ -97,9 +109,10 @@ def write(value: Any) -> str:
 
 def write_inline(value: Any) -> str:
     """A value as YAML in one line."""
+    style = '"' if isinstance(value, str) and "\n" in value else None
     written = yaml.dump(
-        value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True,
-        width=float("inf"),
+        value, Dumper=_Dumper, default_flow_style=True, default_style=style, sort_keys=False,
+        allow_unicode=True, width=float("inf"),
     )  # fmt: skip
     return str(written).removesuffix("\n").removesuffix("\n...")
 
