@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
+from django.db import connection, connections
 from django.test import Client
 from jsonschema import Draft202012Validator
 
@@ -348,6 +350,34 @@ def test_new_secrets_are_written_once_to_a_file_of_its_owner(tmp_path: Path) -> 
     assert file.read_text() == f"consumers warehouse secret {Receive.objects.get().secret}\n"
     assert file.stat().st_mode & 0o777 == 0o600
     assert "cannot be made" in refused(written(tmp_path, SMALL), "--new-secrets", file)
+
+
+def test_a_file_for_new_secrets_is_made_for_what_was_applied_only(tmp_path: Path) -> None:
+    file = tmp_path / "new"
+    wrong = written(tmp_path, SMALL.replace("orders/warehouse", "orders/none"))
+    assert "There is no such consumer" in refused(wrong, "--new-secrets", file)
+    assert not file.exists()
+
+
+def test_nobody_says_that_nothing_was_changed_when_a_commit_is_lost(tmp_path: Path) -> None:
+    """The connection is gone after the last statement, and before the answer to COMMIT."""
+    if connection.vendor != "mysql":
+        pytest.skip("SQLite has no connection to lose")
+    with closing(connections.create_connection("default")) as other:
+
+        def losing_the_connection(execute: Any, sql: str, *arguments: Any) -> Any:
+            result = execute(sql, *arguments)
+            if AuditLog._meta.db_table in sql:
+                with other.cursor() as cursor:
+                    cursor.execute("KILL %s", [connection.connection.thread_id()])
+            return result
+
+        with (
+            connection.execute_wrapper(losing_the_connection),
+            pytest.raises(CommandError, match="It may have been applied, or not") as caught,
+        ):
+            apply(written(tmp_path, SMALL))
+    assert "Nothing was changed" not in str(caught.value)
 
 
 def test_the_console_says_what_a_file_keeps(tmp_path: Path, admin_client: Client) -> None:
