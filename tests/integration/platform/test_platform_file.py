@@ -320,6 +320,25 @@ def test_a_name_that_no_file_can_have_is_left_alone(tmp_path: Path) -> None:
     assert Source.objects.filter(name="shop/eu").exists()
 
 
+def test_the_default_account_moves_whatever_the_order(tmp_path: Path) -> None:
+    """One of the two is put first, while the other one is still the default."""
+    for default in ("b", "a", "b"):
+        accounts = "".join(
+            f"  {name}: {{system: orders, sp_number: '10655', corp_id: '12345', "
+            f"is_default: {'true' if name == default else 'false'}}}\n"
+            for name in ("a", "b")
+        )
+        apply(written(tmp_path, f"systems:\n  orders: {{}}\nsms/accounts:\n{accounts}"))
+        assert SmsAccount.objects.get(is_default=True).name == default
+    another = SmsAccount(
+        biz=Biz.objects.get(), name="c", sp_number="10656", corp_id="12345", is_default=True
+    )
+    with pytest.raises(ValidationError, match="b is this system's default already"):
+        another.clean()
+    SmsAccount.objects.filter(name="b").update(enabled=False)
+    another.clean()
+
+
 def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "key").write_text("of a file\n")

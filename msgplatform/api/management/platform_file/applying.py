@@ -8,7 +8,7 @@ what would happen and not what somebody has worked out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +87,7 @@ class _Application:
 
     def run(self) -> Outcome:
         for kind in kinds.kinds():
-            kept = labels.of_section(kinds.section_of(kind)) if kind in self._entries else {}
-            for entry in self._entries.get(kind, ()):
-                self._put(entry, kept.get(entry.name))
+            self._put_all(kind)
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -109,7 +107,17 @@ class _Application:
         resource.systems, resource.audit_entries = self._options.systems, []
         return resource
 
-    def _put(self, entry: Entry, kept: KeptObject | None) -> None:
+    def _put_all(self, kind: Kind) -> None:
+        """Put the entries of a kind. One that is refused is put once more after the others: it may
+        need what another one gives up, such as the place of a system's default account."""
+        entries = self._entries.get(kind, ())
+        kept = labels.of_section(kinds.section_of(kind)) if entries else {}
+        refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+        for entry in refused_entries:
+            self._faults += self._put(entry, kept.get(entry.name))
+
+    def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
+        """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
         resource = self._resource(entry.kind, entry.address)
         try:
             row, body = resource.rows().first(), entry.body
@@ -118,17 +126,16 @@ class _Application:
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
         except _REFUSALS as error:
-            self._faults += _faults_of(entry, error)
-            return
+            return list(_faults_of(entry, error))
         except _REFUSALS_OF_DATABASE:
-            self._faults.append(entry.fault((), _REFUSED))
-            return
+            return [entry.fault((), _REFUSED)]
         note = ""
         if kept is not None and version not in ("", kept.version):
             note = f"It was changed by hand since {kept.label} was applied."
         self._outcome.changes.append(_change(entry, stored, note))
         labels.keep(resource, stored.row, kept, self._options.label)
         self._audit_entries += resource.audit_entries or ()
+        return []
 
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
