@@ -239,7 +239,7 @@ class Resource:
         values, `sent_names` the fields of the body."""
 
     def audit_value(self, name: str, value: Any) -> Any:
-        """A field's value as the audit log shows it."""
+        """A field's value as the audit log and the answer to a platform file show it."""
         return value
 
     # -- operations ------------------------------------------------------------------------------

@@ -185,6 +185,16 @@ def test_a_difference_is_shown_before_it_is_made(tmp_path: Path) -> None:
     assert AuditLog.objects.filter(action="system_changed", actor="manage.py apply").count() == 1
 
 
+def test_a_difference_shows_no_secret_of_a_url(tmp_path: Path) -> None:
+    content = SMALL.replace("/hooks", "/hooks?token=abc")
+    shown = apply(written(tmp_path, content))
+    shown += apply(written(tmp_path, content.replace("abc", "xyz")))
+    assert shown.count("https://warehouse.example/hooks?•••") == 3
+    assert not re.search("abc|xyz", shown)
+    assert Receive.objects.get().url.endswith("?token=xyz")
+    assert "/hooks?token=xyz" in run("export")
+
+
 def test_several_files_are_one_platform(tmp_path: Path) -> None:
     """Of a folder, in which references go from file to file."""
     head, subscriptions = SMALL.split("subscriptions:")
@@ -203,6 +213,8 @@ def test_several_files_are_one_platform(tmp_path: Path) -> None:
         ("title:", "titel:", "platform.yaml:4: systems.orders.titel: There is no such field. Did"),
         ("  orders:", "  or ders:", "platform.yaml:3: systems.or ders: Write the name"),
         ("https://", "ftp://", "platform.yaml:7: consumers.warehouse.url: "),
+        ("/hooks", "/hooks?t=${TOKEN}", "platform.yaml:7: consumers.warehouse.url: References are"),
+        ("Order service", "file:title", "platform.yaml:4: systems.orders.title: References are"),
         ("orders/warehouse", "orders", "platform.yaml:9: subscriptions.orders: The name of"),
         ("orders/warehouse", "orders/none", "platform.yaml:9: subscriptions.orders/none: There is"),
         ("consumers:", 'event-types:\n  "order.paid ": {}\nconsumers:',

@@ -132,7 +132,7 @@ class _Application:
         note = ""
         if kept is not None and version not in ("", kept.version):
             note = f"It was changed by hand since {kept.label} was applied."
-        self._outcome.changes.append(_change(entry, stored, note))
+        self._outcome.changes.append(_change(resource, entry, stored, note))
         labels.keep(resource, stored.row, kept, self._options.label)
         self._audit_entries += resource.audit_entries or ()
         return []
@@ -181,21 +181,32 @@ class _Application:
         return Action.REMOVED, ""
 
 
-def _change(entry: Entry, stored: Stored, note: str) -> Change:
+def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Change:
     section, name = entry.section, entry.name
     if stored.is_new:
         secret_names = {
             each for each, field in fields_of(entry.kind.serializer_class).items()
             if field.source in entry.kind.secret_fields
         }  # fmt: skip
-        body = {key: value for key, value in entry.body.items() if key not in secret_names}
+        body = {
+            key: _shown(resource, key, value)
+            for key, value in entry.body.items()
+            if key not in secret_names
+        }
         secrets = sorted(secret_names & entry.body.keys())
         return Change(Action.ADDED, section, name, body, {}, secrets, "", stored.shown_once)
     if not stored.differences and not stored.changed_secrets:
         return Change(Action.UNCHANGED, section, name)
-    return Change(
-        Action.CHANGED, section, name, {}, stored.differences, stored.changed_secrets, note
-    )
+    differences = {
+        name: {side: _shown(resource, name, value) for side, value in sides.items()}
+        for name, sides in stored.differences.items()
+    }
+    return Change(Action.CHANGED, section, name, {}, differences, stored.changed_secrets, note)
+
+
+def _shown(resource: Resource, name: str, value: Any) -> Any:
+    """A value as others may read it, such as in the log of a pipeline."""
+    return value if value is None else resource.audit_value(name, value)
 
 
 def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:

@@ -30,6 +30,7 @@ from msgplatform.api.management.platform_file.references import (
     Secrets,
     SentSecrets,
     WrongReference,
+    is_reference,
 )
 from msgplatform.api.management.resource import fields_of
 from msgplatform.core.json.values import MAX_DEPTH, MAX_STORED, depth
@@ -242,6 +243,9 @@ class _Reader:
                     entry.body[name] = self._secrets.resolve(value)
                 except WrongReference as error:
                     self._faults.append(entry.fault((name, *error.path), str(error)))
+            elif is_reference(value):
+                words = "References are read in secret fields only, and this is none."
+                self._faults.append(entry.fault((name,), words))
 
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)
