@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -64,6 +65,11 @@ class Source(models.Model):
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
+        has_fault = "/" in self.name or self.name != self.name.strip()
+        stored_names = Source.objects.filter(pk=self.pk).values_list("name", flat=True)
+        if has_fault and self.name != stored_names.first():  # a name of an earlier release stays
+            words = _("No slash, and no blanks around it: the name is a part of addresses.")
+            raise ValidationError({"name": words})
 
     @property
     def is_hive(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.management.fields import NamedField, TextField, TextListField
@@ -140,6 +140,26 @@ class Account(Resource):
     )
     notes = "The business system and the gateways must be there."
     list_notes = "Every account, by name."
+
+    def check_change(
+        self, row: SmsAccount, before: Mapping[str, Any], sent_names: Collection[str]
+    ) -> None:
+        """A limited key gets no number and no keyword by which another system's MOs would come to
+        its own: an MO goes to the longest number that begins its own, then by keyword."""
+        changed_names = [
+            name for name in ("sp_number", "keywords") if getattr(row, name) != before[name]
+        ]
+        if not self.systems or not changed_names:
+            return
+        beginnings = [row.sp_number[:end] for end in range(1, len(row.sp_number) + 1)]
+        is_near = Q(sp_number__in=beginnings) | Q(sp_number__startswith=row.sp_number)
+        others = SmsAccount.objects.exclude(biz__name__in=self.systems)
+        if others.filter(is_near).exists():
+            raise InvalidInput(
+                "Another business system has this number, or one that begins it or begins with it: "
+                "its incoming texts could come here. A key without a limit may set this up.",
+                changed_names[0],
+            )
 
 
 class AccountListView(ResourceListView):

@@ -246,8 +246,9 @@ class SmsAccount(models.Model):
         faults: dict[str, Any] = {}
         if len(self.sp_number) + (self.extension_digits or 0) > MAX_NUMBER:
             faults["extension_digits"] = _("With the SP number at most 21 digits.")
-        others = SmsAccount.objects.filter(biz_id=self.biz_id, is_default=True).exclude(pk=self.pk)
-        if self.is_default and self.biz_id and (other := others.first()):
+        others = SmsAccount.objects.filter(biz_id=self.biz_id, is_default=True, enabled=True)
+        is_default = self.is_default and self.enabled  # one that is switched off is nobody's
+        if is_default and self.biz_id and (other := others.exclude(pk=self.pk).first()):
             faults["is_default"] = _("%s is this system's default already.") % other
         if faults:
             raise ValidationError(faults)

@@ -75,8 +75,8 @@ class EventTypeSerializer(WholeSerializer):
         read_only_fields = ["name", "created_at", "changed_at"]
 
     def to_representation(self, instance: EventType) -> dict[str, Any]:
-        instance.personal_fields = instance.personal_fields or []
-        return super().to_representation(instance)
+        values = super().to_representation(instance)
+        return {**values, "personal_fields": values["personal_fields"] or []}
 
     def get_system(self, row: EventType) -> str | None:
         return row.biz.name if row.biz else None
@@ -122,6 +122,11 @@ class SharedEventType(Resource):
 
     def title(self, row: EventType) -> str:
         return str(row)
+
+    def values(self, row: EventType) -> dict[str, Any]:
+        """NULL, as rows of an earlier release have it, is the list that is shown for it."""
+        values = super().values(row)
+        return {**values, "personal_fields": values["personal_fields"] or []}
 
     def after_save(self, row: EventType, is_new: bool) -> Mapping[str, Any]:
         transaction.on_commit(catalogue.forget)

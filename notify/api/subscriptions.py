@@ -187,7 +187,8 @@ class Subscription(Resource):
         return list(BizReceive.RESUMED)
 
     def audit_value(self, name: str, value: Any) -> Any:
-        return _Status(value).name if name == "status" else value
+        is_number = name == "status" and not isinstance(value, str)  # the API has names
+        return _Status(value).name if is_number else value
 
     def remove(self, row: BizReceive) -> None:
         if row.status != _Status.DISCARDED:

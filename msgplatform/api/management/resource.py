@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
@@ -84,14 +85,15 @@ def _fields_of(serializer_class: Any) -> Fields:
     return MappingProxyType(dict(serializer_class().fields))
 
 
+def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog:
+    """An entry of the audit log, not stored yet."""
+    values = msgspec.to_builtins(detail, enc_hook=str)
+    return AuditLog(actor=actor, action=action, target=target[:200], detail=values)
+
+
 def record(actor: str, action: str, target: str, **detail: Any) -> None:
     """Store an action in the audit log."""
-    AuditLog.objects.create(
-        actor=actor,
-        action=action,
-        target=target[:200],
-        detail=msgspec.to_builtins(detail, enc_hook=str),
-    )
+    audit_entry(actor, action, target, **detail).save(force_insert=True)
 
 
 def value_at(row: Any, lookup: str) -> Any:
@@ -158,6 +160,8 @@ class Resource:
 
     # Names of the business systems to which the caller is limited; empty: no limit.
     systems: frozenset[str] = frozenset()
+    # Where entries of the audit log are collected; None: each is stored at once.
+    audit_entries: list[AuditLog] | None = None
 
     def __init__(self, actor: str, **address: str) -> None:
         self.actor, self.address = actor, address
@@ -235,7 +239,7 @@ class Resource:
         values, `sent_names` the fields of the body."""
 
     def audit_value(self, name: str, value: Any) -> Any:
-        """A field's value as the audit log shows it."""
+        """A field's value as the audit log and the answer to a platform file show it."""
         return value
 
     # -- operations ------------------------------------------------------------------------------
@@ -257,7 +261,10 @@ class Resource:
         return Http404(f"There is nothing of this name{within if self.systems else ''}.")
 
     def check_address(self) -> None:
-        """Raise Http404 when the address names a business system that is not the caller's."""
+        """Raise Http404 when the address names a business system that is not the caller's, or has a
+        name with blanks around it: MariaDB ignores those at its end, and would read another one."""
+        if any(part != part.strip() for part in self.address.values()):
+            raise Http404("There is nothing of this name: leave out the blanks around it.")
         for part, lookup in self.address_lookups.items():
             if lookup == self.system_lookup:
                 self.check_owner(self.address[part])
@@ -349,11 +356,19 @@ class Resource:
     def version(self, row: Any) -> str:
         """A text that differs when any field that a body sets differs. It is keyed, so that nobody
         can guess a secret by it."""
-        content = msgspec.json.encode(self.values(row), enc_hook=str, order="deterministic")
+        values = {  # a moment is the same in each time zone: a row has the one of its PUT, or UTC
+            name: value.astimezone(UTC) if isinstance(value, datetime) else value
+            for name, value in self.values(row).items()
+        }
+        content = msgspec.json.encode(values, enc_hook=str, order="deterministic")
         return salted_hmac("resource", content, algorithm="sha256").hexdigest()[:20]
 
     def audit(self, action: str, target: str, **detail: Any) -> None:
-        record(self.actor, action, target, **detail)
+        entry = audit_entry(self.actor, action, target, **detail)
+        if self.audit_entries is None:
+            entry.save(force_insert=True)
+        else:
+            self.audit_entries.append(entry)
 
     def _fill(self, row: Any, body: Any) -> dict[str, list[str]]:
         """Set the row's columns from the body, or to their defaults. Returns the names of related
@@ -364,7 +379,7 @@ class Resource:
             elif column.name not in self.kept_fields | self.secret_fields:
                 setattr(row, column.name, column.get_default())
         return {
-            name: sorted(row.name for row in body.validated_data.get(name, ()))
+            name: sorted({row.name for row in body.validated_data.get(name, ())})
             for name in self._related_names()
         }
 

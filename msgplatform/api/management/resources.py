@@ -8,6 +8,7 @@ caller has read, or nothing (RFC 9110, §13.1.1): of two people at once the seco
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.db.models import QuerySet
@@ -37,6 +38,7 @@ _IF_MATCH = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The `ETag` of what was read: if it was changed meanwhile, the answer is 412",
 )
+_ENTITY_TAG = re.compile(r'(?:W/)?"([^"*]+)"')
 _ETAG = OpenApiParameter(
     "ETag", str, OpenApiParameter.HEADER, response=True, description="The version that is shown"
 )
@@ -145,10 +147,13 @@ def routes(
 
 
 def _version(request: Request) -> str:
-    """The version that If-Match names, "*", or ''. Another text matches nothing, as a weak ETag
-    does (RFC 9110, §13.1.1)."""
+    """The version that If-Match names, "*", or ''. Another text matches nothing.
+
+    A weak ETag counts too (RFC 9110, §13.1.1 has it otherwise): a proxy that compresses an answer
+    makes ours weak, and a version is that of the values, whatever the bytes."""
     text = request.headers.get("If-Match", "").strip()
-    return text[1:-1] if len(text) > 2 and text[0] == text[-1] == '"' else text
+    match = _ENTITY_TAG.fullmatch(text)
+    return match[1] if match else text
 
 
 def _described_list(resource: type[Resource]) -> Any:

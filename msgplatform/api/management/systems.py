@@ -131,10 +131,10 @@ class Key(Resource):
 
     @transaction.atomic
     def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
-        self.check_address()
         if self.name != self.name.strip():
-            # It would be stored without them, and not be found under this address.
+            # It would be stored without them, under another address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
+        self.check_address()
         body = KeySerializer(data=data)
         body.is_valid(raise_exception=True)
         scopes, expires_at = body.validated_data["scopes"], body.validated_data.get("expires_at")

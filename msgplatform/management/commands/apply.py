@@ -4,13 +4,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.utils import Error
 
 from msgplatform.api.management.platform_file import applying, difference, labels, reading
 from msgplatform.api.management.platform_file.faults import FileFaults
 from msgplatform.api.management.platform_file.outcome import Action, Outcome
 from msgplatform.api.management.platform_file.references import Secrets
+from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
+
+_NOTHING = "Nothing was changed."
+_PERHAPS = "It may have been applied, or not: --dry-run shows what is left to be done."
 
 
 class Command(BaseCommand):
@@ -54,8 +59,12 @@ class Command(BaseCommand):
             raise CommandError(f"A label has at most {labels.MAX_LABEL} characters.")
         try:
             self._apply(options)
-        except (FileFaults, NotNow, *UNAVAILABLE) as error:
-            raise CommandError(f"{error}\nNothing was changed.") from None
+        except (FileFaults, NotNow) as error:
+            raise CommandError(f"{error}\n{_NOTHING}") from None
+        except UNAVAILABLE as error:
+            is_certain = isinstance(error, Error) and transactions.nothing_happened(error)
+            words = _NOTHING if is_certain or options["dry_run"] else _PERHAPS
+            raise CommandError(f"{error}\n{words}") from None
 
     def _apply(self, options: dict[str, Any]) -> None:
         secrets = Secrets(os.environ, options["secrets"])
@@ -72,11 +81,16 @@ class Command(BaseCommand):
                 return
             removable = {change.title for change in trial.of(Action.REMOVED)}
             if removable and not self._is_agreed(trial):
-                raise CommandError("Nothing was changed.")
+                raise CommandError(_NOTHING)
         with self._new_secrets(options["new_secrets"]) as file:
-            outcome = applying.apply(
-                description, applying.Options(**options_of_run, removable=removable)
-            )
+            try:
+                outcome = applying.apply(
+                    description, applying.Options(**options_of_run, removable=removable)
+                )
+            except BaseException:
+                if options["new_secrets"]:  # it is empty, and would be in the way of the next try
+                    options["new_secrets"].unlink(missing_ok=True)
+                raise
             self._write_secrets(outcome, file)
         self._show(outcome, options)
 
@@ -91,7 +105,7 @@ class Command(BaseCommand):
         for line in difference.lines(trial):
             self.stdout.write(line)
         if not sys.stdin.isatty():
-            raise CommandError("--prune asks first: answer with --yes. Nothing was changed.")
+            raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
         count = len(trial.of(Action.REMOVED))
         return input(f"Remove or switch off {count} objects? [yes/no] ").strip() == "yes"
 

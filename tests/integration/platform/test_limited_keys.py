@@ -272,6 +272,28 @@ def test_nothing_is_handed_to_another_system(
     assert limited.send("PUT", path, {**body, "system": OWN}).status_code == CREATED
 
 
+def test_another_systems_incoming_texts_cannot_be_taken(
+    limited: Manager, other: BizReceive
+) -> None:
+    """An MO goes to the longest number that begins its own, then by keyword."""
+    SmsAccount.objects.filter(biz=other.biz).update(sp_number="106557")
+    body, path = {"system": OWN, "corp_id": "12345"}, "sms/accounts/new"
+    before = content()
+    for number in ("10655", "106557", "10655701"):
+        answer = limited.send("PUT", path, {**body, "sp_number": number})
+        (error,) = problem(answer, 400, "invalid-input")["errors"]
+        assert error["field"] == "sp_number"
+        assert OTHER not in answer.content.decode()
+    assert content() == before
+    assert limited.send("PUT", path, {**body, "sp_number": "10655801"}).status_code == CREATED
+    # A number that a key without a limit lets two systems share.
+    shared = {**body, "sp_number": "106557"}
+    assert Manager().send("PUT", path, shared).status_code == 200
+    assert limited.send("PUT", path, {**shared, "daily_limit": 5}).status_code == 200
+    answer = limited.send("PUT", path, {**shared, "daily_limit": 5, "keywords": ["TD"]})
+    assert problem(answer, 400, "invalid-input")["errors"][0]["field"] == "keywords"
+
+
 def test_filters_by_system_know_no_other(limited: Manager, other: BizReceive) -> None:
     for path in ("subscriptions?", "event-types?", "sms/accounts?", "landing-pages?", "held?",
                  "statistics?flow=notify&"):  # fmt: skip

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import re
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 from django.core.management import CommandError, call_command
+from django.db import connection, connections
 from django.test import Client
 from jsonschema import Draft202012Validator
 
@@ -181,6 +185,16 @@ def test_a_difference_is_shown_before_it_is_made(tmp_path: Path) -> None:
     assert AuditLog.objects.filter(action="system_changed", actor="manage.py apply").count() == 1
 
 
+def test_a_difference_shows_no_secret_of_a_url(tmp_path: Path) -> None:
+    content = SMALL.replace("/hooks", "/hooks?token=abc")
+    shown = apply(written(tmp_path, content))
+    shown += apply(written(tmp_path, content.replace("abc", "xyz")))
+    assert shown.count("https://warehouse.example/hooks?•••") == 3
+    assert not re.search("abc|xyz", shown)
+    assert Receive.objects.get().url.endswith("?token=xyz")
+    assert "/hooks?token=xyz" in run("export")
+
+
 def test_several_files_are_one_platform(tmp_path: Path) -> None:
     """Of a folder, in which references go from file to file."""
     head, subscriptions = SMALL.split("subscriptions:")
@@ -199,8 +213,12 @@ def test_several_files_are_one_platform(tmp_path: Path) -> None:
         ("title:", "titel:", "platform.yaml:4: systems.orders.titel: There is no such field. Did"),
         ("  orders:", "  or ders:", "platform.yaml:3: systems.or ders: Write the name"),
         ("https://", "ftp://", "platform.yaml:7: consumers.warehouse.url: "),
+        ("/hooks", "/hooks?t=${TOKEN}", "platform.yaml:7: consumers.warehouse.url: References are"),
+        ("Order service", "file:title", "platform.yaml:4: systems.orders.title: References are"),
         ("orders/warehouse", "orders", "platform.yaml:9: subscriptions.orders: The name of"),
         ("orders/warehouse", "orders/none", "platform.yaml:9: subscriptions.orders/none: There is"),
+        ("consumers:", 'event-types:\n  "order.paid ": {}\nconsumers:',
+         "platform.yaml:6: event-types.order.paid : Leave out the blanks around the name."),
         ("[order.*]", "order.*", "platform.yaml:10: subscriptions.orders/warehouse.event_types"),
         ("[order.*]", "[1]", "platform.yaml:10: subscriptions.orders/warehouse.event_types"),
         ("[order.*]", "*all", "platform.yaml:10: Anchors and aliases"),
@@ -268,6 +286,71 @@ def test_a_team_applies_its_own_part(tmp_path: Path) -> None:
     assert statuses == {"orders": BizReceive.Status.DISCARDED, "other": BizReceive.Status.NORMAL}
 
 
+def test_what_is_exported_is_no_difference_whatever_its_texts_have(tmp_path: Path) -> None:
+    """Ends of lines of other alphabets, wide blanks at the end, and a name that is long."""
+    orders = Biz.objects.create(name="orders", title="a\u2028\u3000b")
+    example = {"wide": "\u3000a\u3000", "\x85k": "c\x85d", "no": ["a\u3000\n\u3000b\u2029", 1]}
+    EventType.objects.create(name="order.paid", example=example, description="a\u3000\nb\x85c")
+    EventType.objects.create(name="n" * 128, biz=orders, example="\u2028")
+    before, exported = rows(), run("export")
+    path = written(tmp_path, exported)
+    shown = apply(path, "--dry-run")
+    assert "0 added, 0 changed, 0 removed, 3 unchanged" in shown
+    empty()
+    apply(path)
+    assert rows() == before
+
+
+def test_each_secret_has_a_variable_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a-b", "a_b"):
+        Receive.objects.create(name=name, url="https://a.example/", headers={"X-Key": name})
+    before, exported = rows(), run("export", "--references")
+    first, second = re.findall(r"\$\{(\w+)\}", exported)
+    assert first == "CONSUMER_A_B_HEADERS_X_KEY"
+    monkeypatch.setenv(first, "a-b")
+    monkeypatch.setenv(second, "a_b")
+    empty()
+    apply(written(tmp_path, exported))
+    assert rows() == before
+
+
+def test_a_name_that_no_file_can_have_is_left_alone(tmp_path: Path) -> None:
+    """Such as a source has that was made before its name was checked."""
+    options = {"table": "customer", "time_column": "t", "value_columns": ["name"]}
+    row = Source.objects.create(name="shop/eu", **options)
+    row.clean()
+    for name in ("a/b", " a", "a\u3000"):
+        with pytest.raises(ValidationError, match="No slash"):
+            Source(name=name, **options).clean()
+    exported = run("export")
+    assert "  # shop/eu is not here: a file cannot name it.\n" in exported
+    path = written(tmp_path, exported)
+    assert "0 added, 0 changed, 0 removed" in apply(path)
+    assert ". sources shop/eu  (A file cannot name it: it stays.)" in apply(path, "--prune")
+    assert Source.objects.filter(name="shop/eu").exists()
+
+
+def test_the_default_account_moves_whatever_the_order(tmp_path: Path) -> None:
+    """One of the two is put first, while the other one is still the default."""
+    for default in ("b", "a", "b"):
+        accounts = "".join(
+            f"  {name}: {{system: orders, sp_number: '10655', corp_id: '12345', "
+            f"is_default: {'true' if name == default else 'false'}}}\n"
+            for name in ("a", "b")
+        )
+        apply(written(tmp_path, f"systems:\n  orders: {{}}\nsms/accounts:\n{accounts}"))
+        assert SmsAccount.objects.get(is_default=True).name == default
+    another = SmsAccount(
+        biz=Biz.objects.get(), name="c", sp_number="10656", corp_id="12345", is_default=True
+    )
+    with pytest.raises(ValidationError, match="b is this system's default already"):
+        another.clean()
+    SmsAccount.objects.filter(name="b").update(enabled=False)
+    another.clean()
+
+
 def test_secrets_come_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "secrets").mkdir()
     (tmp_path / "secrets" / "key").write_text("of a file\n")
@@ -298,6 +381,34 @@ def test_new_secrets_are_written_once_to_a_file_of_its_owner(tmp_path: Path) -> 
     assert file.read_text() == f"consumers warehouse secret {Receive.objects.get().secret}\n"
     assert file.stat().st_mode & 0o777 == 0o600
     assert "cannot be made" in refused(written(tmp_path, SMALL), "--new-secrets", file)
+
+
+def test_a_file_for_new_secrets_is_made_for_what_was_applied_only(tmp_path: Path) -> None:
+    file = tmp_path / "new"
+    wrong = written(tmp_path, SMALL.replace("orders/warehouse", "orders/none"))
+    assert "There is no such consumer" in refused(wrong, "--new-secrets", file)
+    assert not file.exists()
+
+
+def test_nobody_says_that_nothing_was_changed_when_a_commit_is_lost(tmp_path: Path) -> None:
+    """The connection is gone after the last statement, and before the answer to COMMIT."""
+    if connection.vendor != "mysql":
+        pytest.skip("SQLite has no connection to lose")
+    with closing(connections.create_connection("default")) as other:
+
+        def losing_the_connection(execute: Any, sql: str, *arguments: Any) -> Any:
+            result = execute(sql, *arguments)
+            if AuditLog._meta.db_table in sql:
+                with other.cursor() as cursor:
+                    cursor.execute("KILL %s", [connection.connection.thread_id()])
+            return result
+
+        with (
+            connection.execute_wrapper(losing_the_connection),
+            pytest.raises(CommandError, match="It may have been applied, or not") as caught,
+        ):
+            apply(written(tmp_path, SMALL))
+    assert "Nothing was changed" not in str(caught.value)
 
 
 def test_the_console_says_what_a_file_keeps(tmp_path: Path, admin_client: Client) -> None:

@@ -156,6 +156,12 @@ def test_json_is_as_good(manager: Manager) -> None:
     (error,) = problem(answer, 400, "invalid-input")["errors"]
     assert (error["line"], error["path"]) == (0, ["systems", "orders", "titel"])
     assert error["message"].startswith("There is no such field. Did you mean title?")
+    for wrong, words in (
+        (b'{"systems": {"a": {}, "b": {}, "a": {"title": "A"}}}', "a is there 2 times"),
+        (b'{"systems": [' + b"0," * 100_000 + b"0]}", "divide it"),
+    ):
+        (error,) = problem(manager.send("PUT", "platform", wrong), 400, "invalid-input")["errors"]
+        assert words in error["message"]
     for nothing in (b"{", b"null", b""):
         problem(manager.send("PUT", "platform", nothing), 400, "malformed-body")
     for nothing in (b"", b"# a comment\n"):
@@ -262,6 +268,29 @@ def test_one_at_a_time(manager: Manager, tmp_path: Path) -> None:
                 call_command("apply", str(path))
         other.rollback()
     assert put(manager, FILE).status_code == 200
+
+
+def test_who_follows_the_changes_misses_none_of_a_long_file(manager: Manager) -> None:
+    """What somebody else changes meanwhile has a smaller id than all changes of the file: these
+    get theirs just before they are committed."""
+    if connection.vendor != "mysql":
+        pytest.skip("SQLite lets one write after the other")
+    with closing(connections.create_connection("default")) as other:
+
+        def with_another_change(execute: Any, sql: str, *arguments: Any) -> Any:
+            result = execute(sql, *arguments)
+            if sql.startswith(f"INSERT INTO `{Receive._meta.db_table}`"):
+                with other.cursor() as cursor:
+                    cursor.execute(
+                        f"INSERT INTO {AuditLog._meta.db_table} (at, actor, action, target, detail)"
+                        " VALUES (NOW(6), 'somebody', 'changed', '', '{}')"
+                    )
+            return result
+
+        with connection.execute_wrapper(with_another_change):
+            assert put(manager, FILE).status_code == 200
+    actors = list(AuditLog.objects.order_by("id").values_list("actor", flat=True))
+    assert actors == ["somebody", *["pipeline (API key)"] * 3]
 
 
 # -- export and schema ---------------------------------------------------------------------------

@@ -8,7 +8,7 @@ what would happen and not what somebody has worked out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from msgplatform.api.management.platform_file.reading import Description, Entry
 from msgplatform.api.management.resource import Resource, Stored, fields_of, value_at
 from msgplatform.api.problems import handler
 from msgplatform.core.errors import Changed, NotNow, Permanent
-from msgplatform.models import KeptObject
+from msgplatform.models import AuditLog, KeptObject
 
 _REFUSALS = (APIException, ValidationError, Permanent, NotNow, Http404)
 _REFUSALS_OF_DATABASE = (IntegrityError, DataError)
@@ -34,6 +34,7 @@ _REFUSED = (
     "The database refuses it: another object has a value that may be there once only, or what it "
     "refers to is not there any more."
 )
+_AUDIT_BATCH = 500  # entries that one statement stores
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -63,9 +64,11 @@ def apply(description: Description, options: Options) -> Outcome:
     try:
         with transaction.atomic():
             labels.take_turn()
-            outcome = _Application(description, options).run()
+            application = _Application(description, options)
+            outcome = application.run()
             if options.plan not in ("", outcome.plan):
                 raise Changed("The platform has changed since the plan was made: make it again.")
+            application.store_audit_entries()
             if options.is_trial:
                 transaction.set_rollback(True)
     except _REFUSALS_OF_DATABASE:  # at the end: a reference that is checked there
@@ -76,6 +79,7 @@ def apply(description: Description, options: Options) -> Outcome:
 class _Application:
     def __init__(self, description: Description, options: Options) -> None:
         self._options, self._outcome, self._faults = options, Outcome(), list[Fault]()
+        self._audit_entries: list[AuditLog] = []
         self._sections = description.sections
         self._entries: dict[Kind, list[Entry]] = {}
         for entry in description.entries:
@@ -83,9 +87,7 @@ class _Application:
 
     def run(self) -> Outcome:
         for kind in kinds.kinds():
-            kept = labels.of_section(kinds.section_of(kind)) if kind in self._entries else {}
-            for entry in self._entries.get(kind, ()):
-                self._put(entry, kept.get(entry.name))
+            self._put_all(kind)
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -95,12 +97,27 @@ class _Application:
             raise FileFaults(self._faults)
         return self._outcome
 
+    def store_audit_entries(self) -> None:
+        """Store the entries of the audit log, by the last statements before COMMIT: who follows the
+        log by its ids would miss an entry that is committed long after it has got its id."""
+        AuditLog.objects.bulk_create(self._audit_entries, batch_size=_AUDIT_BATCH)
+
     def _resource(self, kind: Kind, address: dict[str, str]) -> Resource:
         resource = kind(self._options.actor, **address)
-        resource.systems = self._options.systems
+        resource.systems, resource.audit_entries = self._options.systems, []
         return resource
 
-    def _put(self, entry: Entry, kept: KeptObject | None) -> None:
+    def _put_all(self, kind: Kind) -> None:
+        """Put the entries of a kind. One that is refused is put once more after the others: it may
+        need what another one gives up, such as the place of a system's default account."""
+        entries = self._entries.get(kind, ())
+        kept = labels.of_section(kinds.section_of(kind)) if entries else {}
+        refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+        for entry in refused_entries:
+            self._faults += self._put(entry, kept.get(entry.name))
+
+    def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
+        """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
         resource = self._resource(entry.kind, entry.address)
         try:
             row, body = resource.rows().first(), entry.body
@@ -109,16 +126,16 @@ class _Application:
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
         except _REFUSALS as error:
-            self._faults += _faults_of(entry, error)
-            return
+            return list(_faults_of(entry, error))
         except _REFUSALS_OF_DATABASE:
-            self._faults.append(entry.fault((), _REFUSED))
-            return
+            return [entry.fault((), _REFUSED)]
         note = ""
         if kept is not None and version not in ("", kept.version):
             note = f"It was changed by hand since {kept.label} was applied."
-        self._outcome.changes.append(_change(entry, stored, note))
+        self._outcome.changes.append(_change(resource, entry, stored, note))
         labels.keep(resource, stored.row, kept, self._options.label)
+        self._audit_entries += resource.audit_entries or ()
+        return []
 
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
@@ -129,8 +146,10 @@ class _Application:
             if name in listed or kind.is_removed(row):
                 continue
             action, note = Action.UNLISTED, ""
-            if self._options.should_prune:
+            if self._options.should_prune and kinds.can_name(kind, address):
                 action, note = self._remove(kind, address)
+            elif self._options.should_prune:
+                note = "A file cannot name it: it stays."
             self._outcome.changes.append(Change(action, section, name, note=note))
 
     def _own_rows(self, kind: Kind) -> Iterator[Any]:
@@ -152,29 +171,42 @@ class _Application:
             words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
             self._faults.append(Fault("", 0, f"{section}.{name}", words))
             return Action.UNLISTED, ""
+        resource = self._resource(kind, address)
         try:
-            self._resource(kind, address).delete()
+            resource.delete()
         except NotNow as error:  # the database needs it: what refers to it stays for good
             return Action.UNLISTED, str(error)
         labels.drop(section, name)
+        self._audit_entries += resource.audit_entries or ()
         return Action.REMOVED, ""
 
 
-def _change(entry: Entry, stored: Stored, note: str) -> Change:
+def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Change:
     section, name = entry.section, entry.name
     if stored.is_new:
         secret_names = {
             each for each, field in fields_of(entry.kind.serializer_class).items()
             if field.source in entry.kind.secret_fields
         }  # fmt: skip
-        body = {key: value for key, value in entry.body.items() if key not in secret_names}
+        body = {
+            key: _shown(resource, key, value)
+            for key, value in entry.body.items()
+            if key not in secret_names
+        }
         secrets = sorted(secret_names & entry.body.keys())
         return Change(Action.ADDED, section, name, body, {}, secrets, "", stored.shown_once)
     if not stored.differences and not stored.changed_secrets:
         return Change(Action.UNCHANGED, section, name)
-    return Change(
-        Action.CHANGED, section, name, {}, stored.differences, stored.changed_secrets, note
-    )
+    differences = {
+        name: {side: _shown(resource, name, value) for side, value in sides.items()}
+        for name, sides in stored.differences.items()
+    }
+    return Change(Action.CHANGED, section, name, {}, differences, stored.changed_secrets, note)
+
+
+def _shown(resource: Resource, name: str, value: Any) -> Any:
+    """A value as others may read it, such as in the log of a pipeline."""
+    return value if value is None else resource.audit_value(name, value)
 
 
 def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:

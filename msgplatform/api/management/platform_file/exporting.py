@@ -6,6 +6,7 @@ comment says where one is stored, with a reference that can take its place.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Collection, Iterator
 from typing import Any
@@ -30,6 +31,7 @@ def export(
 ) -> Iterator[str]:
     """The lines of the file. `sections` and `systems` narrow it (empty: all). With `has_references`
     the references to secrets are no comments: the file can be applied to an empty platform."""
+    names = _VariableNames()
     yield f"{VERSION_KEY}: {VERSION}"
     for section, kinds_of_section in kinds.sections().items():
         if sections and section not in sections:
@@ -38,7 +40,7 @@ def export(
             line
             for kind in kinds_of_section
             for row in _rows(kind, systems)
-            for line in _entry(kind, row, has_references)
+            for line in _entry(kind, row, names, has_references)
         ]
         if lines:
             yield from ("", f"{section}:", *lines)
@@ -49,10 +51,11 @@ def value(sections: Collection[str] = (), systems: Collection[str] = ()) -> dict
     content: dict[str, Any] = {VERSION_KEY: VERSION}
     for section, kinds_of_section in kinds.sections().items():
         entries = {
-            kinds.name_of(kinds.address_of(kind, row)): _body(kind, row)
+            kinds.name_of(address): _body(kind, row)
             for kind in kinds_of_section
             if not sections or section in sections
             for row in _rows(kind, systems)
+            if kinds.can_name(kind, address := kinds.address_of(kind, row))
         }
         if entries:
             content[section] = entries
@@ -68,21 +71,27 @@ def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
     yield from rows
 
 
-def _entry(kind: Kind, row: Any, has_references: bool) -> Iterator[str]:
-    name = kinds.name_of(kinds.address_of(kind, row))
-    body, secrets = _body(kind, row), _references(kind, row, name)
+def _entry(kind: Kind, row: Any, names: _VariableNames, has_references: bool) -> Iterator[str]:
+    address = kinds.address_of(kind, row)
+    name = kinds.name_of(address)
+    key = text.write_inline(name)  # a longer one than 128 characters is no simple key to `write`
+    if not kinds.can_name(kind, address):
+        yield f"  # {key} is not here: a file cannot name it."
+        return
+    body, secrets = _body(kind, row), _references(kind, row, name, names)
     if has_references:
         body, secrets = body | secrets, {}
-    key = text.write({name: None}).removesuffix(" null\n")
-    if not body and not secrets:
-        yield f"  {key} {{}}"
-        return
-    yield f"  {key}" if body else f"  {key} {{}}"
-    for line in text.write(body).splitlines() if body else ():
-        yield f"{_INDENT}{line}".rstrip()
+    yield f"  {key}:" if body else f"  {key}: {{}}"
+    yield from _lines(body, _INDENT)
     if secrets:
         yield f"{_INDENT}# Secrets that are stored, and stay when they are left out:"
-        yield from (f"{_INDENT}# {line}" for line in text.write(secrets).splitlines())
+        yield from _lines(secrets, f"{_INDENT}# ")
+
+
+def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
+    """Lines end with LF alone: U+2028 and blanks at the end belong to a text."""
+    for line in text.write(values).removesuffix("\n").split("\n") if values else ():
+        yield f"{beginning}{line}" if line else ""
 
 
 def _body(kind: Kind, row: Any) -> dict[str, Any]:
@@ -107,7 +116,7 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _references(kind: Kind, row: Any, name: str) -> dict[str, Any]:
+def _references(kind: Kind, row: Any, name: str, names: _VariableNames) -> dict[str, Any]:
     """For each secret that is stored a reference whose name says which one it is."""
     references: dict[str, Any] = {}
     for field_name, field in fields_of(kind.serializer_class).items():
@@ -118,16 +127,26 @@ def _references(kind: Kind, row: Any, name: str) -> dict[str, Any]:
         if isinstance(value, dict):
             if value:
                 references[field_name] = {
-                    key: _reference(kind, name, field_name, key) for key in sorted(value)
+                    key: names.reference(kind.noun, name, field_name, key) for key in sorted(value)
                 }
         elif isinstance(value, Unreadable) or value:
-            references[field_name] = _reference(kind, name, field_name)
+            references[field_name] = names.reference(kind.noun, name, field_name)
     return references
 
 
-def _reference(kind: Kind, *words: str) -> str:
-    text_of_name = "_".join((kind.noun, *words))
-    return "${" + re.sub(r"\W+", "_", text_of_name, flags=re.ASCII).upper() + "}"
+class _VariableNames:
+    """The variables that the references of a file name: each secret has one of its own."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def reference(self, *words: str) -> str:
+        """A reference to the secret that these words name."""
+        name = re.sub(r"\W+", "_", "_".join(words), flags=re.ASCII).upper()
+        if name in self._names:  # such as of the headers X-Key and X_Key
+            name += f"_{hashlib.sha256('/'.join(words).encode()).hexdigest()[:8].upper()}"
+        self._names.add(name)
+        return f"${{{name}}}"
 
 
 def _plain(value: Any) -> Any:

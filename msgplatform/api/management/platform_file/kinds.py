@@ -69,6 +69,8 @@ def parse_name(section: str, name: str) -> tuple[Kind, dict[str, str]]:
         if len(parts) != len(kind.address_lookups):
             continue
         for part, value in zip(kind.address_lookups, parts, strict=True):
+            if value != value.strip():
+                raise ValueError(f"Leave out the blanks around the {part}.")
             converter = get_converters()[converters[part]]
             if not re.fullmatch(converter.regex, value):
                 allowed = "letters, digits, hyphens and underscores"
@@ -76,6 +78,14 @@ def parse_name(section: str, name: str) -> tuple[Kind, dict[str, str]]:
         return kind, dict(zip(kind.address_lookups, parts, strict=True))
     forms = " or ".join("/".join(kind.address_lookups) for kind in sections()[section])
     raise ValueError(f"The name of an entry is {forms}.")
+
+
+def can_name(kind: Kind, address: dict[str, str]) -> bool:
+    """True if a file can name the object; a name of an earlier release may have a slash."""
+    try:
+        return parse_name(section_of(kind), name_of(address)) == (kind, address)
+    except ValueError:
+        return False
 
 
 def _served_kinds() -> Iterator[Kind]:

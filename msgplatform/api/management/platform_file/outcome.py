@@ -24,8 +24,9 @@ class Action(StrEnum):
 class Change:
     """The change of one object.
 
-    `differences`: field → {"stored": before, "sent": after}, without secrets; `changed_secrets` are
-    names of fields. `note` is a sentence: why the object stays, or who had changed it.
+    `body`, and `differences`: field → {"stored": before, "sent": after}, are without secrets and
+    mask those of a URL; `changed_secrets` are names of fields. `note` is a sentence: why the object
+    stays, or who had changed it.
     """
 
     action: Action

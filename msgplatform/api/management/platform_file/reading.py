@@ -17,8 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from rest_framework.exceptions import ParseError
+
+from msgplatform.api import json
 from msgplatform.api.management.platform_file import kinds, text
 from msgplatform.api.management.platform_file.faults import Fault, FileFaults
 from msgplatform.api.management.platform_file.kinds import Kind
@@ -27,9 +30,10 @@ from msgplatform.api.management.platform_file.references import (
     Secrets,
     SentSecrets,
     WrongReference,
+    is_reference,
 )
 from msgplatform.api.management.resource import fields_of
-from msgplatform.core.json.values import MAX_STORED, depth
+from msgplatform.core.json.values import MAX_DEPTH, MAX_STORED, depth
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
@@ -116,6 +120,19 @@ def parse_sent(content: bytes, max_bytes: int) -> text.Text:
         return text.read(content, max_bytes)
     except text.TextFault as error:
         raise FileFaults([_fault_of_text("", error)]) from None
+
+
+def parse_sent_json(content: bytes) -> text.Text:
+    """The JSON text that a client has sent, without lines. Raises ParseError, InvalidInput,
+    FileFaults."""
+    value = json.parse(content, cast("type[Any]", Any))
+    if depth(value) > MAX_DEPTH:
+        raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
+    try:
+        text.check_json(content, value)
+    except text.TextFault as error:
+        raise FileFaults([_fault_of_text("", error)]) from None
+    return text.Text(value)
 
 
 def _fault_of_text(file: str, error: text.TextFault) -> Fault:
@@ -226,6 +243,9 @@ class _Reader:
                     entry.body[name] = self._secrets.resolve(value)
                 except WrongReference as error:
                     self._faults.append(entry.fault((name, *error.path), str(error)))
+            elif is_reference(value):
+                words = "References are read in secret fields only, and this is none."
+                self._faults.append(entry.fault((name,), words))
 
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)

@@ -16,8 +16,15 @@ from msgplatform.api.management.platform_file import text
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE = "file:"
+_FILE_REFERENCE = re.compile(r"file:\S+")
 _MAX_BYTES = 64 * 1024
 HOW = "write ${NAME}, a variable of the environment, or file:NAME, a file of the folder --secrets"
+
+
+def is_reference(value: Any) -> bool:
+    """True if a value has the form of a reference, as only secrets have it."""
+    is_text = isinstance(value, str)
+    return is_text and bool(_VARIABLE.search(value) or _FILE_REFERENCE.fullmatch(value))
 
 
 class WrongReference(Exception):

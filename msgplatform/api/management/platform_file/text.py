@@ -7,7 +7,9 @@ are read as YAML 1.2 has them, as editors do: `no` and `2026-11-20` are texts.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +20,7 @@ from msgplatform.core.json.values import MAX_STORED
 
 MAX_BYTES = 1024 * 1024  # of one file
 _MAX_NODES = 100_000
+_TOO_MANY = f"The file has more than {_MAX_NODES} values: divide it."
 _MAX_DEPTH = MAX_STORED + 3  # a value below file, section and entry
 
 Path = tuple[str | int, ...]
@@ -63,6 +66,18 @@ for _name, _pattern, _first in _KINDS:
         _class.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), _firsts)
 
 
+_BREAKS = re.compile("[\x85\u2028\u2029]")
+
+
+def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    """Ends of lines that JSON does not have are escaped: YAML reads them as other characters."""
+    style = '"' if _BREAKS.search(value) else None
+    return dumper.represent_scalar(f"{_TAG}str", value, style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
 def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
     """The value of a YAML text. Raises TextFault."""
     if len(content) > max_bytes:
@@ -88,6 +103,30 @@ def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
     return result
 
 
+def check_json(content: bytes, value: Any) -> None:
+    """Refuse in JSON, and its value, what YAML is refused for. Raises TextFault; it has no line."""
+    json.loads(content, object_pairs_hook=_members, parse_int=str, parse_float=str)
+    count, level = 0, [value]
+    while level:
+        count += len(level)
+        level = [
+            below
+            for part in level
+            if isinstance(part, dict | list)
+            for below in (part.values() if isinstance(part, dict) else part)
+        ]
+    if count > _MAX_NODES:
+        raise TextFault(0, _TOO_MANY)
+
+
+def _members(pairs: list[tuple[str, Any]]) -> None:
+    """Refuse a name that an object has twice."""
+    names = Counter(name for name, _value in pairs)
+    for name, count in names.most_common(1):
+        if count > 1:
+            raise TextFault(0, f"{name} is there {count} times in one object.")
+
+
 def write(value: Any) -> str:
     """A value as YAML, members in their order."""
     return yaml.dump(
@@ -97,9 +136,10 @@ def write(value: Any) -> str:
 
 def write_inline(value: Any) -> str:
     """A value as YAML in one line."""
+    style = '"' if isinstance(value, str) and "\n" in value else None
     written = yaml.dump(
-        value, Dumper=_Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True,
-        width=float("inf"),
+        value, Dumper=_Dumper, default_flow_style=True, default_style=style, sort_keys=False,
+        allow_unicode=True, width=float("inf"),
     )  # fmt: skip
     return str(written).removesuffix("\n").removesuffix("\n...")
 
@@ -126,7 +166,7 @@ def _refuse_more_than_json(text: str) -> None:
         if depth > _MAX_DEPTH:
             raise TextFault(line, f"This is nested more than {_MAX_DEPTH} levels deep.")
         if count >= _MAX_NODES:
-            raise TextFault(line, f"The file has more than {_MAX_NODES} values: divide it.")
+            raise TextFault(line, _TOO_MANY)
 
 
 def _value(node: yaml.Node, path: Path, lines: dict[Path, int]) -> Any:

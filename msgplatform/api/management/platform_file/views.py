@@ -28,7 +28,7 @@ from msgplatform.api.management.platform_file import (
 )
 from msgplatform.api.management.platform_file.outcome import Action, Outcome
 from msgplatform.api.management.platform_file.reading import VERSION_KEY
-from msgplatform.api.management.resources import actor, body_of
+from msgplatform.api.management.resources import actor
 from msgplatform.api.query import QueryView, values_of
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput
@@ -248,7 +248,7 @@ def _sent(request: Request) -> text.Text:
     if media_type in _YAML:
         content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
     elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
-        content = text.Text(body_of(request))
+        content = reading.parse_sent_json(json.read_body(request, MAX_BYTES))
     else:
         raise UnsupportedMediaType(content_type)
     if content.value is None:
