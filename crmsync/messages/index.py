@@ -133,7 +133,7 @@ def _id_readings(id: str) -> Iterator[Values]:
         yield from exact_id(id)
         return
     with suppress(InvalidInput):
-        yield {"rows": "records", "id": filters.number(id.removeprefix(RECORD))}
+        yield {"rows": "records", "record": filters.number(id.removeprefix(RECORD))}
 
 
 def _rows(biz: int, ids: Sequence[int]) -> dict[int, Lead]:

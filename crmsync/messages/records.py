@@ -20,6 +20,7 @@ from msgplatform.core.flows.messages import (
     Source,
     Values,
     few,
+    named,
     ordered,
     read_ids,
 )
@@ -58,6 +59,7 @@ def source(policies_by_id: Policies) -> Source:
         rows=Record.objects.all,
         lines=lambda ids: lines.of_records(ids, policies_by_id),
         indexes=[
+            named(("record",), lambda values: [values["record"]]),
             ordered("remote_id"),
             ordered("record_key"),
             Index(("operation",), lambda _source, values: read_ids(

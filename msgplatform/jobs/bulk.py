@@ -135,8 +135,8 @@ class BulkRunner(Worker):
             self._fail(job, error)
             raise
         except UNAVAILABLE as error:
-            # The page comes again when the lease is over. Meanwhile the job's page says why; the next
-            # page that goes through takes that away.
+            # It comes again when the lease is over. Meanwhile the job's page says why; the next one
+            # that goes through takes that away.
             with suppress(DatabaseError):
                 _claimed_row(job).update(error=str(error)[:2000], waits=True)
             raise

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from django.http import HttpResponse
 
 from msgplatform.api.problems.problem import Problem
-from msgplatform.web.bodies import MIN_PACE, SECONDS
+from msgplatform.web import bodies
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
             begin, view, last = asyncio.get_running_loop().time(), memoryview(last), b""
             for sent in range(0, len(view), PIECE):
                 piece = bytes(view[sent : sent + PIECE])
-                async with asyncio.timeout_at(begin + SECONDS + sent / MIN_PACE):
+                async with asyncio.timeout_at(begin + bodies.SECONDS + sent / bodies.MIN_PACE):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": last})
 

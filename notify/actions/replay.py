@@ -96,7 +96,7 @@ class Replay:
         return Applied(resend_deliveries(ids, self.statuses, self._begun))
 
     def page(self, position: str, limit: int) -> Page:
-        for _ in range(PAGES):
+        for _page in range(PAGES):
             messages, following = self._messages.page(position)
             pairs = self._deliveries(messages)
             if len(pairs) > limit:

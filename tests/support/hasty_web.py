@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from msgplatform.web import answers, wsgi  # before what follows: it sets Django up
+from msgplatform.web import bodies, wsgi  # before what follows: it sets Django up
 from msgplatform.web.application import Application
 from msgplatform.web.django_app import DjangoApp
 from msgplatform.web.fast_intake import FastIntake
@@ -14,7 +14,7 @@ __all__ = ["application", "wsgi"]
 
 # More than the buffers of the system take for a client that reads nothing, and still one piece.
 LONG = 4 * 1024 * 1024
-answers.SECONDS, answers.MIN_PACE = 2.0, 1024**3
+bodies.SECONDS, bodies.MIN_PACE = 2.0, 1024**3
 
 
 def _answer(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:

@@ -166,9 +166,10 @@ def test_a_job_says_why_its_page_has_to_come_again(
         def step(*_arguments: object) -> None:
             raise error
 
-        with monkeypatch.context() as patch, pytest.raises(type(error)):
-            patch.setattr(bulk.Batch, "note", step)
-            BulkRunner().turn()
+        with monkeypatch.context() as patch:
+            patch.setattr(BulkRunner, "_page", step)
+            with pytest.raises(type(error)):
+                BulkRunner().turn()
         job.refresh_from_db()
 
     fail(Unavailable("the archive does not answer"))

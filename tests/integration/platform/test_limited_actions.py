@@ -14,8 +14,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver, resolve
 
-from msgplatform import person_limits, roles
 from crmsync.models import Crm, Source
+from msgplatform import person_limits, roles
 from msgplatform.core.data import sql
 from msgplatform.core.flows import MAX_FAILURES
 from msgplatform.models import Alert, AuditLog, Biz, BulkJob, FailureGroup, PersonLimit, Role

@@ -217,8 +217,11 @@ def test_several_files_are_one_platform(tmp_path: Path) -> None:
         ("Order service", "file:title", "platform.yaml:4: systems.orders.title: References are"),
         ("orders/warehouse", "orders", "platform.yaml:9: subscriptions.orders: The name of"),
         ("orders/warehouse", "orders/none", "platform.yaml:9: subscriptions.orders/none: There is"),
-        ("consumers:", 'event-types:\n  "order.paid ": {}\nconsumers:',
-         "platform.yaml:6: event-types.order.paid : Leave out the blanks around the name."),
+        (
+            "consumers:",
+            'event-types:\n  "order.paid ": {}\nconsumers:',
+            "platform.yaml:6: event-types.order.paid : Leave out the blanks around the name.",
+        ),
         ("[order.*]", "order.*", "platform.yaml:10: subscriptions.orders/warehouse.event_types"),
         ("[order.*]", "[1]", "platform.yaml:10: subscriptions.orders/warehouse.event_types"),
         ("[order.*]", "*all", "platform.yaml:10: Anchors and aliases"),

@@ -498,7 +498,7 @@ def test_a_disk_that_will_be_full_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     disks.report([on_disk("one", 0.25)])
     assert "it is full in about 2 h" in Alert.objects.get().text
     monkeypatch.setattr(time, "monotonic", lambda: now + 2400)
-    disks.report([on_disk("one", 0.29)])
+    disks.report([on_disk("one", 0.288)])
     assert open_keys() == {"platform.disk:one"}, "it would come and go"
     monkeypatch.setattr(time, "monotonic", lambda: now + 3600)
     disks.report([on_disk("one", 0.30)])

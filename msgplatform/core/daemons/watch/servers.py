@@ -174,9 +174,7 @@ class Disks:
         self._samples = samples
         for host in machines:
             self._gone.pop(key(DISK, host), None)
-        near = {
-            key(DISK, host): self._is_near(host, beat) for host, beat in machines.items()
-        }
+        near = {key(DISK, host): self._is_near(host, beat) for host, beat in machines.items()}
         alerts.reconcile([DISK], list(self._full(machines)), _Undecided(near, self._gone))
 
     def _is_near(self, host: str, beat: Heartbeat) -> bool:
