@@ -86,7 +86,7 @@ def pair(
     """WAIT differs: a command that writes nothing counts as a write for Redis 7.0 only."""
     made = Pair(tmp_path, valkey() if request.param == "valkey" else None)
     made.start()
-    monkeypatch.setattr(scripts, "REPLICA_SECONDS", 10.0)  # the machine of the tests is busy
+    monkeypatch.setattr(scripts, "REPLICA_SECONDS", 5.0)  # the machine of the tests is busy
     settings.SMS_REDIS_URL, settings.SMS_REDIS_EMBEDDED = made.master.url, False
     settings.SMS_REPLICAS = 1
     yield made
