@@ -258,11 +258,15 @@ def test_publish_lines(msgp: CommandLine, cluster: SmsCluster) -> None:
     refusal = msgp.refusal("publish", "--batch", stdin=f"{text}\n{{", code=2)
     assert "Line 4" in refusal
     assert "Line 1 is no event" in msgp.refusal("publish", "--batch", stdin="[]", code=2)
-    # A payload stays as it is written.
-    payload = r'{"a": 99.00, "b": 0.12345678901234567890123, "c": 1e999, "d": ["\u540d, {:"]}'
-    line = f' {{"event_type" : "line.d","payload" :{payload} , "idempotency_key": "l4"}}'
-    made = msgp("publish", "--batch", "--json", stdin=line).json
-    assert cluster.script(PAYLOAD.format(id=made["id"])) == payload
+    # A payload stays as it is written; the platform refuses the number that is too large, alone.
+    payload = r'{"a": 99.00, "b": 0.12345678901234567890123, "d": ["\u540d, {:"]}'
+    lines = [
+        f' {{"event_type" : "line.d","payload" :{each} , "idempotency_key": "l4"}}'
+        for each in (payload, "1e999")
+    ]
+    exact, large = msgp("publish", "--batch", "--json", stdin="\n".join(lines), code=1).objects
+    assert cluster.script(PAYLOAD.format(id=exact["id"])) == payload
+    assert (large["outcome"], large["field"]) == ("rejected", "payload")
 
 
 def test_follow(msgp: CommandLine, cluster: SmsCluster) -> None:

@@ -47,7 +47,7 @@ export async function* items<P extends ListPath>(
   const get = api.GET as unknown as Get;
   let query: object | null = { limit: PAGE_ITEMS, ...parameters.query };
   while (query !== null) {
-    const data = await read(get(path, { params: { ...parameters, query }, signal }));
+    const data: unknown = await read(get(path, { params: { ...parameters, query }, signal }));
     if (!isPage(data)) throw new UnexpectedAnswer(`The platform answered ${path} with no list`);
     yield* data.results as ItemOf<P>[];
     query = data.next === null ? null : Object.fromEntries(new URL(data.next).searchParams);

@@ -291,6 +291,7 @@ def test_a_team_applies_its_own_part(tmp_path: Path) -> None:
 
 def test_what_is_exported_is_no_difference_whatever_its_texts_have(tmp_path: Path) -> None:
     """Ends of lines of other alphabets, wide blanks at the end, and a name that is long."""
+    empty()
     orders = Biz.objects.create(name="orders", title="a\u2028\u3000b")
     example = {"wide": "\u3000a\u3000", "\x85k": "c\x85d", "no": ["a\u3000\n\u3000b\u2029", 1]}
     EventType.objects.create(name="order.paid", example=example, description="a\u3000\nb\x85c")
@@ -307,6 +308,7 @@ def test_what_is_exported_is_no_difference_whatever_its_texts_have(tmp_path: Pat
 def test_each_secret_has_a_variable_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    empty()
     for name in ("a-b", "a_b"):
         Receive.objects.create(name=name, url="https://a.example/", headers={"X-Key": name})
     before, exported = rows(), run("export", "--references")
