@@ -57,7 +57,7 @@ on_mariadb() {
 flows() { TEST_DATABASE=mariadb "${pytest[@]}" "$@" tests/flows tests/chaos; }
 alone() {
   local files
-  mapfile -t files < <(grep -rlE '^ *(@|pytestmark = )pytest\.mark\.alone' tests/programs tests/flows tests/integration)
+  mapfile -t files < <(grep -rlE '^ *(@|pytestmark = )?pytest\.mark\.alone' tests/programs tests/flows tests/integration)
   TEST_DATABASE=mariadb "${pytest[@]}" -n 0 -m alone "${files[@]}"
 }
 
