@@ -228,7 +228,7 @@ class BindAuthentication:
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
         """The gateway with this login that connects from there. All gateways are compared, each in
-        constant time, so that the duration tells nothing. If several have this login, the oldest
+        constant time, so that the time taken reveals none. Several may have this login: the oldest
         enabled one counts."""
         match = None
         gateways = self._directory.receiving.values()

@@ -57,8 +57,8 @@ def plan_repeats(now: datetime) -> int:
 
 
 def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChannel, int]]:
-    """The alerts that the rule told long enough ago, and still covers as it is now, each with its
-    channel and the number of the repeat."""
+    """Alerts that the rule reported long enough ago and still covers, each with its channel and the
+    number of the repeat."""
     pairs = list(
         AlertNotice.objects.filter(
             message__rule=rule,

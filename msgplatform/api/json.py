@@ -148,6 +148,17 @@ def _invalid(error: msgspec.ValidationError) -> InvalidInput:
     return InvalidInput(message, f"{path}.{match['name']}".lstrip("."))
 
 
+def parse_any(body: bytes) -> Any:
+    """Any JSON value, at most MAX_DEPTH levels deep. Raises ParseError."""
+    try:
+        value = _parse(body, _ANY)
+    except msgspec.ValidationError as error:  # a number beyond a float's range
+        raise ParseError(str(error).replace("`", "")) from None
+    if depth(value) > MAX_DEPTH:
+        raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
+    return value
+
+
 class JSONParser(BaseParser):
     """`request.data` of views that take plain JSON."""
 
@@ -161,14 +172,7 @@ class JSONParser(BaseParser):
     ) -> Any:
         context = parser_context or {}
         max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
-        body = read_body(context["request"], max_bytes)
-        try:
-            value = _parse(body, _ANY)
-        except msgspec.ValidationError as error:  # a number beyond a float's range
-            raise ParseError(str(error).replace("`", "")) from None
-        if depth(value) > MAX_DEPTH:
-            raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
-        return value
+        return parse_any(read_body(context["request"], max_bytes))
 
 
 def _encodable(value: Any) -> Any:

@@ -21,7 +21,6 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.flows import MAX_FAILURES
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_store
 
@@ -67,23 +66,13 @@ def failures(request: HttpRequest) -> int:
     """The number of groups of failures in the flows that this person may see."""
     if (systems := person_limits.systems_of(request)) is not None:
         try:
-            return sum(len(own_failures(flow, systems)) for flow in visible(request))
+            return sum(len(failure_store.failures_of(flow, systems)) for flow in visible(request))
         except UNAVAILABLE:  # the page Failures says so
             return 0
     names = [flow.name for flow in visible(request)]
     number = of_request(request).failures
     # The number of all flows, already known, holds for a person who may see every flow.
     return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
-
-
-def own_failures(
-    flow: flows.Flow, systems: person_limits.Systems | None
-) -> Sequence[flows.Failure]:
-    """The failures of a flow; with `systems` those of their messages alone. Raises UNAVAILABLE."""
-    if systems is None:
-        return flow.health.failures()
-    groups = flow.health.failures(limit=failure_store.MAX_READ)
-    return [each for each in groups if each.system in systems][:MAX_FAILURES]
 
 
 def _of_systems(systems: frozenset[int]) -> Condition:

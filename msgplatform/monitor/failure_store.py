@@ -135,8 +135,17 @@ def take_back(flow: str, messages: Iterable[Rescue]) -> None:
             FailureGroup.objects.filter(pk=pk).update(count=fewer)
 
 
-# For somebody who sees those of some business systems only, and the largest of these.
-MAX_READ = 5000
+# The groups that are read for somebody who sees those of some business systems only.
+_MAX_READ = 5000
+
+
+def failures_of(flow: Flow, systems: Collection[str] | None) -> Sequence[Failure]:
+    """A flow's failures; with `systems` those of their messages alone, the largest first. Raises
+    UNAVAILABLE."""
+    if systems is None:
+        return flow.health.failures()
+    groups = flow.health.failures(limit=_MAX_READ)
+    return [each for each in groups if each.system in systems][:MAX_FAILURES]
 
 
 def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:

@@ -70,8 +70,8 @@ class LongPolls:
             loop.call_soon_threadsafe(event.set)
 
         self._waits.add(event)
-        # One that lost its place leaves it to the later request: otherwise both would take it from
-        # each other without a pause. The view has said that they are one listener's.
+        # A replaced request does not take its place back: both would go on taking it from each
+        # other. They are one listener's, or the view would have refused this one.
         if not wait.is_replaced:
             WAITING.add(topic, wake)
         leaving = asyncio.ensure_future(_until_left(receive))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -22,7 +23,7 @@ from msgplatform.api.query import QueryView, moment
 from msgplatform.api.schema import operation
 from msgplatform.core import flows, lazy_text
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, NotNow
-from msgplatform.core.flows import MAX_FAILURES, Failure, Flow
+from msgplatform.core.flows import Failure, Flow
 from msgplatform.jobs import control
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_NOTE
@@ -73,14 +74,10 @@ class FailuresSerializer(serializers.Serializer[Any]):
     )
 
 
-def _failures(request: Request, flow: Flow) -> list[Failure]:
+def _failures(request: Request, flow: Flow) -> Sequence[Failure]:
     """The flow's failures that the caller may see: of a key that is limited to business systems
     those of their messages alone."""
-    systems = caller_of(request).systems
-    if not systems:
-        return list(flow.health.failures())
-    groups = flow.health.failures(limit=failure_store.MAX_READ)
-    return [each for each in groups if each.system in systems][:MAX_FAILURES]
+    return failure_store.failures_of(flow, caller_of(request).systems or None)
 
 
 def _shown(flow: Flow, failure: Failure) -> dict[str, Any]:

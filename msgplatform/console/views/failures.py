@@ -21,7 +21,6 @@ from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform import person_limits
 from msgplatform.admin import sees_personal
-from msgplatform.console import condition
 from msgplatform.console.views.page import can_start_jobs, flow_of, page, visible
 from msgplatform.core import flows, lazy_text, personal
 from msgplatform.core.errors import UNAVAILABLE
@@ -158,7 +157,7 @@ def _flow_failures(
     flow: flows.Flow, user: Any, clear: bool, systems: person_limits.Systems | None
 ) -> FlowFailures:
     try:
-        groups = condition.own_failures(flow, systems)
+        groups = failure_store.failures_of(flow, systems)
     except UNAVAILABLE as error:
         return FlowFailures(flow, [], str(error)[:200])
     groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
@@ -220,7 +219,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     snapshot = failure_store.GroupSnapshot(values["id"], values["lost"], values["until"])
     systems, count = person_limits.systems_of(request), 0
     if systems is None or any(
-        one.id == values["id"] for one in condition.own_failures(flow, systems)
+        one.id == values["id"] for one in failure_store.failures_of(flow, systems)
     ):
         count = failure_store.acknowledge_group(
             flow, snapshot, values["note"], request.user.get_username()

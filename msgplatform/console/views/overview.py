@@ -170,7 +170,7 @@ def _flows_of_systems(
     for flow in visible_flows:
         failures = 0
         try:
-            failures = sum(one.count for one in condition.own_failures(flow, systems))
+            failures = sum(one.count for one in failure_store.failures_of(flow, systems))
         except UNAVAILABLE as error:
             problems.append(str(error)[:200])
         flow_points = points.get(flow.name, [])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -25,11 +26,18 @@ MAX_DEPTH = 100
 
 def depth(value: Any) -> int:
     """How many arrays and objects lie within each other; 0 for a text or a number."""
-    levels, level = 0, [value]
-    # Level by level: a function that calls itself could not walk a value that is nested too deeply.
-    while level := [part for part in level if isinstance(part, dict | list)]:
-        levels += 1
+    return sum(1 for _level in levels(value)) - 1
+
+
+def levels(value: Any) -> Iterator[Sequence[Any]]:
+    """The value, then what lies in it, and so on. A function that calls itself could not walk a
+    value that is nested too deeply."""
+    level = [value]
+    while True:
+        yield level
+        parts = [part for part in level if isinstance(part, dict | list)]
+        if not parts:
+            return
         level = [
-            below for part in level for below in (part.values() if isinstance(part, dict) else part)
+            below for part in parts for below in (part.values() if isinstance(part, dict) else part)
         ]
-    return levels

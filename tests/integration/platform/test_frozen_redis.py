@@ -234,7 +234,7 @@ def test_doctor(servers: Servers, name: str) -> None:
 
 
 def test_the_watch(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that waits for a server that hangs keeps its lease, and the second one tells."""
+    """The first look waits for the hung server and keeps its lease; the second raises the alert."""
     monkeypatch.setattr(connections, "_SOCKET_TIMEOUT", 2.0)
     monkeypatch.setattr(_LEASE, "_seconds", 20.0)
     connections._client.cache_clear()

@@ -17,9 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, cast
-
-from rest_framework.exceptions import ParseError
+from typing import Any
 
 from msgplatform.api import json
 from msgplatform.api.management.platform_file import kinds, text
@@ -33,7 +31,7 @@ from msgplatform.api.management.platform_file.references import (
     is_reference,
 )
 from msgplatform.api.management.resource import fields_of
-from msgplatform.core.json.values import MAX_DEPTH, MAX_STORED, depth
+from msgplatform.core.json.values import MAX_STORED, depth
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
@@ -123,11 +121,8 @@ def parse_sent(content: bytes, max_bytes: int) -> text.Text:
 
 
 def parse_sent_json(content: bytes) -> text.Text:
-    """The JSON text that a client has sent, without lines. Raises ParseError, InvalidInput,
-    FileFaults."""
-    value = json.parse(content, cast("type[Any]", Any))
-    if depth(value) > MAX_DEPTH:
-        raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
+    """The JSON text that a client has sent, without lines. Raises ParseError, FileFaults."""
+    value = json.parse_any(content)
     try:
         text.check_json(content, value)
     except text.TextFault as error:

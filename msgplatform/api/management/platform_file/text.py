@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from msgplatform.core.json.values import MAX_STORED
+from msgplatform.core.json.values import MAX_STORED, levels
 
 MAX_BYTES = 1024 * 1024  # of one file
 _MAX_NODES = 100_000
@@ -106,16 +106,7 @@ def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
 def check_json(content: bytes, value: Any) -> None:
     """Refuse in JSON, and its value, what YAML is refused for. Raises TextFault; it has no line."""
     json.loads(content, object_pairs_hook=_members, parse_int=str, parse_float=str)
-    count, level = 0, [value]
-    while level:
-        count += len(level)
-        level = [
-            below
-            for part in level
-            if isinstance(part, dict | list)
-            for below in (part.values() if isinstance(part, dict) else part)
-        ]
-    if count > _MAX_NODES:
+    if sum(map(len, levels(value))) > _MAX_NODES:
         raise TextFault(0, _TOO_MANY)
 
 

@@ -96,6 +96,7 @@ class Watch:
             self._look_at_all(beats, errors)
 
     def _look_at_all(self, beats: Collection[Heartbeat], errors: Errors) -> None:
+        """The part of a look that begins with a fresh lease."""
         with noting(errors, []):
             _LEASE.hold(self._me)
         with noting(errors, [MEMORY]):
