@@ -35,8 +35,11 @@ ROUND_ORDERS = 160
 _OPEN_TO_ALL = 3 / 4
 # Memory that a message takes beside the text of its body.
 _ITEM_BYTES = 256
+# The weight of the latest order in the number of messages that one is expected to have.
+_SMOOTHING = 0.1
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
+_RENEW_SECONDS = 1.0  # for a thousand queues it is a good part of a round
 REPORT_SECONDS = 1.0
 # No signal comes when an order is finished and the next one of its queue may be taken.
 _BUSY_SECONDS = 0.25
@@ -72,6 +75,7 @@ class OrderClaimer:
         self._inbox: deque[ClaimedOrder] = deque()
         self._only = frozenset(only)
         self._wake = wake
+        self._next_renewal = Every(_RENEW_SECONDS)
         self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
         self._has_moved = False  # a breaker, since the last report
         self._is_claiming = not outbound.is_off()  # until `stop_claiming`
@@ -80,6 +84,7 @@ class OrderClaimer:
         self._states: dict[int, presence.LaneState] = {}
         self._reported: frozenset[int] = frozenset()
         self._senders, self._share = 1, _ALL
+        self._items_of_order = float(orders.MAX_ITEMS)  # an average of the latest
         self._turn = 0  # where the next round begins, so that no queue is always the last
         self._idle = Backoff(first=0.01, factor=1.3, cap=_IDLE_SECONDS)
         self._loop = ThreadLoop("order-claimer", self.round)
@@ -171,7 +176,7 @@ class OrderClaimer:
     def _drop_abandoned(self) -> None:
         """Drop the orders of a dead sender: they must not keep the queue full, nor its breaker
         waiting for a probe without an answer."""
-        rows = [row for row in self._rows_with_orders() if self._serves(row)]
+        rows = [row for row in self._rows_of(jobs.with_orders) if self._serves(row)]
         queues = {row.queue: row.id for row in rows if row.queue not in self._in_flight}
         queue_names = owners.drop(list(queues))
         if not queue_names:
@@ -192,6 +197,8 @@ class OrderClaimer:
             del self._in_flight[name]
         if self._senders > 1:
             owners.disown(finished_queues, self.owner)
+        if not self._next_renewal.take():
+            return
         # Another owns one when this process, or Redis, was away for longer than the ownership.
         for name in owners.renew(list(self._in_flight), self.owner, OWNERSHIP_SECONDS):
             for order in self._in_flight[name]:
@@ -233,7 +240,7 @@ class OrderClaimer:
         }
         rows: list[tuple[str, int]] = []
         held_back_ids: list[int] = []
-        for row in self._rows_with_orders():
+        for row in self._rows_of(jobs.with_waiting_orders):
             if row.queue in full_queues:
                 held_back_ids.append(row.id)
             elif row.is_sendable and self._serves(row) and row.queue not in surplus_queues:
@@ -243,10 +250,10 @@ class OrderClaimer:
         rows_from_turn = rows[self._turn :] + rows[: self._turn]
         return dict(in_turns(rows_from_turn, lambda row: orders.system_of(row[0])))
 
-    def _rows_with_orders(self) -> list[Subscription]:
-        """The subscriptions whose queues may have orders, in the order of their ids."""
+    def _rows_of(self, select: Callable[[Collection[str]], list[str]]) -> list[Subscription]:
+        """The subscriptions of the queues that `select` answers with, in the order of their ids."""
         by_queue = self.subscriptions.by_queue()
-        rows = [by_queue[name] for name in jobs.with_orders(by_queue)]
+        rows = [by_queue[name] for name in select(by_queue)]
         return sorted(rows, key=lambda row: row.id)
 
     def _claim_from(self, names: Sequence[str], subscriptions: Mapping[str, int]) -> int:
@@ -265,8 +272,9 @@ class OrderClaimer:
             room = max_usage - sum(usage.values())
             if room <= 0:
                 break
-            # Each may be a full one: the number of its messages is known when it is claimed.
-            limit = max(1, int(room * MAX_ITEMS) // orders.MAX_ITEMS)
+            # If each were taken for a full one, nearly full memory would be filled by a script for
+            # each order. `jobs.CLAIM_BYTES` bounds a script if they are larger than expected.
+            limit = max(1, int(room * MAX_ITEMS / self._items_of_order))
             first = remaining[: min(limit, ROUND_ORDERS)]
             claims, tried_count = jobs.claim_all(first, lease, Order)
             for job in claims:
@@ -296,6 +304,7 @@ class OrderClaimer:
         bodies = sum(getsizeof(item.body) for item in order.items)
         item_size = _ITEM_BYTES + bodies // max(1, len(order.items))
         count = len(order.items)
+        self._items_of_order += _SMOOTHING * (max(1, count) - self._items_of_order)
         claimed_order = ClaimedOrder(job, order, count, item_size, count, before=before)
         self._in_flight.setdefault(job.queue, []).append(claimed_order)
         self._inbox.append(claimed_order)

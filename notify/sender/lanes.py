@@ -25,8 +25,8 @@ _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})
 # A quarter of the window is kept for each lane's first request: consumers that stop answering, one
 # after another, cannot fill it.
 RESERVE = 4
-# A part of it is for lanes of systems with little in flight: the consumers of one system
-# that stop answering, however many they are, cannot fill it.
+# A part of it is for systems with little in flight, an equal share for each: the consumers of one
+# system that stop answering or are busy, however many they are, cannot fill it.
 _RESERVE_OF_SYSTEMS = 32
 # A lane stays busy for so many seconds with nothing waiting, as between two orders. It keeps
 # its rate meanwhile: without it the next orders would again be longer than their lease.
@@ -242,15 +242,18 @@ class Lanes:
     def capacity(self, lane: Lane, limit: int, free: int, usage: Mapping[int, Usage]) -> int:
         """The number of further requests that the lane may have in flight, by its limit and its
         share of its system's share of the window. Of the reserve it gets no more than its first
-        request."""
+        request, and of the part that is kept for its system what others leave."""
         systems, system = len(usage), usage[lane.system]
         share = max(1, self._window // (systems * system.active + 1))
-        open_to_all = free - self._window // RESERVE
-        if not lane.in_flight:
-            reserve = self._window // _RESERVE_OF_SYSTEMS
-            is_small = system.in_flight < max(1, reserve // systems)
-            open_to_all = max(open_to_all, int(free > reserve or is_small))
-        return min(limit - lane.in_flight, share - lane.in_flight, open_to_all)
+        reserve = self._window // _RESERVE_OF_SYSTEMS
+        open_to_all, kept_for_system = free - self._window // RESERVE, reserve // systems
+        if lane.in_flight:
+            kept_for_system //= 2  # so that one consumer leaves some to the system's others
+        else:
+            open_to_all = max(open_to_all, int(free > reserve))
+            kept_for_system = max(1, kept_for_system)
+        open_to_system = min(free, kept_for_system - system.in_flight)
+        return min(limit - lane.in_flight, share - lane.in_flight, max(open_to_all, open_to_system))
 
     def had_turn(self, lane: Lane) -> None:
         self._lanes.move_to_end(lane.subscription)

@@ -13,6 +13,7 @@ import gc
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from django.conf import settings
@@ -157,19 +158,22 @@ class Sender(Worker):
         return len(claimed_orders)
 
     def _fill_windows(self) -> int:
-        """Send from systems in turn, then from their lanes, each an equal part of the free window:
-        a long queue starves no short one, and a system with many consumers none with few. Returns
-        the number of messages."""
+        """Send from systems in turn, then from their lanes: each system an equal part of the free
+        window, and each of its lanes an equal part of that. A long queue starves no short one, and
+        a system with many consumers none with few. Returns the number of messages."""
         ready_lanes = self.lanes.ready()
         if not ready_lanes or not self.results.has_capacity:
             return 0
         usage = self.lanes.usage()
-        sent_count = 0
-        for number, lane in enumerate(ready_lanes):
+        sent_count, lane_counts = 0, Counter(lane.system for lane in ready_lanes)
+        for lane in ready_lanes:
             free = self.engine.free
             if free <= 0:
                 break
-            part = max(1, free // (len(ready_lanes) - number))
+            part = max(1, free // (len(lane_counts) * lane_counts[lane.system]))
+            lane_counts[lane.system] -= 1
+            if not lane_counts[lane.system]:
+                del lane_counts[lane.system]
             if count := self._send_from(lane, part, usage):
                 sent_count += count
                 self.lanes.had_turn(lane)

@@ -82,11 +82,17 @@ end
 """
 
 # KEYS: RQ's set of queues: `put` adds the name of a queue together with its entry, and `recovery`
-# removes it from an empty one. Returns the keys of those with entries.
+# removes it from an empty one. ARGV: the endings of the lists to look at. Returns the keys of those
+# with entries.
 _WITH_ORDERS = """
 local busy = {}
 for _, key in ipairs(redis.call('SMEMBERS', KEYS[1])) do
-  if redis.call('EXISTS', key, key .. ':intermediate') > 0 then busy[#busy + 1] = key end
+  for _, ending in ipairs(ARGV) do
+    if redis.call('EXISTS', key .. ending) > 0 then
+      busy[#busy + 1] = key
+      break
+    end
+  end
 end
 return busy
 """
@@ -293,9 +299,18 @@ def with_orders(names: Collection[str]) -> list[str]:
 
     A round trip that spares asking thousands of empty queues; of a few all are returned.
     """
+    return _with_entries(names, "", ":intermediate")
+
+
+def with_waiting_orders(names: Collection[str]) -> list[str]:
+    """The same for orders that wait: nobody has claimed them."""
+    return _with_entries(names, "")
+
+
+def _with_entries(names: Collection[str], *endings: str) -> list[str]:
     if len(names) <= _FEW:
         return list(names)
-    lists: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES])
+    lists: Any = work_redis().register_script(_WITH_ORDERS)(keys=[QUEUES], args=endings)
     busy_names = (each.decode().removeprefix("rq:queue:") for each in lists)
     return [name for name in busy_names if name in names]
 

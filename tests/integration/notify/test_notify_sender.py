@@ -162,6 +162,20 @@ class TestIsolation:
                 turn_until(sender, lambda: len(sink.lines()) == 100)
                 hanging.hang_up()
 
+    def test_a_turn_has_as_much_for_each_system(self, biz: Biz, hanging: Hanging) -> None:
+        """Turns are long when a thousand consumers have a request each: another system's only
+        consumer has more than one."""
+        for n in range(40):
+            put(subscribed(biz, f"one-of-many-{n}", hanging.url), 1, items=2)
+        only = subscribed(Biz.objects.create(name="quiet"), "only", hanging.url)
+        put(only, 1)
+        sender = Sender(window=64)
+        sender.subscriptions.refresh()
+        assert sender.claimer.claim() == 41
+        sender.turn()
+        assert _in_flight(sender, only) >= 64 // 4
+        sender.engine.close()
+
     def test_a_database_that_hangs_stops_nobody(self, biz: Biz, tmp_path: Path) -> None:
         with SinkProcess(tmp_path / "seen", []) as sink:
             row = subscribed(biz, "healthy", sink.url)

@@ -250,3 +250,28 @@ def test_the_first_order_of_each_system_is_claimed_first(busy: Biz, quiet: Biz) 
     one = OrderClaimer("one", known, wake=lambda: None)
     assert one.claim() == 31
     assert row.pk in [claimed.order.subscription for claimed in one.take()[:2]]
+
+
+def test_nearly_full_memory_is_filled_in_few_scripts(
+    busy: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script for each order took seconds for a round, and other systems waited for it."""
+    many = subscriptions(busy, 130)
+    put_orders(many, 5)
+    known = Subscriptions()
+    known.refresh()
+    one = OrderClaimer("one", known, wake=lambda: None)
+    monkeypatch.setattr(claimer, "ROUND_ORDERS", 50)
+    assert one.claim() == 50, "the size of an order is known now"
+    monkeypatch.setattr(claimer, "ROUND_ORDERS", 160)
+    monkeypatch.setattr(claimer, "MAX_ITEMS", 700)  # 525 for all
+    calls: list[int] = []
+    claim_all = jobs.claim_all
+
+    def counting(names: Any, *args: Any) -> Any:
+        calls.append(len(names))
+        return claim_all(names, *args)
+
+    monkeypatch.setattr(jobs, "claim_all", counting)
+    assert 50 <= one.claim() <= 60
+    assert len(calls) < 10
