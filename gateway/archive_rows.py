@@ -37,6 +37,7 @@ def message_row(message: Finished, archived_at: datetime | None) -> dict[str, An
         "responded_at": time_of(message.responded_at),
         "reported_at": time_of(message.reported_at),
         "ended_at": time_of(message.ended_at), "archived_at": archived_at,
+        "event_id": message.event_id,
     }  # fmt: skip
 
 

@@ -98,6 +98,8 @@ class Known:
     receiving: dict[int, Gateway] = field(default_factory=dict)
     accounts: dict[int, Account] = field(default_factory=dict)
     account_names: dict[int, str] = field(default_factory=dict)  # also of disabled accounts
+    # The accounts whose Reports travel in batches; also disabled ones.
+    batching: frozenset[int] = frozenset()
     closed: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
     operators: dict[int, str] = field(default_factory=dict)  # of all gateways that name one
 
@@ -119,6 +121,7 @@ class Directory(Snapshot[Known]):
             usable | _switched_off(row for row in gateways if not row.enabled),
             self._accounts.usable(row for row in accounts if row.enabled and row.biz.enabled),
             {row.pk: row.name for row in accounts},
+            frozenset(row.pk for row in accounts if row.report_batches),
             frozenset(row.pk for row in gateways if row.pk not in usable),
             {row.pk: row.operator for row in gateways if row.operator},
         )
@@ -138,6 +141,10 @@ class Directory(Snapshot[Known]):
     @property
     def account_names(self) -> dict[int, str]:
         return self.known.account_names
+
+    @property
+    def batching(self) -> frozenset[int]:
+        return self.known.batching
 
     @property
     def closed(self) -> frozenset[int]:

@@ -1,9 +1,12 @@
-"""The events of SMS for business systems: `sms.report` and `sms.mo` (`docs/sms.md`)."""
+"""The events of SMS for business systems: `sms.report` or `sms.reports`, and `sms.mo`
+(`docs/sms.md`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import blake2b
 
 import msgspec
 
@@ -11,20 +14,25 @@ from gateway import sgip
 from gateway.directory import Directory
 from gateway.lifecycle.messages import Finished, Mo
 from gateway.models import SgipMt, SmsAccount
+from msgplatform.core.data.chunks import chunks
 from notify import personal_fields
 from notify.intake.intake import Event
 
-REPORT, MO = "sms.report", "sms.mo"
+REPORT, REPORTS, MO = "sms.report", "sms.reports", "sms.mo"
+MAX_REPORTS = 200  # of an event: each has less than a 200th of the longest payload
+_BEGIN, _END = b'{"reports":[', b"]}"
 
 
 def register_personal_fields() -> None:
     """Say which fields of the events hold personal data; called when the app is ready."""
     personal_fields.register(REPORT, ("/to",))
+    personal_fields.register(REPORTS, ("/reports/*/to",))
     personal_fields.register(MO, ("/from", "/text"))
 
 
 def report(message: Finished, directory: Directory) -> Event:
-    """The ending of a message. Its key makes a repeat of the same ending the same event."""
+    """The ending of a message. Its key makes a repeat of the same ending the same event. An account
+    whose Reports travel in batches gets a batch of one; see `in_batches`."""
     code, sentence = ending(message.error)
     mt = message.mt
     return _report(
@@ -38,30 +46,51 @@ def report(message: Finished, directory: Directory) -> Event:
         error=sentence,
         parts=message.parts,
         times=(message.accepted_at, message.submitted_at, message.reported_at),
+        is_batch=mt.account in directory.batching,
     )
+
+
+def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
+    """The batches of one that can share an event, message id → event, as larger batches, each with
+    the ids of its messages.
+
+    A repeat of the same batch is the same event. A message that comes again in another batch, since
+    a forwarder was killed, comes twice: `id` and `state` tell.
+    """
+    ids_of_systems: dict[int, list[str]] = defaultdict(list)
+    for id, event in events.items():
+        ids_of_systems[event.biz].append(id)
+    return [
+        (_batch(biz, [events[id] for id in some]), list(some))
+        for biz, ids in ids_of_systems.items()
+        for some in chunks(ids, MAX_REPORTS)
+    ]
 
 
 def announced(message: Finished, final: str, payload: bytes) -> Event:
     """The event of an earlier ending, as it was announced."""
-    return Event(message.mt.biz, REPORT, payload, _report_key(message.id, final))
+    # By the payload: the account may travel in another way since.
+    event_type = REPORTS if payload.startswith(_BEGIN) else REPORT
+    return Event(message.mt.biz, event_type, payload, _report_key(message.id, final))
 
 
 def late_report(mt: SgipMt) -> Event:
     """The real ending of an archived message that had ended as unknown."""
     times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
     # From the database, for the pump has no directory: a late Report is rare.
-    names = SmsAccount.objects.filter(pk=mt.account_id).values_list("name", flat=True)
+    account = SmsAccount.objects.filter(pk=mt.account_id).first()
     return _report(
         mt.biz_id,
         id=str(mt.pk),
         reference=mt.reference,
         to=mt.user_number,
-        account=names.first() or "",
+        account=account.name if account else "",
         state=mt.final,
         error_code=mt.error_code,
         error=mt.error,
         parts=mt.parts,
         times=tuple(moment.timestamp() if moment else 0.0 for moment in times),
+        is_batch=account is not None and account.report_batches,
     )
 
 
@@ -108,6 +137,7 @@ def _report(
     error: str,
     parts: int,
     times: Sequence[float],
+    is_batch: bool,
 ) -> Event:
     """The event of an ending; `times` are the times of acceptance, Submit and Report."""
     accepted_at, submitted_at, reported_at = map(iso, times)
@@ -116,7 +146,21 @@ def _report(
         "error_code": error_code, "error": error, "parts": parts, "accepted_at": accepted_at,
         "submitted_at": submitted_at, "reported_at": reported_at,
     }  # fmt: skip
-    return Event(biz, REPORT, msgspec.json.encode(payload), _report_key(id, state))
+    text, key = msgspec.json.encode(payload), _report_key(id, state)
+    return (
+        Event(biz, REPORTS, _BEGIN + text + _END, key)
+        if is_batch
+        else Event(biz, REPORT, text, key)
+    )
+
+
+def _batch(biz: int, events: Sequence[Event]) -> Event:
+    if len(events) == 1:
+        return events[0]
+    reports = b",".join(event.payload[len(_BEGIN) : -len(_END)] for event in events)
+    keys = " ".join(event.idempotency_key or "" for event in events)
+    digest = blake2b(keys.encode(), digest_size=16).hexdigest()
+    return Event(biz, REPORTS, _BEGIN + reports + _END, f"{REPORTS}:{digest}")
 
 
 def _report_key(id: str, state: str) -> str:

@@ -18,6 +18,7 @@ from gateway.lifecycle.messages import RANK, Finished
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from gateway.pump import rows
 from msgplatform.core.data.chunks import chunks
+from notify.models import BizMsg, ColdBizMsg
 
 
 @dataclass
@@ -117,10 +118,18 @@ def _entries(list_key: str, lease_key: str) -> Iterable[Sequence[str]]:
 
 
 def _publish(batch: Batch, directory: Directory) -> None:
-    """Publish the events of a batch; the events' keys make a second event of an ending none."""
+    """Publish the events of a batch; the events' keys make a second event of an ending none. An
+    ending that shared an event is published by itself, if that event is gone."""
+    event_ids = {message.event_id for message in batch.messages if message.event_id}
+    kept_ids = {
+        id
+        for model in (BizMsg, ColdBizMsg)
+        for id in model.objects.filter(id__in=event_ids).values_list("id", flat=True)
+    }
+    messages = [message for message in batch.messages if message.event_id not in kept_ids]
     publish(
         [
-            *(notifications.report(message, directory) for message in batch.messages),
+            *(notifications.report(message, directory) for message in messages),
             *(notifications.mo(mo, directory) for mo in batch.mos if mo.biz and mo.kind == "mo"),
         ]
     )

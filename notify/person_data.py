@@ -36,7 +36,7 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
     page = list(rows.values("id", "biz_id", "event_type", "payload", "created_at")[:SLICE])
     pointers = _pointers()
     theirs = [row for row in page if _erased(row, pointers, person) is not None]
-    open_ids = set() if store.cold else _open_ids([row["id"] for row in theirs])
+    open_ids = set() if store.cold else _open_ids(theirs)
     own_rows = [_row(store, row, row["id"] in open_ids, pointers, person) for row in theirs]
     return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
@@ -79,8 +79,12 @@ def _may_hold(person: Person, clear: bytes) -> bool:
     return any(uid.encode() in clear for _biz, uid in person.users)
 
 
-def _open_ids(message_ids: Sequence[int]) -> set[int]:
-    """Those that were not split yet, or have a delivery that is on its way."""
+def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
+    """The ids of messages that were not split yet, or have a delivery that is on its way. Those of
+    several people are not among them: they are erased meanwhile, and go on without the person."""
+    message_ids = [
+        row["id"] for row in page if not personal_fields.is_of_several(row["event_type"])
+    ]
     rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.ACCEPTED)
     open_ids = set(rows.values_list("id", flat=True))
     deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids, status__in=_OPEN)
@@ -124,7 +128,7 @@ def _erase_messages(
         locked = store.messages.select_for_update().filter(id__in=message_ids).order_by("id")
         page = list(locked.values(*columns))
         if not store.cold:  # somebody may have resent one since
-            open_ids = _open_ids([row["id"] for row in page])
+            open_ids = _open_ids(page)
             page = [row for row in page if row["id"] not in open_ids]
         page_ids = [row["id"] for row in page]
         deliveries = store.deliveries_of(page_ids)

@@ -50,6 +50,11 @@ def own() -> Mapping[str, Sequence[str]]:
     return _own
 
 
+def is_of_several(event_type: str) -> bool:
+    """True for a type of the platform itself whose payloads hold data of several people."""
+    return any(f"/{_EACH}/" in pointer for pointer in _own.get(event_type, ()))
+
+
 def pointers_of(
     pointers: Mapping[str, Mapping[int, Sequence[str]]], event_type: str, biz_id: int
 ) -> list[str]:

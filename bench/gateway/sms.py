@@ -14,16 +14,17 @@ from bench.harness.processes import Crew, Program
 from bench.harness.programs.progress import Progress
 from bench.notify.notify_rows import same
 from bench.notify.sender import sink
-from gateway.models import SgipMt, SgipMtPart, SgipReport
+from gateway.models import SgipMt, SgipMtPart, SgipReport, SmsAccount
 from gateway.monitor.counters import FLOW
 from msgplatform.models import MinuteCounter
-from notify.models import Attempt, ReceiveMsg
+from notify.models import Attempt, BizMsg, ReceiveMsg
 
 NAME = "sms"
 ORDER = 90
 ABOUT = (
     "The whole way of a short message: REST batches of 100 over 8 connections, Submit, response, "
-    "Report, event to the business system, archive, by one process of each role; the simulated "
+    "Report, event to the business system, which takes Reports in batches, archive, by one process "
+    "of each role; the simulated "
     "SMG answers at once and takes 8 connections (the naive ones use one, for they wait for each "
     "response). Each message has a text, a recipient "
     "and an idempotency key of its own, so that none share a Submit. A message counts when it is "
@@ -41,12 +42,14 @@ class Sms(Side):
     """Our processes, those of Notify among them, beside database, Redis, SMG, load and sink."""
 
     poll_seconds = 0.05
+    takes_batches = True  # of Reports
 
     def prepare(self) -> None:
         # Less for a short stretch, as tests have it: the clock starts when so many are through.
         self._at_most = max(2 * BATCH, min(AT_MOST, int(AT_MOST / 10 * self.seconds)))
         sms_rows.empty()
         self._cast = sms_rows.cast(self.ground.sink_url, self.ground.smg_port)
+        SmsAccount.objects.update(report_batches=self.takes_batches)
         self._sent = Progress(self.ground.file("load.progress"))
         self._done = Progress(self.ground.file("done.progress"))
         self._heard = Progress(self.ground.file("sink.progress"))
@@ -55,7 +58,8 @@ class Sms(Side):
         self._log = self.ground.file("smg-accepted.log")
 
     def programs(self) -> Sequence[Program]:
-        subscriber = sink(self.ground, self._heard, self._bodies, "--bodies")
+        one_of_each = ("--count", '"error_code"')
+        subscriber = sink(self.ground, self._heard, self._bodies, "--bodies", *one_of_each)
         argv = [
             *(sys.executable, str(ROOT / "manage.py"), "run_smg_simulator"),
             *("--port", str(self.ground.smg_port), "--log", str(self._log)),
@@ -109,22 +113,34 @@ class Sms(Side):
 
     def check_rows(self, expected: int) -> None:
         """A row for each Submit, Report, event and attempt."""
-        for model, column in (
-            (SgipMtPart, "mt_id"), (SgipReport, "mt_id"), (ReceiveMsg, "msg_id"),
-            (Attempt, "copy_id"),
+        for model, column, count in (
+            (SgipMtPart, "mt_id", expected), (SgipReport, "mt_id", expected),
+            (ReceiveMsg, "msg_id", self.event_count(expected)),
+            (Attempt, "copy_id", self.event_count(expected)),
         ):  # fmt: skip
             rows = model._default_manager.values_list(column, flat=True)
-            same(len(set(rows)), expected, f"messages in {model._meta.db_table}")
-            same(len(rows), expected, f"rows of {model._meta.db_table}")
+            same(len(set(rows)), count, f"messages in {model._meta.db_table}")
+            same(len(rows), count, f"rows of {model._meta.db_table}")
         delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
-        same(delivered.count(), expected, "events marked as delivered")
+        same(delivered.count(), self.event_count(expected), "events marked as delivered")
+
+    def event_count(self, message_count: int) -> int:
+        """The number of events for so many messages."""
+        return BizMsg.objects.count() if self.takes_batches else message_count
 
 
-class Naive(Sms):
+class SingleReports(Sms):
+    """The same for a business system that takes an event for each message."""
+
+    name = "single-reports"
+    takes_batches = False
+
+
+class Naive(SingleReports):
     """What one would write first on the same keys: a DRF view with a Redis call a step and message,
     a sender that sends a Submit and waits for its response, a receiver that takes a Report at a
     time, a forwarder that writes and POSTs an event at a time, a pump that saves a row at a time.
-    It leaves the same rows as ours, in Notify's tables and in the archive; see
+    It leaves the same rows as `single-reports`, in Notify's tables and in the archive; see
     `bench/references/naive_sms`.
     """
 
@@ -168,4 +184,4 @@ def sides() -> list[type[Side]]:
     # A side in a module of its own, which is made of the one above.
     from bench.gateway.sms_kannel import Kannel
 
-    return [Sms, Naive, Least, Kannel]
+    return [Sms, SingleReports, Naive, Least, Kannel]

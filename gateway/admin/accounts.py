@@ -113,6 +113,7 @@ class SmsAccountAdmin(UndeletableAdmin):
                         "given_value", "agent_flag", "morelateto_mt_flag", "report_flag",
                         "signature"]},
         ),
+        (_("What the business system gets"), {"fields": ["report_batches"]}),
         (_("Limits"), {"fields": ["daily_limit", "recipients_limit"]}),
     ]  # fmt: skip
 

@@ -119,7 +119,7 @@ class AccountSerializer(WholeSerializer):
             "name", "system", "enabled", "is_default", "sp_number", "extension_digits", "keywords",
             "gateways", "corp_id", "service_type", "charge_number", "fee_type", "fee_value",
             "given_value", "agent_flag", "morelateto_mt_flag", "report_flag", "signature",
-            "daily_limit", "recipients_limit", "created_at",
+            "report_batches", "daily_limit", "recipients_limit", "created_at",
         ]  # fmt: skip
         read_only_fields = ["name", "created_at"]
 

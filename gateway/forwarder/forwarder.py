@@ -12,7 +12,6 @@ higher ending published both.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -23,7 +22,7 @@ from gateway import notifications, signals
 from gateway.directory import Directory
 from gateway.forwarder import message_spans
 from gateway.lifecycle import keys, mo_store, store
-from gateway.lifecycle.messages import RANK, Mo
+from gateway.lifecycle.messages import RANK, Finished, Mo
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
@@ -81,6 +80,24 @@ class Forwarder(Worker):
         if not store.is_leased(lease, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
+        events, shared_events = self._events(messages)
+        batches = notifications.in_batches(shared_events)
+        event_ids = publish([*events, *(event for event, _ids in batches)])
+        message_spans.record_batch(messages, began_at)
+        # After a forwarder that is killed here the next one publishes the same keys once more.
+        failpoint("forwarder_after_publish")
+        batch_ids = zip(batches, event_ids[len(events) :], strict=True)
+        event_of = {id: event_id for (_, some), event_id in batch_ids for id in some if event_id}
+        store.published({message.id: message.final for message in messages}, event_of)
+        # The ids of messages that are gone: an earlier entry of the same id was archived.
+        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
+        return ids
+
+    def _events(
+        self, messages: Sequence[Finished]
+    ) -> tuple[list[intake.Event], dict[str, intake.Event]]:
+        """The events of endings, and by message id those that can share an event: no other ending
+        came before, and none will follow."""
         reports = {
             message.id: notifications.report(message, self.directory) for message in messages
         }
@@ -88,6 +105,7 @@ class Forwarder(Worker):
         payloads = store.announce({m.id: (m.final, reports[m.id].payload) for m in open_ends})
         failpoint("forwarder_after_announce")
         events: list[intake.Event] = []
+        shared_events: dict[str, intake.Event] = {}
         for message in messages:
             earlier = [end for end in message.announced if RANK[end] < RANK[message.final]]
             events += [
@@ -95,17 +113,18 @@ class Forwarder(Worker):
                 for end in sorted(earlier, key=lambda end: RANK[end])
             ]
             event = reports[message.id]
-            # Empty: the message has another ending by now, which is published in its turn.
-            if payload := payloads.get(message.id, event.payload):
-                events.append(message_spans.traced(replace(event, payload=payload), message))
-        publish(events)
-        message_spans.record_batch(messages, began_at)
-        # After a forwarder that is killed here the next one publishes the same keys once more.
-        failpoint("forwarder_after_publish")
-        store.published({message.id: message.final for message in messages})
-        # The ids of messages that are gone: an earlier entry of the same id was archived.
-        store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
-        return ids
+            if message.id in payloads:
+                # Empty: the message has another ending by now, which is published in its turn.
+                if payload := payloads[message.id]:
+                    event = notifications.announced(message, message.final, payload)
+                    events.append(message_spans.traced(event, message))
+                continue
+            event = message_spans.traced(event, message)
+            if event.event_type == notifications.REPORTS and not earlier:
+                shared_events[message.id] = event
+            else:
+                events.append(event)
+        return events, shared_events
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
         """Publish MOs; their owner is written down first, for the archive."""
@@ -136,10 +155,12 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     )
 
 
-def publish(events: Sequence[intake.Event]) -> None:
-    """Make all events durable, or raise an exception. An event that Notify refuses is a fault of
-    SMS itself: it raises an alert, and must not hold up the archive."""
-    for event, verdict in zip(events, intake.publish_many(events) if events else (), strict=True):
+def publish(events: Sequence[intake.Event]) -> list[int]:
+    """Make all events durable, or raise an exception; returns their ids, 0 for a refused one. An
+    event that Notify refuses is a fault of SMS itself: it raises an alert, and must not hold up the
+    archive."""
+    verdicts = intake.publish_many(events) if events else []
+    for event, verdict in zip(events, verdicts, strict=True):
         parent = event.trace.parent if event.trace else None
         facts = log_facts(parent.text) if parent else {}
         if verdict.code == Conflict.code:
@@ -153,3 +174,4 @@ def publish(events: Sequence[intake.Event]) -> None:
                 verdict.reason,
                 key=f"sms.event:{event.idempotency_key}",
             )
+    return [verdict.id for verdict in verdicts]

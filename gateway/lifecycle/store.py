@@ -254,12 +254,14 @@ def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
     return dict(zip(endings, scripts.run("announce", flat), strict=True)) if flat else {}
 
 
-def published(endings: Mapping[str, str]) -> int:
-    """Messages whose ending was published (id → final) go on to the archive; how many.
+def published(endings: Mapping[str, str], events: Mapping[str, int] | None = None) -> int:
+    """Messages whose ending was published (id → final) go on to the archive; how many. `events` has
+    the event of each whose ending shares one with others.
 
     A message whose ending changed meanwhile is to be published again.
     """
-    flat = [value for pair in endings.items() for value in pair]
+    events = events or {}
+    flat = [part for id, final in endings.items() for part in (id, final, events.get(id, ""))]
     lists = [keys.REPORTING, keys.LIST_REPORT, keys.LIST_FINISH]
     return int(scripts.run("published", flat, lists)) if flat else 0
 

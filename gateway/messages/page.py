@@ -78,7 +78,7 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     timeline += [step.entry() for step in reports]
     if row.final:
         timeline.append(_end(row))
-    timeline += _events(str(row.pk))
+    timeline += _events(row)
     if row.archived_at:
         timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
     system = Biz.objects.filter(pk=row.biz_id).first()
@@ -165,17 +165,21 @@ def _end(row: SgipMt) -> TimelineEntry:
     return TimelineEntry(at, str(row.get_final_display()), row.final, detail)
 
 
-def _events(message: str) -> Iterator[TimelineEntry]:
+def _events(row: SgipMt) -> Iterator[TimelineEntry]:
     """Its endings as Notify's events, each with how its deliveries stand."""
-    for final in SgipMt.Final.values:
-        for hit in engine.search(EVENTS, f"{notifications.REPORT}:{message}:{final}", 1):
-            yield TimelineEntry(
-                hit.at,
-                _("Published as %(type)s: %(state)s")
-                % {"type": notifications.REPORT, "state": final},
-                "published",
-                PageLink(f"{hit.id}: {hit.state}", _url("notify", hit.id), _EVENTS_PERMISSION),
-            )
+    searches = {f"{notifications.REPORT}:{row.pk}:{final}": final for final in SgipMt.Final.values}
+    if row.event_id:  # the last ending came beside those of other messages
+        searches[str(row.event_id)] = row.final
+    final_of_hit = {
+        hit: final for text, final in searches.items() for hit in engine.search(EVENTS, text, 1)
+    }
+    for hit, final in final_of_hit.items():
+        yield TimelineEntry(
+            hit.at,
+            _("Published as %(type)s: %(state)s") % {"type": hit.title, "state": final},
+            "published",
+            PageLink(f"{hit.id}: {hit.state}", _url("notify", hit.id), _EVENTS_PERMISSION),
+        )
 
 
 def _links(key: str, repeat_id: str) -> list[TimelineEntry]:

@@ -59,6 +59,9 @@ class SgipMt(models.Model):
     reported_at = models.DateTimeField(_("reported"), null=True)
     ended_at = models.DateTimeField(_("ended"), null=True)
     archived_at = models.DateTimeField(_("archived"))
+    # The event `sms.reports` that brought the ending; an event `sms.report` has the message's id in
+    # its key.
+    event_id = models.BigIntegerField(_("event"), null=True)
 
     class Meta:
         db_table = "sgip_mt"

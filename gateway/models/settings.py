@@ -224,6 +224,15 @@ class SmsAccount(models.Model):
         _("signature"), max_length=20, blank=True, default="",
         help_text=_("What the carrier prepends, such as 【公司】; room is kept for it"),
     )  # fmt: skip
+    report_batches = models.BooleanField(
+        _("Reports in batches"),
+        default=False,
+        db_default=False,  # a release without this column may still write rows
+        help_text=_(
+            "Endings as events sms.reports, up to 200 in each, instead of one sms.report for each "
+            "message"
+        ),
+    )
     daily_limit = models.PositiveIntegerField(
         _("messages a day"), default=0, help_text=_("0: no limit")
     )

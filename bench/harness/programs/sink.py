@@ -3,7 +3,8 @@
     python -m bench.harness.programs.sink --port 9000 --progress FILE --seen FILE
 
 It keeps a digest of each body in memory (with `--bodies` the body itself, one on a line; with
-`--requests` the first line of each request), and writes them to `--seen` on SIGTERM. Standard
+`--requests` the first line of each request), and writes them to `--seen` on SIGTERM. Its progress
+is the number of requests, with `--count TEXT` of occurrences of the text in the bodies. Standard
 library only: it shares no code with what it checks.
 """
 
@@ -26,10 +27,10 @@ class Sink:
     """One epoll loop over all connections."""
 
     def __init__(
-        self, port: int, progress: Progress, keep: Callable[[bytes, bytes], bytes]
+        self, port: int, progress: Progress, keep: Callable[[bytes, bytes], bytes], text: bytes
     ) -> None:
         self.stopping = False
-        self._keep = keep
+        self._keep, self._text = keep, text
         self.seen = bytearray()
         self._progress = progress
         self._poller = select.epoll()
@@ -42,7 +43,7 @@ class Sink:
                     # Counted before it is answered: what a sender knows as delivered is in the
                     # count.
                     self.seen += self._keep(request.head, request.body)
-                    self._progress.add(1)
+                    self._progress.add(request.body.count(self._text) if self._text else 1)
                     request.client.sendall(ANSWER)
 
     def stop(self, *_: object) -> None:
@@ -68,8 +69,10 @@ def main() -> None:
     parser.add_argument("--seen", type=Path, required=True)
     parser.add_argument("--bodies", dest="keep", action="store_const", const=_body, default=_digest)
     parser.add_argument("--requests", dest="keep", action="store_const", const=_request)
+    parser.add_argument("--count", default="", metavar="TEXT")
     options = parser.parse_args()
-    sink = Sink(options.port, Progress(options.progress), options.keep)
+    progress = Progress(options.progress)
+    sink = Sink(options.port, progress, options.keep, options.count.encode())
     signal.signal(signal.SIGTERM, sink.stop)
     sink.run()
     options.seen.write_bytes(sink.seen)

@@ -82,7 +82,7 @@ class TestSms:
         said = bench("sms", "--json", "--seconds", "0.5", "--runs", "1")
         assert said.returncode == 0, said.stderr
         result = json.loads(said.stdout)
-        assert measured_or_left_out(result) == {"naive", "naive-least", "kannel"}
+        assert measured_or_left_out(result) == {"single-reports", "naive", "naive-least", "kannel"}
         assert min(result["rate"], *result["against"].values()) > 0
         assert {"web", "run_sms_sender", "run_sms_receiver", "run_report_forwarder",
                 "run_data_pump", "run_maker"} <= set(result["rss_of"])  # fmt: skip
@@ -145,16 +145,21 @@ class TestSms:
     def test_what_was_heard(self, ids: list[int], state: str, tmp_path: Path) -> None:
         accepted = {11: 0, 12: 1}
 
-        def body(row_id: int, state: str) -> str:
+        def entry(row_id: int, state: str) -> dict[str, Any]:
             number = accepted[row_id]
-            data = {
+            return {
                 "id": str(row_id), "reference": sms_messages.key("a", number), "state": state,
                 "to": f"86{sms_messages.recipient(number)}", "error_code": 0, "parts": 1,
             }  # fmt: skip
-            return json.dumps({"type": "sms.report", "data": data}) + "\n"
+
+        def body(row_id: int, state: str) -> str:
+            return json.dumps({"type": "sms.report", "data": entry(row_id, state)}) + "\n"
 
         file = tmp_path / "heard"
         file.write_text("".join(body(row_id, "delivered") for row_id in accepted))
+        sms_rows.check_heard(file, accepted, "a")
+        data = {"reports": [entry(row_id, "delivered") for row_id in accepted]}
+        file.write_text(json.dumps({"type": "sms.reports", "data": data}))
         sms_rows.check_heard(file, accepted, "a")
         file.write_text("".join(body(row_id, state) for row_id in ids))
         with pytest.raises(BenchFailed):
