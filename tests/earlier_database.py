@@ -43,6 +43,10 @@ ONE_TIME_PASSWORDS = (
 
 # App → statements that take back what its later migrations added.
 LATER = {
+    "gateway": (
+        "ALTER TABLE sms_account DROP COLUMN report_batches",
+        "ALTER TABLE sgip_mt DROP COLUMN event_id",
+    ),
     "crmsync": (
         "ALTER TABLE sync_operation DROP COLUMN first_try_at",
         "ALTER TABLE sync_operation DROP COLUMN first_try_ms",
