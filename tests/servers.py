@@ -67,6 +67,8 @@ class Servers:
         run = self.state / "run"
         self.work = RedisServer(self.directory / "work", run / "work.sock")
         self.sms = RedisServer(self.directory / "sms", run / "sms.sock", appendonly=True)
+        for server in (self.work, self.sms):
+            server.start_seconds = 180.0  # the machine may be busy
         self._mariadb: MariaDb | None = None
 
     def start(self) -> None:

@@ -42,9 +42,9 @@ def commits() -> Commits:
 
 @pytest.fixture
 def group(commits: Commits) -> Iterator[GroupCommit[str | None, str]]:
-    group = GroupCommit(commits)
+    group = GroupCommit(commits, timeout=180.0)
     yield group
-    assert group.close()
+    assert group.close(180.0)
 
 
 def stored() -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from msgplatform.core.data import ids
 from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.idempotency import Item
 from notify.models import IdempotencyKey
@@ -63,7 +64,11 @@ def test_a_key_is_free_again_when_its_item_could_not_be_stored(stored: Stored) -
     assert idempotency.store([item("b", "k")], IdempotencyKey, stored)[0].outcome == "created"
 
 
-def test_many_at_once_with_the_same_keys_store_each_once(stored: Stored) -> None:
+def test_many_at_once_with_the_same_keys_store_each_once(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ids, "_WAIT_SECONDS", 60.0)  # one thread reserves ids for all
+
     def send(_: int) -> list[str]:
         try:
             items = [item("x", f"k{n}") for n in range(50)]

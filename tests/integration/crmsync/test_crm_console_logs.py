@@ -116,7 +116,8 @@ class TestOperations:
         second = crm_rows.operation(policy, [])
         for query, wanted in (
             ("", [second, first]), (f"run={run.pk}", [first]), (f"q={second.pk}", [second]),
-            (f"policy={policy.pk}", [second, first]), ("crm=99", []), ("q=nothing", []),
+            (f"policy={policy.pk}", [second, first]), (f"crm={policy.crm_id + 1}", []),
+            ("q=nothing", []),
         ):  # fmt: skip
             found = cell(admin_client, f"operation/?{query}", "id_text")
             assert found == [str(row.pk) for row in wanted], query
@@ -146,7 +147,8 @@ class TestRecoveryLog:
         assert len(cell(admin_client, "recoveryentry/", "tries")) == 1
         for query, count in (
             ("state=all", 2), ("state=1", 1), ("error=invalid", 1), ("error=retry", 0),
-            ("q=4711", 1), (f"q={entry.operation_id}", 1), ("q=nobody", 0), ("crm=99", 0),
+            ("q=4711", 1), (f"q={entry.operation_id}", 1), ("q=nobody", 0),
+            (f"crm={entry.crm_id + 1}", 0),
             (f"crm={entry.crm_id}", 1), ("created_at_since=2099-01-01T00:00", 0),
             ("created_at_until=2099-01-01T00:00", 1),
         ):  # fmt: skip
@@ -279,7 +281,7 @@ def test_sources_lead_to_their_policies(admin_client: Client, policy: Policy) ->
     query = f"policy/?source__id__exact={policy.source_id}"
     assert query in link
     assert len(cell(admin_client, query, "name")) == 1
-    assert cell(admin_client, "policy/?source__id__exact=99", "name") == []
+    assert cell(admin_client, f"policy/?source__id__exact={policy.source_id + 1}", "name") == []
 
 
 def test_no_page_has_a_secret(admin_client: Client, tmp_path: Path) -> None:

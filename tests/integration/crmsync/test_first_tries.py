@@ -16,7 +16,7 @@ from crmsync.messages import tries
 from crmsync.messages.states import CrmState, read_problems
 from crmsync.models import Item, Operation, Policy, Record
 from crmsync.orders import dump
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import sql
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.handler_marks import crm_of, mark
 from tests.integration.crmsync.sync_support import Queued
@@ -139,10 +139,11 @@ def test_a_constant_number_of_statements(policy: Policy) -> None:
     numbers = []
     for count in (3, 300):
         queued = sync.on_its_way(policy, sync.requests(f"{count}-{n}" for n in range(count)))
-        ids.reserve(1000)  # so that none are reserved meanwhile
         with CaptureQueriesContext(connection) as queries:
             answers = [Answer(entry, Ok(entry.request.key)) for entry in queued.order.entries]
             marks.apply(crm_of(queued), queued.order, DeliveryResult(answers))
-        numbers.append(len(queries))
+        # Without those that reserve ids: when they come is a matter of seconds.
+        texts = [query["sql"] for query in queries]
+        numbers.append(sum("sync_" in text and "PRAGMA" not in text for text in texts))
         assert {r.remote_id for r in queued.records()} >= {f"{count}-0", f"{count}-2"}
-    assert numbers[0] == numbers[1]
+    assert numbers[0] == numbers[1] > 1

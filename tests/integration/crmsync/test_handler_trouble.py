@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,6 +32,7 @@ from tests.support.json_stub import Answer, serving
 pytestmark = pytest.mark.django_db(transaction=True)
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
 QUICK = breaker.Policy(failures_in_a_row=3, first=0.3, factor=1.0, jitter=0.0)
+LONG = breaker.Policy(failures_in_a_row=3, first=600, factor=1.0, cap=600, jitter=0.0)
 KILLED = -9
 
 
@@ -55,9 +57,27 @@ def server(store: Store) -> Iterator[Sink]:
         yield sink
 
 
+@pytest.fixture
+def lasting_ownership(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No handler loses a CRM, or takes more than its share, because the machine stood still."""
+    for name in ("OWNERSHIP_SECONDS", "_MORE_SECONDS"):
+        monkeypatch.setattr(f"crmsync.handler.handler.{name}", 3600.0)
+
+
 def live(crm: Crm) -> presence.LiveCrm:
     """What is reported of it."""
     return presence.read_crms().get(crm.pk, presence.LiveCrm())
+
+
+class Clock:
+    """The clock of calls and their limits, which a test sets ahead: a breaker that is to be open is
+    not closed because the machine stood still."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ahead = 0.0
+        clock = SimpleNamespace(monotonic=lambda: time.monotonic() + self.ahead)
+        for module in ("call_limits", "delivery"):
+            monkeypatch.setattr(f"crmsync.handler.{module}.time", clock)
 
 
 class TestThrottled:
@@ -66,7 +86,7 @@ class TestThrottled:
     ) -> None:
         crm = sync.http_crm(server, store, settings={"concurrency": 1})
         first = sync.policy(crm)
-        store.says["a"] = [Answer({}, 429, Retry_After="30")]
+        store.says["a"] = [Answer({}, 429, Retry_After="300")]
         queued = sync.queued(first, sync.requests("abc"))
         before = sql.now()
         with sync.running() as handler:
@@ -74,10 +94,10 @@ class TestThrottled:
             assert store.calls == 1  # after the first answer nothing more was sent
             for record in queued.records():
                 assert (record.attempt, record.error_class) == (0, "throttled")
-                assert record.next_at - before > timedelta(seconds=29)
+                assert record.next_at - before > timedelta(seconds=299)
             assert queued.counts() == (0, 0, 0, None)
             other = sync.queued(sync.policy(crm, "others"), sync.requests("d"))
-            sync.turn_until(handler, lambda: 20 < live(crm).held_for <= 30)
+            sync.turn_until(handler, lambda: 200 < live(crm).held_for <= 300)
             assert store.calls == 1
             assert other.record("d").state == QUEUED
             work_redis.delete(f"crm:hold:{crm.pk}")  # the time is over
@@ -211,12 +231,13 @@ class TestCredentials:
 
 class TestBreaker:
     def test_probes_cost_no_attempts_and_the_end_of_the_outage_is_seen(
-        self, server: Sink, store: Store
+        self, server: Sink, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        clock = Clock(monkeypatch)
         crm = sync.http_crm(server, store, retry_seconds=[0] * 3, settings={"concurrency": 1})
         queued = sync.queued(sync.policy(crm), sync.requests("abcdef"))
         store.always = Answer({}, 503)
-        with sync.running(policy=QUICK) as handler:
+        with sync.running(policy=LONG) as handler:
             sync.turn_until(handler, lambda: QUEUED not in queued.states().values())
             assert store.calls == 3  # then it was open; the others were not sent
             attempts = [record.attempt for record in queued.records()]
@@ -224,11 +245,13 @@ class TestBreaker:
             sync.turn_until(handler, lambda: live(crm).is_open)
             for probe in range(1, 6):
                 sync.again(queued)
+                clock.ahead += LONG.first
                 sync.turn_until(handler, lambda: QUEUED not in queued.states().values())
                 assert store.calls == 3 + probe  # one record each time
             assert [record.attempt for record in queued.records()] == attempts
             store.always = None
             sync.again(queued)
+            clock.ahead += LONG.first
             sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
             sync.turn_until(
                 handler, lambda: crm.pk in presence.read_crms() and not live(crm).is_open
@@ -316,7 +339,7 @@ def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: St
     released = threading.Event()
 
     def hang(request: Any) -> Answer:
-        released.wait(60)
+        released.wait(600)
         return store(request)
 
     with serving(hang) as server:
@@ -336,6 +359,21 @@ from django.core.management import call_command
 say("ready")
 call_command("run_sync_handler")
 say("stopped")
+"""
+
+
+# The program tells when its workers take no further order.
+TOLD = """
+from crmsync.handler.crm_worker import CrmWorkers
+
+stop, told = CrmWorkers.stop, []
+
+def stop_and_tell(workers):
+    stop(workers)
+    if not told:
+        told.append(say("stopping"))
+
+CrmWorkers.stop = stop_and_tell
 """
 
 
@@ -369,18 +407,18 @@ class TestKilled:
 
         def slowly(request: Any) -> Answer:
             begun.set()
-            signalled.wait(60)
-            time.sleep(1.0)  # until the signal is noticed
+            signalled.wait(600)
             return store(request)
 
         with serving(slowly) as server:
             crm = sync.http_crm(server, store, crm_name, settings={"concurrency": 1})
             first = sync.queued(sync.policy(crm), sync.requests("a"))
             second = sync.queued(sync.policy(crm, "others"), sync.requests("b"))
-            with child(RUN, OUTBOUND_ALLOW="127.0.0.0/8") as process:
+            with child(TOLD + RUN, OUTBOUND_ALLOW="127.0.0.0/8") as process:
                 process.ready()
                 assert begun.wait(180)
                 process.process.terminate()
+                assert process.heard() == "stopping"
                 signalled.set()
                 assert process.heard() == "stopped"
                 assert process.ended() == 0
@@ -388,7 +426,9 @@ class TestKilled:
         assert states == {CONFIRMED, QUEUED}
         assert MainQueue(crm_name).depth() == 1
 
-    def test_one_process_at_a_time_serves_a_crm(self, server: Sink, store: Store) -> None:
+    def test_one_process_at_a_time_serves_a_crm(
+        self, server: Sink, store: Store, lasting_ownership: None
+    ) -> None:
         crm = sync.http_crm(server, store)
         policy = sync.policy(crm)
         with sync.running() as one, sync.running() as two:
@@ -400,7 +440,9 @@ class TestKilled:
             assert not two._served
             sync.turn_until(one, lambda: more.record("b").state == CONFIRMED)
 
-    def test_several_processes_share_the_crms(self, tmp_path: Path) -> None:
+    def test_several_processes_share_the_crms(
+        self, tmp_path: Path, lasting_ownership: None
+    ) -> None:
         made = []
         for name in ("c1", "c2", "c3", "c4"):
             crm = Customers(tmp_path, f"{name}.db").crm(name)

@@ -24,7 +24,7 @@ from msgplatform.core.data import ids
 from tests.integration.crmsync.sync_support import Customers, running
 
 pytestmark = pytest.mark.django_db(transaction=True)
-DEADLINE = 120.0
+DEADLINE = 300.0  # longer than the lease of a record
 _State = Record.State
 flow = FLOW
 
@@ -189,7 +189,8 @@ def test_people_recover_while_records_change(customers: Customers, programs: Pro
     programs.until(lambda: time.monotonic() > until)
     stop.set()
     for thread in people:
-        thread.join(60)
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
 
     assert not problems
     programs.until(lambda: in_crm(customers) == in_hive() and all_confirmed())

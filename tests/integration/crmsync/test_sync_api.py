@@ -214,15 +214,20 @@ class TestAskForARun:
 class TestRuns:
     def test_progress(self, caller: Caller, biz: Biz, policy: Policy) -> None:
         by = f"{biz.name}/key 7"
-        run = new_run(policy, read=30, unchanged=10, unread=100, requested_by=by)
-        sync_support.new_operation(policy, [], run_id=run.pk, records=20, confirmed=10)
+        began = sql.now() - timedelta(seconds=1000)  # beside it the seconds of this test are few
+        run = new_run(
+            policy, read=3000, unchanged=1000, unread=10_000, requested_by=by, started_at=began
+        )
+        sync_support.new_operation(policy, [], run_id=run.pk, records=2000, confirmed=1000)
         body = answered(caller, f"{SYNC}/runs/{run.pk}")
         assert (body["kind"], body["state"], body["requested_by"]) == ("full", "reading", by)
         shown = body["progress"]
-        counts = {"read": 30, "unchanged": 10, "sent": 20, "confirmed": 10, "waiting": 10}
+        counts = {
+            "read": 3000, "unchanged": 1000, "sent": 2000, "confirmed": 1000, "waiting": 1000,
+        }  # fmt: skip
         assert {name: shown[name] for name in counts} == counts
         assert shown["records_per_second"] == pytest.approx(2.0, rel=0.3)
-        assert shown["seconds_left"] == pytest.approx(80 / shown["records_per_second"])
+        assert shown["seconds_left"] == pytest.approx(8000 / shown["records_per_second"])
         assert not shown["is_over"]
 
     def test_why_it_failed_names_no_table(self, caller: Caller, policy: Policy) -> None:

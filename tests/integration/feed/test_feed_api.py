@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -190,7 +191,10 @@ class TestPosts:
         response = system.send("PATCH", f"{POSTS}/{id}", {"data": "good night"})
         assert response.status_code == 200, response.content
         assert response.json()["data"] == "good night"
-        assert response.json()["updated_at"] > response.json()["created_at"]
+        created, updated = (
+            datetime.fromisoformat(response.json()[name]) for name in ("created_at", "updated_at")
+        )
+        assert updated > created
         assert system.get(TIMELINES + "/ann").json()["results"][0]["data"] == "good night"
         for _ in range(2):
             assert system.send("DELETE", f"{POSTS}/{id}").status_code == 204

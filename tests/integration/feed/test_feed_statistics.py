@@ -45,7 +45,7 @@ def measures(counts: Mapping[str, int]) -> list[int]:
 def test_a_point_for_every_step(biz: Biz) -> None:
     count(biz.pk, "friend", NOON, handled=4, entries=100, merged=1)
     count(biz.pk, "vip", NOON + timedelta(minutes=90), handled=1, entries=7, set_aside=2)
-    count(99, "vip", NOON, handled=3)
+    count(biz.pk + 1, "vip", NOON, handled=3)
     MinuteCounter.add("notify", {(biz.pk, 0, "handled_vip"): 7}, NOON)
     MinuteCounter.add("feed", {(biz.pk, 0, "of_a_later_version"): 7}, NOON)
     first, second, third = counted("hour", NOON + 3 * HOUR).series()
@@ -59,7 +59,7 @@ def test_a_point_for_every_step(biz: Biz) -> None:
 
 def test_of_a_system_and_of_a_topic(biz: Biz) -> None:
     count(biz.pk, "friend", NOON, handled=4)
-    count(99, "vip", NOON, handled=3)
+    count(biz.pk + 1, "vip", NOON, handled=3)
     (point,) = counted("hour", NOON + HOUR, system=str(biz.pk)).series()
     assert measures(point.counts)[0] == 4
     (point,) = counted("hour", NOON + HOUR, topic="vip").series()
@@ -92,15 +92,15 @@ def test_posts_are_counted_when_they_are_accepted(biz: Biz) -> None:
 
 def test_by_topic_and_by_system(biz: Biz) -> None:
     count(biz.pk, "friend", NOON, handled=4, set_aside=1)
-    count(99, "friend", NOON + HOUR, handled=3)
-    count(99, "upkeep", NOON, handled=2)
+    count(biz.pk + 1, "friend", NOON + HOUR, handled=3)
+    count(biz.pk + 1, "upkeep", NOON, handled=2)
     sums = groups.sums(counted("hour", NOON + 2 * HOUR))
     topics, systems = (
         {line.group.title: measures(line.counts) for line in groups.rank_groups(ACTIVITY, by, sums)}
         for by in ACTIVITY.dimensions
     )
     assert topics == {"friend": [7, 0, 0, 1], "upkeep": [2, 0, 0, 0]}
-    assert systems == {"orders": [4, 0, 0, 1], "99": [5, 0, 0, 0]}
+    assert systems == {"orders": [4, 0, 0, 1], str(biz.pk + 1): [5, 0, 0, 0]}
 
 
 def test_the_file(biz: Biz) -> None:

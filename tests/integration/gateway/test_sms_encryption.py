@@ -20,18 +20,15 @@ from tests.support.sms_net_support import (
     accept,
     ended,
     gateway,
-    lasting_reports,
     mt,
     running,
     turning,
     until,
 )
 
-__all__ = ["lasting_reports"]
-
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.usefixtures("sms_redis", "work_redis", "lasting_reports"),
+    pytest.mark.usefixtures("sms_redis", "work_redis"),
 ]
 KNOWN, LOST = (encryption.new_key() for _ in range(2))
 GATEWAYS = "/admin/gateway/smsgateway/"

@@ -18,14 +18,11 @@ from msgplatform.core import outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.models import Alert
-from tests.support.sms_net_support import lasting_reports
 from tests.support.sms_rows import gateway
-
-__all__ = ["lasting_reports"]
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
-    pytest.mark.usefixtures("sms_redis", "lasting_reports"),
+    pytest.mark.usefixtures("sms_redis"),
 ]
 
 

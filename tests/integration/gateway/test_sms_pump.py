@@ -367,7 +367,7 @@ class TestMessages:
             count = counters.count_messages
             monkeypatch.setattr(counters, "count_messages", counts)
             archive.write_messages(found, lambda: True)
-            other[0].result(30)
+            other[0].result(180)
         assert (SgipMt.objects.count(), SgipMtPart.objects.count()) == (1, 1)
         assert SgipReport.objects.count() == 1
         assert ending_counts() == {(subject, "delivered"): 1 for subject in subjects()}
@@ -534,7 +534,7 @@ class TestMos:
         monkeypatch.undo()
         assert SgipMo.objects.get().archived_at > began + timedelta(seconds=1)
         archive.write_mos(mo_store.read([quick.id]))
-        order = SgipMo.objects.order_by("archived_at").values_list("id", flat=True)
+        order = SgipMo.objects.order_by("archived_at", "id").values_list("id", flat=True)
         assert list(order) == [int(slow.id), int(quick.id)]
 
     def test_what_comes_after_the_clock_went_back_comes_last(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from logging import getLogger
 from typing import Any
 
 import pytest
@@ -100,11 +101,15 @@ def _findings() -> list[tuple[str, str]]:
 
 
 def test_each_line_of_a_log_has_the_cell(capsys: pytest.CaptureFixture[str]) -> None:
+    root = getLogger()
+    handlers, level = root.handlers[:], root.level
     try:
         logging.configure(as_json=True, cell="3/16")
         logging.get("test").warning("looked", n=1)
     finally:
-        logging.configure(as_json=True)
+        logging._facts.clear()
+        root.handlers[:] = handlers
+        root.setLevel(level)
     line = json.loads(capsys.readouterr().err.splitlines()[-1])
     assert (line["event"], line["cell"]) == ("looked", "3/16")
 

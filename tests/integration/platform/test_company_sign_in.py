@@ -52,6 +52,7 @@ def configured(provider: OidcProvider, settings: Settings, monkeypatch: pytest.M
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.PUBLIC_URL = "http://testserver"
+    settings.OIDC_TIMEOUT_SECONDS = 60
     for name, value in provider.settings().items():
         setattr(settings, name, value)
     provider.claims = {"groups": ["ops"], "preferred_username": "anna", "email": "a@example.com"}

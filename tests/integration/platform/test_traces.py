@@ -136,12 +136,14 @@ def test_off_no_program_loads_opentelemetry() -> None:
 
 
 LAST_SPANS = """
-import django, multiprocessing, os
+import django, multiprocessing, os, sys
 django.setup()
 from msgplatform.core.tracing import spans
 
 def work(name):
     spans.record(name, None, spans.now())
+    # Loaded by the first span; its collector may be busy, too.
+    sys.modules["msgplatform.core.tracing.export"].FLUSH_SECONDS = 60.0
 
 if __name__ == "__main__":
     child = multiprocessing.get_context("fork").Process(target=work, args=["of a web worker"])

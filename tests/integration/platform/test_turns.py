@@ -90,7 +90,7 @@ def check(program: str, worker: Any, work: Callable[[], object], counted: Any) -
         idle = turn(worker, counted)
         work()
         busy: tuple[int, int] | None = None
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while busy in (None, idle):
             # Under load it waits until more has come.
             assert time.monotonic() < deadline, "it found no work"

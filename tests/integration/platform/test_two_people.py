@@ -18,7 +18,7 @@ from msgplatform.admin import versions
 from msgplatform.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from notify.models import BizReceive, Receive
-from tests.support.lock_waits import until_somebody_waits
+from tests.support.lock_waits import let_others_wait, until_somebody_waits
 from tests.support.management import Manager
 from tests.support.notify_rows import subscription
 from tests.support.sms_rows import gateway
@@ -221,7 +221,10 @@ def test_a_form_that_is_sent_twice_and_a_script(li: Client) -> None:
         save(li, address, {**values, versions.SEEN: seen})
 
 
-def test_of_two_at_the_same_moment_one_is_the_second(li: Client, wang: Client) -> None:
+def test_of_two_at_the_same_moment_one_is_the_second(
+    li: Client, wang: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    let_others_wait(monkeypatch)
     system = Biz.objects.create(name="orders", title="A")
     address = f"/admin/msgplatform/biz/{system.pk}/change/"
     values = {**filled(wang, address), "title": "C"}
