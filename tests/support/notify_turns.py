@@ -23,3 +23,5 @@ def run_until(condition: Callable[[], bool]) -> None:
     finally:
         sender.drain(time.monotonic() + 2)
         sender.stop()
+        # It asks the database, and must not do so beside what comes next.
+        sender.refresher.stop(60)

@@ -32,7 +32,9 @@ BAD = {"event_type": "order.paid", "payload": {"n": "one"}}
 
 
 @pytest.fixture(autouse=True)
-def fresh() -> Iterator[None]:
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The catalogue is read again when a test has it forgotten, not because seconds have passed."""
+    monkeypatch.setattr(catalogue, "REFRESH_SECONDS", 3600.0)
     keys.forget()
     catalogue.forget()
     yield

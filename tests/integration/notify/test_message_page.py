@@ -22,7 +22,7 @@ from notify.flow import FLOW
 from notify.maker import expiry
 from notify.maker.maker import Maker
 from notify.messages import recipients
-from notify.models import Attempt, BizReceive, ReceiveMsg, RestoredMsg
+from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg, RestoredMsg
 from tests.support import archive_support, table_rows
 from tests.support.archive_support import Status, archive, message
 from tests.support.notify_plans import fill, rows_read, wrong_steps
@@ -338,7 +338,7 @@ def test_a_message_that_all_got_is_a_sentence_and_a_row_for_each(
     for name in ("billing", "search"):
         subscription(row.biz, name)
     pk = split(row, status=Status.DELIVERED, send_times=1, http_status=200)
-    accepted = sql.now()
+    accepted = BizMsg.objects.get(pk=pk).created_at
     for n, delivery in enumerate(ReceiveMsg.objects.filter(msg_id=pk)):
         Attempt.objects.create(
             id=100 + n, copy=delivery, claim="c", number=1, at=accepted, seconds=0.4,

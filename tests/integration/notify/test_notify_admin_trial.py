@@ -185,6 +185,6 @@ def test_only_by_post_and_only_who_may_change(admin_client: Client, row: BizRece
         strict = Client(enforce_csrf_checks=True)
         strict.force_login(User.objects.get(username="admin"))
         assert strict.post(address).status_code == 403
-        assert admin_client.post("/admin/notify/bizreceive/999/test/").status_code == 404
+        assert admin_client.post(f"/admin/notify/bizreceive/{row.pk + 1}/test/").status_code == 404
         assert sink.connections == 0
     assert not AuditLog.objects.exists()

@@ -108,7 +108,7 @@ def test_while_a_consumer_is_dead_and_after_its_deliveries_expired(
     assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=60)
     _pass(seconds=2 * SPAN)
     assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=60)
-    maker, deadline = Maker(), time.monotonic() + 60
+    maker, deadline = Maker(), time.monotonic() + 180
     while count(Delivery.PENDING, Delivery.QUEUED):
         assert time.monotonic() < deadline
         _keep_the_breaker_open(dead)

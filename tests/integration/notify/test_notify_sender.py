@@ -94,6 +94,8 @@ def running(**options: Any) -> Iterator[Sender]:
     finally:
         sender.drain(time.monotonic() + 2)
         sender.stop()
+        # It asks the database, and must not do so beside what comes next.
+        sender.refresher.stop(60)
 
 
 def turn_until(sender: Sender, condition: Callable[[], bool], seconds: float = 180) -> None:
@@ -192,6 +194,12 @@ def _in_flight(sender: Sender, row: BizReceive) -> int:
     return sum(lane.in_flight for lane in sender.lanes if lane.subscription == row.pk)
 
 
+def _is_open(row: BizReceive) -> bool:
+    """True if its breaker is reported as open."""
+    state = presence.read().get(row.pk)
+    return state is not None and state.is_open
+
+
 @contextlib.contextmanager
 def _locked(table: str) -> Iterator[None]:
     """A database that does not answer readers of this table (SQLite's readers never wait)."""
@@ -214,7 +222,7 @@ class TestBreaker:
             turn_until(sender, lambda: _given(row, sender) == 200)
             put(row, 1)
             turn_until(sender, lambda: _given(row, sender) == 300)
-            turn_until(sender, lambda: presence.read()[row.pk].is_open)
+            turn_until(sender, lambda: _is_open(row))
         outcomes = Counter(result.outcome for result in results())
         assert outcomes == {"failed": 3, "unsent": 297}, "three tries open it, the rest goes back"
 
@@ -230,15 +238,13 @@ class TestBreaker:
             with SinkProcess(tmp_path / "seen", [], port=port) as sink:
                 put(row, 1, items=10)
                 turn_until(sender, lambda: len(sink.lines()) == 10)
-                turn_until(sender, lambda: not presence.read()[row.pk].is_open)
+                turn_until(sender, lambda: row.pk in presence.read() and not _is_open(row))
 
     def test_a_successor_goes_on_with_the_open_breaker(self, biz: Biz) -> None:
         row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
         with running(policy=SLOW_TO_PROBE) as sender:
             put(row, 1)
-            turn_until(
-                sender, lambda: row.pk in presence.read() and presence.read()[row.pk].is_open
-            )
+            turn_until(sender, lambda: _is_open(row))
         results()
         with running(policy=SLOW_TO_PROBE) as successor:
             put(row, 1)
@@ -305,8 +311,9 @@ class TestRateAndOrder:
             # One more for a request that the network or the sink held up.
             assert within <= rate * 0.5 + burst + 1
         possible = max(1 / rate, _gap(unpaced))
-        # The machine may be slower by then than when the other one was measured.
-        assert _gap(times) < 5 * possible, "and not much slower than allowed"
+        # Half the time for which the sender waits when nothing happens. The machine may be slower
+        # by then than when the other one was measured.
+        assert _gap(times) < possible + 0.25, "and not much slower than allowed"
 
     def test_in_flight_limit_is_kept(self, biz: Biz) -> None:
         from tests.support.http_sinks import slow
@@ -322,13 +329,13 @@ class TestRateAndOrder:
         self, biz: Biz, hanging: Hanging
     ) -> None:
         """Each is an order of its own, and the consumer takes its time to answer."""
-        row = subscribed(biz, "thoughtful", hanging.url, in_flight_limit=6)
+        row = subscribed(biz, "thoughtful", hanging.url, in_flight_limit=6, timeout=50)
         queue = queue_of(row)
         put(row, 10, items=1)
         with running() as sender:
             turn_until(sender, lambda: _in_flight(sender, row) == 6)
             turn_until(sender, lambda: queues.lengths([queue])[queue] == (3, 7))
-            for _ in range(20):
+            for _ in range(6):
                 sender.turn()
             assert queues.lengths([queue])[queue] == (3, 7), "one more is ready, and no other"
             sender.subscriptions.refresh()
@@ -690,7 +697,7 @@ class TestOneSenderAtATime:
     def test_after_a_flush_who_has_orders_in_hand_owns_their_queue_again(
         self, biz: Biz, hanging: Hanging
     ) -> None:
-        row = subscribed(biz, "one", hanging.url)
+        row = subscribed(biz, "one", hanging.url, timeout=50)
         put(row, 2, items=1)
         with running() as sender:
             turn_until(sender, lambda: _in_flight(sender, row) == 2)
@@ -701,7 +708,7 @@ class TestOneSenderAtATime:
     def test_what_another_sender_has_by_now_goes_back_unsent(
         self, biz: Biz, hanging: Hanging
     ) -> None:
-        row = subscribed(biz, "one", hanging.url, in_flight_limit=1)
+        row = subscribed(biz, "one", hanging.url, in_flight_limit=1, timeout=50)
         put(row, 1, items=50)
         with running() as sender:
             turn_until(sender, lambda: _in_flight(sender, row) == 1)
@@ -712,15 +719,18 @@ class TestOneSenderAtATime:
             assert self.owner(row) == "another"
             hanging.hang_up()
 
-    def test_its_queue_is_nobody_else_s_while_it_drains(self, biz: Biz, hanging: Hanging) -> None:
-        row = subscribed(biz, "one", hanging.url, in_flight_limit=1, timeout=60)
-        put(row, 1, items=2)
+    def test_its_queue_is_nobody_else_s_while_it_drains(
+        self, biz: Biz, hanging: Hanging, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("notify.subscriptions.limits.longest_timeout", lambda: HANGS)
+        row = subscribed(biz, "one", hanging.url, in_flight_limit=1, timeout=HANGS)
+        put(row, 1, items=2, lease=2 * HANGS)
         sender = Sender()
         sender.start()
         turn_until(sender, lambda: _in_flight(sender, row) == 1)
         draining = threading.Thread(target=sender.drain, args=(time.monotonic(),))
         draining.start()
-        deadline, found = time.monotonic() + 50, list[Result]()
+        deadline, found = time.monotonic() + 120, list[Result]()
         while not found and time.monotonic() < deadline:
             found += results()  # what it had not begun: no order is claimed any more
         work_redis().delete(OWNER + queue_of(row))
@@ -728,7 +738,7 @@ class TestOneSenderAtATime:
             time.sleep(0.01)
         owner = self.owner(row)
         hanging.hang_up()
-        draining.join(60)
+        draining.join(120)
         sender.stop()
         assert [result.outcome for result in found] == ["unsent"]
         assert owner == sender.name

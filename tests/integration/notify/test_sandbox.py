@@ -54,7 +54,9 @@ def row(server: Server, settings: LazySettings) -> BizReceive:
     settings.OUTBOUND_ALLOW = []
     keys.forget()
     Receive.objects.create(name="sandbox-shop", url=sandbox.URL)
-    return subscription(Biz.objects.create(name="shop"), "sandbox-shop", schedule=[0, 0, 0])
+    return subscription(
+        Biz.objects.create(name="shop"), "sandbox-shop", schedule=[0, 0, 0], timeout=50
+    )
 
 
 def is_ended() -> bool:
@@ -92,16 +94,18 @@ def test_a_delivery_fails_as_it_is_told_to_and_arrives(row: BizReceive) -> None:
 
 def test_a_binary_cloud_event_after_a_delay(row: BizReceive, server: Server) -> None:
     """The web server answers others while a sandbox lets its sender wait."""
-    BizReceive.objects.update(format="cloudevents-binary", timeout=0.5, attempts_limit=2)
+    BizReceive.objects.update(format="cloudevents-binary", timeout=1, attempts_limit=5)
     row.refresh_from_db()
     Manager("manage:sandbox").send("PUT", PATH, {"delay": 30, "count": 1})
     publish(row.biz)
     run_until(is_ended)
-    second, first = calls.arrivals(row.pk)
-    assert (first.call.delay, second.call.delay) == (30, 0)
-    assert (second.number, second.is_verified) == (2, True)
-    assert calls.event_type(second.call) == "order.paid"
-    assert second.call.body == '{"n":1}'
+    # On a slow machine the time of further requests may be over, too; one of all had to wait.
+    last, *others = calls.arrivals(row.pk)
+    assert others
+    assert sorted(each.call.delay for each in (last, *others)) == [*[0] * len(others), 30]
+    assert (last.number, last.is_verified) == (1 + len(others), True)
+    assert calls.event_type(last.call) == "order.paid"
+    assert last.call.body == '{"n":1}'
     assert server.request("GET", "/healthz")[0] == 200
 
 
