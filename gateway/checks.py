@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import DatabaseError
 
-from gateway import replicas, sgip
+from gateway import notifications, replicas, sgip
 from gateway.connections import sms_redis
 from gateway.models import SmsAccount, SmsGateway
 from gateway.monitor import failures
@@ -154,7 +154,7 @@ def rows_check() -> list[CheckMessage]:
     """Gateways and accounts that cannot work as they are; nothing before the tables exist."""
     try:
         all_gateways = list(SmsGateway.objects.all())
-        accounts = list(SmsAccount.objects.filter(enabled=True))
+        accounts = list(SmsAccount.objects.filter(enabled=True).select_related("biz"))
     except DatabaseError:  # `check` runs before `migrate`, too
         return []
     gateways = [row for row in all_gateways if row.enabled]
@@ -165,7 +165,21 @@ def rows_check() -> list[CheckMessage]:
         *_late_reports(gateways),
         *_shared_defaults(accounts),
         *_default_account(accounts),
+        *_unheard_batches(accounts),
     ]
+
+
+def _unheard_batches(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
+    """Accounts whose business system gets no Report at all, since it takes no batches."""
+    for row in accounts:
+        if row.report_batches and not notifications.is_taken(notifications.REPORTS, row.biz_id):
+            yield Warning(
+                f"nobody gets the Reports of the account {row.name}: they are events "
+                f"{notifications.REPORTS}, which no subscription of {row.biz} takes",
+                hint=f"Let a subscription take {notifications.REPORTS} or sms.*, or switch off "
+                "the account's Reports in batches.",
+                id="gateway.W215",
+            )
 
 
 def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:

@@ -17,6 +17,8 @@ from gateway.models import SgipMt, SmsAccount
 from msgplatform.core.data.chunks import chunks
 from notify import personal_fields
 from notify.intake.intake import Event
+from notify.models import BizReceive
+from notify.subscriptions.matching import compile_filter
 
 REPORT, REPORTS, MO = "sms.report", "sms.reports", "sms.mo"
 MAX_REPORTS = 200  # of an event: each has less than a 200th of the longest payload
@@ -48,6 +50,12 @@ def report(message: Finished, directory: Directory) -> Event:
         times=(message.accepted_at, message.submitted_at, message.reported_at),
         is_batch=mt.account in directory.batching,
     )
+
+
+def is_taken(event_type: str, biz: int) -> bool:
+    """True if a subscription of the business system takes events of this type."""
+    rows = BizReceive.objects.filter(biz_id=biz).values_list("event_types", "channels")
+    return any(compile_filter(*row).matches(event_type, "") for row in rows)
 
 
 def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:

@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import codes
+from gateway import codes, notifications
 from gateway.admin import trial_sms
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
@@ -52,7 +52,7 @@ class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
             "biz", "name", "enabled", "is_default", "sp_number", "extension_digits", "keywords",
             "gateways", "corp_id", "service_type", "charge_number", "fee_type", "fee_value",
             "given_value", "agent_flag", "morelateto_mt_flag", "report_flag", "signature",
-            "daily_limit", "recipients_limit",
+            "report_batches", "daily_limit", "recipients_limit",
         ]  # fmt: skip
         help_texts = {
             "name": _("What a call says in `account`: letters, digits and hyphens"),
@@ -116,6 +116,15 @@ class SmsAccountAdmin(UndeletableAdmin):
         (_("What the business system gets"), {"fields": ["report_batches"]}),
         (_("Limits"), {"fields": ["daily_limit", "recipients_limit"]}),
     ]  # fmt: skip
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        super().save_model(request, obj, form, change)
+        names = {"type": notifications.REPORTS, "system": obj.biz}
+        if obj.report_batches and not notifications.is_taken(notifications.REPORTS, obj.biz_id):
+            words = gettext(
+                "No subscription of %(system)s takes %(type)s: nobody gets the Reports."
+            )
+            messages.warning(request, words % names)
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(trial_sms.page(self))

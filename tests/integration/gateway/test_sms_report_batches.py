@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from gateway import notifications, recovery
+from gateway import checks, notifications, recovery
 from gateway.connections import sms_redis
 from gateway.forwarder import forwarder as forwarder_module
 from gateway.forwarder.forwarder import Forwarder
@@ -177,8 +177,8 @@ def test_a_person_is_erased_while_the_others_reports_wait(shop: Caller) -> None:
     event = BizMsg.objects.get()
     BizMsg.objects.update(state=BizMsg.State.SPLIT)
     waiting = ReceiveMsg.objects.create(
-        id=ids.new(0), msg_id=event.pk, biz=shop.biz, biz_receive=notify_rows.subscription(shop.biz),
-        next_at=sql.now(), created_at=sql.now(), updated_at=sql.now(),
+        id=ids.new(0), msg_id=event.pk, biz=shop.biz,
+        biz_receive=notify_rows.subscription(shop.biz), next_at=sql.now(), created_at=sql.now(), updated_at=sql.now(),
     )  # fmt: skip
     (messages,) = [each for each in all_stores() if each.name == "notify.messages"]
     person = people.person_of({"phones": ["13800000001"]})
@@ -210,6 +210,29 @@ def test_after_a_restore_what_is_gone_is_published_and_what_stayed_is_not(shop: 
     recovery.recover()
     assert sorted(reported_ids()) == sorted(sent)
     assert SgipMt.objects.count() == 2
+
+
+def test_an_account_whose_reports_nobody_gets_is_told(shop: Caller, admin_client: Client) -> None:
+    row = SmsAccount.objects.get()
+    address = reverse("admin:gateway_smsaccount_change", args=[row.pk])
+
+    def saved() -> str:
+        """The page after the form is saved as it is."""
+        form = admin_client.get(address).context["adminform"].form
+        data = {name: form[name].value() for name in form.fields}
+        data = {name: "" if value is None else value for name, value in data.items()}
+        data = {name: value for name, value in data.items() if value is not False}
+        return admin_client.post(address, data, follow=True).content.decode()
+
+    text = "No subscription of shop takes sms.reports"
+    assert text in saved()
+    assert [each.id for each in checks.rows_check()] == ["gateway.W215"]
+    subscription = notify_rows.subscription(shop.biz, event_types=["sms.report"])
+    assert text in saved()
+    subscription.event_types = ["sms.*"]
+    subscription.save()
+    assert text not in saved()
+    assert checks.rows_check() == []
 
 
 # -- payloads ------------------------------------------------------------------------------------
