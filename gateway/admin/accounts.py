@@ -119,12 +119,9 @@ class SmsAccountAdmin(UndeletableAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)
-        names = {"type": notifications.REPORTS, "system": obj.biz}
         if obj.report_batches and not notifications.is_taken(notifications.REPORTS, obj.biz_id):
-            words = gettext(
-                "No subscription of %(system)s takes %(type)s: nobody gets the Reports."
-            )
-            messages.warning(request, words % names)
+            words = gettext("No subscription of %(system)s takes %(type)s: nobody gets the Reports")
+            messages.warning(request, words % {"type": notifications.REPORTS, "system": obj.biz})
 
     def get_urls(self) -> list[URLPattern]:
         view = self.admin_site.admin_view(trial_sms.page(self))

@@ -178,7 +178,8 @@ def test_a_person_is_erased_while_the_others_reports_wait(shop: Caller) -> None:
     BizMsg.objects.update(state=BizMsg.State.SPLIT)
     waiting = ReceiveMsg.objects.create(
         id=ids.new(0), msg_id=event.pk, biz=shop.biz,
-        biz_receive=notify_rows.subscription(shop.biz), next_at=sql.now(), created_at=sql.now(), updated_at=sql.now(),
+        biz_receive=notify_rows.subscription(shop.biz), next_at=sql.now(),
+        created_at=sql.now(), updated_at=sql.now(),
     )  # fmt: skip
     (messages,) = [each for each in all_stores() if each.name == "notify.messages"]
     person = people.person_of({"phones": ["13800000001"]})
