@@ -54,7 +54,7 @@ class Shop:
             connection = self._server.connect(self._name)
             connection.autocommit(False)
             return connection
-        return sqlite3.connect(self._path, timeout=20)
+        return sqlite3.connect(self._path, timeout=120)
 
     def execute(self, statement: str) -> Sequence[Any]:
         with closing(self.connect()) as connection:

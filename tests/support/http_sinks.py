@@ -10,6 +10,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from msgplatform.core.servers.private_server import free_port
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -193,7 +195,5 @@ async def socks5(sink: Sink, reader: asyncio.StreamReader, writer: asyncio.Strea
 
 
 def refusing_port() -> int:
-    """A port of 127.0.0.1 on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 on which nothing listens, and that no other socket is given meanwhile."""
+    return free_port()

@@ -104,7 +104,7 @@ def mysql_writer(
 def sqlite_writer(
     file: str, immediate: str, number: int, changes: int, longest: float
 ) -> dict[str, Any]:
-    connection = sqlite3.connect(file, isolation_level=None, timeout=120)
+    connection = sqlite3.connect(file, isolation_level=None, timeout=600)
 
     def run(statement: str) -> int:
         if statement == "BEGIN":

@@ -21,6 +21,7 @@ from gateway.receiver.receiver import SmsReceiver
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import Behaviour
 from gateway.simulator.smg import Simulator
+from msgplatform.core.errors import UNAVAILABLE
 
 WAIT = 180.0  # seconds, generous
 SP_NUMBER = "10655"
@@ -65,11 +66,11 @@ class Smg:
         async def begin() -> Simulator:
             return await Simulator(self.log, **self._options).__aenter__()
 
-        self.simulator = self._net.run(begin())
+        self.simulator = self._net.run(begin(), WAIT)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._net.run(self.simulator.__aexit__(None, None, None))
+        self._net.run(self.simulator.__aexit__(None, None, None), WAIT)
         self._net.stop()
 
     @property
@@ -117,7 +118,10 @@ def turning(*workers: SmsSender | SmsReceiver) -> Iterator[None]:
 
     def turns(worker: SmsSender | SmsReceiver) -> None:
         while not stop.is_set():
-            worker.turn()
+            try:
+                worker.turn()
+            except UNAVAILABLE:  # a Redis that stood still for long
+                stop.wait(0.05)
 
     threads = [threading.Thread(target=turns, args=(worker,)) for worker in workers]
     with running(*workers):

@@ -15,7 +15,7 @@ from tests.support.lead_tables import LEADS, MYSQL_TABLE
 
 NAME = "somebody_else"
 PASSWORD = "not-to-be-shown"
-SECONDS = 60.0
+SECONDS = 180.0
 
 
 class Follower:

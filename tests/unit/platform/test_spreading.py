@@ -31,6 +31,19 @@ def _record(request):
 """
 MANY = "".join(f"\ndef test_{n}(): pass\n" for n in range(6))
 LONG = "def test_long(): pass"
+# Two of these end when both have begun.
+MEETS = """
+import os, pathlib, time
+
+def test_meets():
+    here = pathlib.Path(os.environ["RECORD"]).with_name("meeting")
+    here.mkdir(exist_ok=True)
+    (here / __name__).touch()
+    deadline = time.monotonic() + 180
+    while len(list(here.iterdir())) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+"""
 ALONE = """
 import pytest
 
@@ -100,12 +113,14 @@ def test_the_longest_begins_first_and_what_runs_alone_last(
 def test_a_file_stays_in_one_process(tmp_path: Path) -> None:
     """Several at once, each in its order."""
     files = {f"test_{name}": MANY.replace("test_", f"test_{name}_") for name in "abcd"}
+    for name in ("test_a", "test_b"):  # the first of each process
+        files[name] += MEETS
     ran = Suite(tmp_path, **files).run("-n", "2")
     for name in "abcd":
         mine = [ran[f"test_{name}_{n}"][0] for n in range(6)]
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(mine))
-    moments = sorted(run for runs in ran.values() for run in runs)
-    assert any(one[1] > other[0] for one, other in itertools.pairwise(moments))
+    one, other = ran["test_meets"]
+    assert max(one[0], other[0]) < min(one[1], other[1])
 
 
 @pytest.mark.parametrize("options", [("-n", "0"), SPREAD])

@@ -128,7 +128,7 @@ def test_nothing_more_is_sent_to_a_crm_that_hangs(open_adapter: Open) -> None:
         return Answer({})
 
     with serving(hang) as server:
-        adapter = open_adapter(server.url(), concurrency=1, timeout=0.5, batch_size=50)
+        adapter = open_adapter(server.url(), concurrency=1, timeout=2, batch_size=50)
         outcomes = [type(outcome) for outcome in adapter.send([lead(str(n)) for n in range(50)])]
         released.set()
         sent = outcomes.count(Unknown)

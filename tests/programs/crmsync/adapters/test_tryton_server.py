@@ -37,6 +37,7 @@ def open_adapter(tryton: TrytonServer, settings: Any) -> Iterator[Open]:
     def open_one(password: str = PASSWORD, **given: Any) -> TrytonAdapter:
         set_to = {"url": tryton.url, "database": "crm", "user": "admin", **given}
         opened.append(TrytonAdapter(set_to, {"password": password}))
+        opened[-1].client.timeout = 600.0  # a busy machine stores hundreds of parties slowly
         return opened[-1]
 
     yield open_one
