@@ -36,7 +36,7 @@ class TwoCrms:
         self._await_equal(self._rows, expected, "the table", {})
         self._await_equal(books.held, expected, "the contacts", books.calls)
         self.cluster.wait_until(
-            lambda: self.cluster.script(OPEN) == 0, "every record to be marked", 300
+            lambda: self.cluster.script(OPEN) == 0, "every record to be marked"
         )
         assert books.twice() == []
         assert books.regressions == []
@@ -59,7 +59,7 @@ class TwoCrms:
     ) -> None:
         """Fails with the stories of some leads that differ."""
         try:
-            self.cluster.wait_until(lambda: held() == expected, f"{what} to equal the hive", 300)
+            self.cluster.wait_until(lambda: held() == expected, f"{what} to equal the hive")
         except AssertionError as error:
             rows = held()
             keys = [k for k in {**rows, **expected} if rows.get(k) != expected.get(k)]
