@@ -46,7 +46,7 @@ class TwoCrms:
         )
 
     def _rows(self) -> dict[str, tuple[str, str, str]]:
-        with closing(sqlite3.connect(self._path)) as connection:
+        with closing(sqlite3.connect(self._path, timeout=60)) as connection:
             rows = connection.execute("SELECT code, name, phone, city FROM customer").fetchall()
         return {code: (name or "", phone or "", city or "") for code, name, phone, city in rows}
 

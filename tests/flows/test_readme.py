@@ -172,8 +172,8 @@ def first_message(console: Console, readme: str, clone: Path) -> None:
         assert receiver.line().startswith('genuine {"type":"order.paid","timestamp":')
         until(lambda: status(console.get(listed).text) == "delivered")
     # The checklist has filled itself in, and the overview begins without it.
-    assert "5 of 5 steps done" in console.get("/console/getting-started").text
-    assert "Nothing has gone through" not in console.get("/console/").text
+    until(lambda: "5 of 5 steps done" in console.get("/console/getting-started").text)
+    until(lambda: "Nothing has gone through" not in console.get("/console/").text)
 
 
 def status(page: str) -> str:
