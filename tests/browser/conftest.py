@@ -48,9 +48,7 @@ def browser() -> Iterator[Browser]:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     assert program, "chromium was not found: apt-get install chromium"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(
-            executable_path=program, args=_QUIET, timeout=300_000
-        )
+        chromium = playwright.chromium.launch(executable_path=program, args=_QUIET, timeout=300_000)
         yield chromium
         chromium.close()
 

@@ -35,9 +35,7 @@ class TwoCrms:
         expected, books = ledger.expected(), self.books
         self._await_equal(self._rows, expected, "the table", {})
         self._await_equal(books.held, expected, "the contacts", books.calls)
-        self.cluster.wait_until(
-            lambda: self.cluster.script(OPEN) == 0, "every record to be marked"
-        )
+        self.cluster.wait_until(lambda: self.cluster.script(OPEN) == 0, "every record to be marked")
         assert books.twice() == []
         assert books.regressions == []
         return (

@@ -160,9 +160,7 @@ def test_nothing_that_is_stored_holds_a_secret(cluster: SmsCluster, tmp_path: Pa
         operator.send("notify/receive/1/rotate/", hours="0")
         rounds = look.rounds
         cluster.wait_until(lambda: len(sink.ids()) >= MESSAGES, "the webhooks")
-        cluster.wait_until(
-            lambda: min(cluster.script(ARCHIVED)) >= 40, "rows in both archives"
-        )
+        cluster.wait_until(lambda: min(cluster.script(ARCHIVED)) >= 40, "rows in both archives")
         cluster.wait_until(lambda: look.rounds > rounds + 1, "two whole looks")
     look.once()
     assert look.found == set()
