@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,6 +32,8 @@ PLENTY = 1_500
 KILLS_A_ROLE = 5 if FULL else 2
 # Before the flush: messages queued, and results that are not yet marked.
 QUEUED_AT_FLUSH = 1000
+
+ESTABLISHED, CLOSE_WAIT = "01", "08"  # states in /proc/net/tcp
 
 # A dead sender's claims hold for two leases: long enough to be told from its ownership's 5 s.
 LONG_LEASE_SECONDS = 60
@@ -86,6 +89,8 @@ class Fire:
         self.await_progress()
         self.cluster.kill(role)
         with self.cluster.standing_still():
+            if role == "run_sender":  # what it has sent arrives, also after its death
+                self.cluster.wait_until(lambda: not self._is_connected(), "the last requests")
             self._count(f"kill {role}")
         self.cluster.start(role)
 
@@ -118,6 +123,12 @@ class Fire:
         self.counted = arrived
         self.bound += unmarked
         self.log.append(f"{what}: {unmarked} sent and not marked")
+
+    def _is_connected(self) -> bool:
+        """True if a consumer has a connection that is open, or not read to its end."""
+        ports = {f"{sink.port:04X}" for sink in self.sinks.values()}
+        rows = map(str.split, Path("/proc/net/tcp").read_text().splitlines())
+        return any(row[1][-4:] in ports and row[3] in (ESTABLISHED, CLOSE_WAIT) for row in rows)
 
     def await_progress(self) -> None:
         """Between two kills something is delivered: each happens with work in flight."""

@@ -486,7 +486,7 @@ def test_callers_do_not_wait_for_programs(folder):
     platform = up(folder, port)
     try:
         until(lambda: answers(port, "/healthz"))
-        times = {}  # of the first process of each
+        times: dict[str, float] = {}  # of the first process of each
         for child in psutil.Process(platform.pid).children(recursive=True):
             for name in ("msgplatform.web", "run_maker"):
                 if name in commands([child]):
