@@ -55,6 +55,15 @@ for line in sys.stdin:
 """
 
 
+def times_of_notify(lease: int) -> dict[str, str]:
+    """Settings with this lease in seconds, and the longest time of a request that it allows: a
+    request that is given up while a busy machine stands still is sent again."""
+    return {
+        "NOTIFY_LEASE_SECONDS": str(lease),
+        "NOTIFY_TIMEOUT_SECONDS": f"{lease / 2 - 1:g}",
+    }
+
+
 class Console:
     """A process of the platform that runs pieces of code, one after another."""
 
@@ -117,8 +126,7 @@ class Cluster:
             "STATE_DIR": str(folder / "state"),
             "PUBLIC_URL": self.base_url,
             "OUTBOUND_ALLOW": "127.0.0.0/8",
-            "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
-            "NOTIFY_TIMEOUT_SECONDS": "4",
+            **times_of_notify(LEASE_SECONDS),
             "LOG_LEVEL": "INFO",
         }
         self.console = Console(self.environment, folder / "console.log")
@@ -192,6 +200,21 @@ class Cluster:
     def resume(self, name: str) -> None:
         self._signal(name, signal.SIGCONT)
 
+    def pause_until(self, name: str, condition: Callable[[], object], what: str) -> None:
+        """Returns with a process stopped, and the condition true since then. A process that is
+        stopped inside a transaction holds up all others on SQLite: it is let go now and then."""
+        deadline = time.monotonic() + 600
+        while True:
+            self.pause(name)
+            try:
+                return self.wait_until(condition, what, 60)
+            except AssertionError:
+                if time.monotonic() > deadline:
+                    raise
+            self.resume(name)
+            with contextlib.suppress(AssertionError):
+                self.wait_until(condition, what, 1)
+
     @contextlib.contextmanager
     def standing_still(self) -> Iterator[None]:
         """Every process of the platform is stopped meanwhile, for a look at one moment. What is
@@ -212,7 +235,7 @@ class Cluster:
     def stop(self, name: str) -> None:
         """SIGTERM, as an operator stops it: what it owned is free at once."""
         self.processes[name].terminate()
-        self.processes[name].wait(timeout=60)
+        self.processes[name].wait(timeout=180)
 
     def restart(self, name: str) -> None:
         self.kill(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect, sync_playwright
 
-from tests.cluster import Cluster
+from tests.cluster import PATIENT_LEASE_SECONDS, Cluster, times_of_notify
 
 expect.set_options(timeout=60_000)  # the machine may be busy
 PASSWORD = "a long password for tests"
@@ -34,7 +34,9 @@ print(json.dumps(True))
 def platform() -> Iterator[Cluster]:
     """The whole platform on SQLite, with an administrator."""
     folder = Path(tempfile.mkdtemp(prefix="mp-web-"))
-    with Cluster(folder, f"sqlite:///{folder / 'platform.db'}") as running:
+    cluster = Cluster(folder, f"sqlite:///{folder / 'platform.db'}")
+    cluster.environment |= times_of_notify(PATIENT_LEASE_SECONDS)
+    with cluster as running:
         running.script(ADMIN)
         yield running
     shutil.rmtree(folder, ignore_errors=True)
@@ -46,7 +48,7 @@ def browser() -> Iterator[Browser]:
     program = shutil.which("chromium") or shutil.which("chromium-browser")
     assert program, "chromium was not found: apt-get install chromium"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=program, args=_QUIET)
+        chromium = playwright.chromium.launch(executable_path=program, args=_QUIET, timeout=300_000)
         yield chromium
         chromium.close()
 

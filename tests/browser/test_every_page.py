@@ -151,6 +151,7 @@ def test_the_api_docs_are_used(full: Cluster, browser: Browser) -> None:
     size: ViewportSize = {"width": 390, "height": 844}
     with browser.new_context(viewport=size, color_scheme="dark") as context:
         page = context.new_page()
+        page.set_default_timeout(60_000)
         page.on("pageerror", lambda error: wrong.append(str(error)))
         page.on("request", lambda one: foreign.append(one.url))
         page.goto(f"{full.base_url}/api/docs/")

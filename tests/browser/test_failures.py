@@ -6,6 +6,7 @@ import re
 
 from playwright.sync_api import Page, expect
 
+from msgplatform.core.servers.private_server import free_port
 from msgplatform.demo.sink_process import SinkProcess
 from notify.demo.traffic import publish_all
 from tests.cluster import Cluster
@@ -38,9 +39,7 @@ print("null")
 
 
 def test_what_was_lost_overnight_is_put_right(page: Page, platform: Cluster) -> None:
-    seen = platform.folder / "night.seen"
-    with SinkProcess(seen, []) as sink:
-        port = sink.port
+    seen, port = platform.folder / "night.seen", free_port()
     key, till, closed = platform.script(ROWS.format(port=port))
     accepted = publish_all(platform.base_url, {"night-shop": key}, 3, connections=1)
 

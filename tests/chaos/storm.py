@@ -129,8 +129,8 @@ class Storm:
         time.sleep(FULL_SECONDS)
         self.platform.disk.make_room()
         ended = [server.name for server in servers if server.pid is None]
-        for server in servers:
-            server.start()
+        for server in servers:  # one that is about to end does not answer for long
+            self.platform.wait_until(lambda server=server: server.start().answers(), server.name)
         return f"for {FULL_SECONDS:g} s; ended: {', '.join(ended) or 'none'}"
 
     def _step_clock(self, random_: random.Random) -> str:

@@ -80,7 +80,7 @@ class Traffic:
         while messages were published."""
         assert len({message.id for message in self.accepted}) == len(self.accepted)
         self.platform.wait_until(
-            lambda: not missing(self.accepted, self.sinks), "every delivery to arrive", 300
+            lambda: not missing(self.accepted, self.sinks), "every delivery to arrive"
         )
         assert_marked(self.platform)
         times = [at for at in self.sinks["one"].times() if at <= self.ended_at]
@@ -94,9 +94,9 @@ class Traffic:
 
     def check_sms(self) -> str:
         account = Account(self.platform, self.systems, [])
-        come_to(self.platform, account.unheard, "endings that nobody heard", 300)
-        come_to(self.platform, account.unanswered, "gateways that wait for answers", 300)
-        come_to(self.platform, account.left_in_redis, "keys that stay in Redis", 300)
+        come_to(self.platform, account.unheard, "endings that nobody heard", 600)
+        come_to(self.platform, account.unanswered, "gateways that wait for answers", 600)
+        come_to(self.platform, account.left_in_redis, "keys that stay in Redis", 600)
         count = account.check_what_was_accepted()
         account.check_what_was_heard()
         parts, reports = account.check_gateways(), account.check_archive()

@@ -130,12 +130,14 @@ def next_line(stream: IO[str] | None) -> str:
 
 @dataclass
 class Consumer:
-    """An HTTP server of this process: it answers with `status` and keeps what it gets."""
+    """An HTTP server of this process: it answers with `status`, after `first_statuses` one by one,
+    and keeps what it gets."""
 
     status: int = 204
     answer: bytes = b""
     seen: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
+    first_statuses: list[int] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -157,8 +159,10 @@ class Consumer:
                 self._answer()
 
             def _answer(self) -> None:
-                self.send_response(consumer.status)
-                has_body = consumer.status != 204
+                first = consumer.first_statuses
+                status = first.pop(0) if first else consumer.status
+                self.send_response(status)
+                has_body = status != 204
                 if has_body:
                     self.send_header("content-length", str(len(consumer.answer)))
                 self.end_headers()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from tests.cluster import LEASE_SECONDS, PATIENT_LEASE_SECONDS, Cluster
+from tests.cluster import PATIENT_LEASE_SECONDS, Cluster, times_of_notify
 
 DATABASES = ["sqlite", "mariadb"]
 # Unless it names databases itself, a test of a flow runs on both under the full load only: what can
@@ -26,10 +26,11 @@ def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluste
 
 @pytest.fixture(scope="module", params=KINDS)
 def shared_cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluster]:
-    """The same for a whole module, for tests that leave it running: what a killed process held
-    comes back soon."""
+    """The same for a whole module, for tests that leave it running. A module whose tests kill its
+    programs says in CLUSTER_LEASE_SECONDS how soon what they held comes back."""
+    lease = getattr(request.module, "CLUSTER_LEASE_SECONDS", PATIENT_LEASE_SECONDS)
     # The web server tells that its worker was killed.
-    yield from _running(request.param, mariadb, LEASE_SECONDS, {"web_server"})
+    yield from _running(request.param, mariadb, lease, {"web_server"})
 
 
 def _running(
@@ -40,7 +41,7 @@ def _running(
     name = folder.name.replace("-", "_")
     url = mariadb.create(name) if kind == "mariadb" else f"sqlite:///{folder / 'platform.db'}"
     cluster = Cluster(folder, url)
-    cluster.environment["NOTIFY_LEASE_SECONDS"] = str(lease)
+    cluster.environment |= times_of_notify(lease)
     cluster.expected_errors = expected_errors
     with cluster as running:
         yield running

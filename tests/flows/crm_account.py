@@ -35,9 +35,7 @@ class TwoCrms:
         expected, books = ledger.expected(), self.books
         self._await_equal(self._rows, expected, "the table", {})
         self._await_equal(books.held, expected, "the contacts", books.calls)
-        self.cluster.wait_until(
-            lambda: self.cluster.script(OPEN) == 0, "every record to be marked", 300
-        )
+        self.cluster.wait_until(lambda: self.cluster.script(OPEN) == 0, "every record to be marked")
         assert books.twice() == []
         assert books.regressions == []
         return (
@@ -46,7 +44,7 @@ class TwoCrms:
         )
 
     def _rows(self) -> dict[str, tuple[str, str, str]]:
-        with closing(sqlite3.connect(self._path)) as connection:
+        with closing(sqlite3.connect(self._path, timeout=60)) as connection:
             rows = connection.execute("SELECT code, name, phone, city FROM customer").fetchall()
         return {code: (name or "", phone or "", city or "") for code, name, phone, city in rows}
 
@@ -59,7 +57,7 @@ class TwoCrms:
     ) -> None:
         """Fails with the stories of some leads that differ."""
         try:
-            self.cluster.wait_until(lambda: held() == expected, f"{what} to equal the hive", 300)
+            self.cluster.wait_until(lambda: held() == expected, f"{what} to equal the hive")
         except AssertionError as error:
             rows = held()
             keys = [k for k in {**rows, **expected} if rows.get(k) != expected.get(k)]

@@ -63,7 +63,7 @@ def database(url: str) -> Iterator[bytes]:
     """Every row of every table, one after another; of SQLite the bytes of its files too."""
     config = dj_database_url.parse(url)
     if url.startswith("sqlite"):
-        with sqlite3.connect(config["NAME"]) as connection:
+        with sqlite3.connect(config["NAME"], timeout=60) as connection:
             listed = "SELECT name FROM sqlite_master WHERE type = 'table'"
             yield from _rows(connection.cursor(), listed)
         path = Path(config["NAME"])

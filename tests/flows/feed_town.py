@@ -145,7 +145,7 @@ class Inhabitants:
     def check(self) -> str:
         """Everybody sees what they must see, nobody a post twice, and what must be written is.
         What there is to say of it."""
-        self._cluster.wait_until(lambda: left(self._cluster) == 0, "events to be handled", 300)
+        self._cluster.wait_until(lambda: left(self._cluster) == 0, "events to be handled")
         differences = self.differences()
         written, unwritten = self._cluster.script(UNWRITTEN)
         assert self.twice == []

@@ -88,9 +88,8 @@ def fire(cluster: Cluster, books: Books, ledger: Ledger) -> list[str]:
             cluster.restart(role)
             log.append(f"kill {role}, {ledger.changes} writes, {len(books.made)} contacts")
         if number == 0:
-            cluster.pause(HANDLER)
-            cluster.wait_until(
-                lambda: cluster.script(QUEUED) >= QUEUED_AT_FLUSH, "records to be queued"
+            cluster.pause_until(
+                HANDLER, lambda: cluster.script(QUEUED) >= QUEUED_AT_FLUSH, "records to be queued"
             )
             cluster.redis.flushall()
             cluster.resume(HANDLER)

@@ -158,7 +158,7 @@ def test_the_key_is_rotated_while_webhooks_are_signed(cluster: Cluster) -> None:
             before = len(traffic.accepted)
             cluster.wait_until(lambda: len(traffic.accepted) > before + ROUND, "messages")
             published = list(traffic.accepted)
-            cluster.wait_until(lambda: not missing(published, sinks), "their delivery", 120)
+            cluster.wait_until(lambda: not missing(published, sinks), "their delivery")
 
         def use(keys: str) -> None:
             cluster.environment["ENCRYPTION_KEY"] = keys
@@ -194,6 +194,6 @@ def test_the_key_is_rotated_while_webhooks_are_signed(cluster: Cluster) -> None:
         finally:
             traffic.stop.set()
             traffic.join()
-        cluster.wait_until(lambda: not missing(traffic.accepted, sinks), "every copy", 180)
+        cluster.wait_until(lambda: not missing(traffic.accepted, sinks), "every copy")
         assert_marked(cluster)
         assert cluster.script(ATTEMPTS) == [[], []], "each was delivered at once, without an alert"

@@ -92,7 +92,7 @@ def test_every_timeline_is_whole_after_kills(cluster: FeedCluster) -> None:
         cluster.wait_until(lambda: len(people.town.posts) >= POSTS, "enough posts")
     finally:
         people.finish()
-    cluster.wait_until(lambda: left(cluster) == 0, "every event to be handled", 300)
+    cluster.wait_until(lambda: left(cluster) == 0, "every event to be handled")
     found = people.differences()
     written, unwritten = cluster.script(UNWRITTEN)
     kill_log.append(trim(cluster))

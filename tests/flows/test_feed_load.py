@@ -150,6 +150,7 @@ class Clients:
     """The people's processes."""
 
     def __init__(self, feed: FeedCluster) -> None:
+        self._feed = feed
         self.files = [feed.folder / f"pages-{number}" for number in range(CLIENTS)]
         self.processes = [
             subprocess.Popen(
@@ -170,13 +171,17 @@ class Clients:
             process.send_signal(signal.SIGCONT)
 
     def p95(self, since: float) -> float:
-        """Seconds, of the pages that were asked for since then."""
+        """Seconds, of the pages that were asked for since then; waits for a hundred of them."""
+        self._feed.wait_until(lambda: len(self._taken(since)) > 100, "pages")
+        taken = self._taken(since)
+        return sorted(taken)[int(len(taken) * 0.95)]
+
+    def _taken(self, since: float) -> list[float]:
         taken = []
         for file in self.files:
             lines = (line.split() for line in file.read_text().splitlines()[:-1])
             taken += [float(took) for at, took in lines if float(at) >= since]
-        assert len(taken) > 100
-        return sorted(taken)[int(len(taken) * 0.95)]
+        return taken
 
     def stop(self) -> None:
         for process in self.processes:

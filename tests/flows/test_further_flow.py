@@ -23,7 +23,7 @@ import pytest
 from msgplatform.core.servers.private_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 300
+SECONDS = 900
 SET_UP = """
 from django.contrib.auth import get_user_model
 from msgplatform.api.access import keys

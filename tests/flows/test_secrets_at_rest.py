@@ -160,10 +160,8 @@ def test_nothing_that_is_stored_holds_a_secret(cluster: SmsCluster, tmp_path: Pa
         operator.send("notify/receive/1/rotate/", hours="0")
         rounds = look.rounds
         cluster.wait_until(lambda: len(sink.ids()) >= MESSAGES, "the webhooks")
-        cluster.wait_until(
-            lambda: min(cluster.script(ARCHIVED)) >= 40, "rows in both archives", 180
-        )
-        cluster.wait_until(lambda: look.rounds > rounds + 1, "two whole looks", 180)
+        cluster.wait_until(lambda: min(cluster.script(ARCHIVED)) >= 40, "rows in both archives")
+        cluster.wait_until(lambda: look.rounds > rounds + 1, "two whole looks")
     look.once()
     assert look.found == set()
     shown_before = "".join(operator.pages)
@@ -205,7 +203,7 @@ def send_messages(cluster: SmsCluster, token: str) -> None:
     def accepted() -> bool:
         """The web process knows a new gateway after two seconds."""
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 return bool(json.load(answer)["ids"])
         except OSError:
             return False

@@ -78,8 +78,8 @@ def test_nothing_is_lost_and_nothing_sent_twice(cluster: SmsCluster) -> None:
         account = Account(cluster, systems, fire.mos)
         print(f"{dict(fire.kills)} in {time.monotonic() - began:.0f} s")
         come_to(cluster, account.unheard, "endings that nobody heard", 600)
-        come_to(cluster, account.unanswered, "gateways that wait for answers", 300)
-        come_to(cluster, account.left_in_redis, "keys that stay in Redis", 300)
+        come_to(cluster, account.unanswered, "gateways that wait for answers", 600)
+        come_to(cluster, account.left_in_redis, "keys that stay in Redis", 600)
         accepted = account.check_what_was_accepted()
         assert accepted >= MESSAGES
         account.check_what_was_heard()

@@ -58,12 +58,12 @@ def test_gateways_without_manners(cluster: SmsCluster) -> None:
         store.accept([store.Call(some, biz=1)], 86_400)
     for name in MANNERS:
         cluster.wait_until(
-            lambda name=name: finals(made[name]) == {"delivered": MESSAGES}, f"{name} to end", 300
+            lambda name=name: finals(made[name]) == {"delivered": MESSAGES}, f"{name} to end"
         )
         taken = cluster.books[name].accepted()
         assert taken.keys() == parts(made[name]), name
         assert all(len(sequences) == 1 for sequences in taken.values()), f"{name}: sent twice"
-    cluster.wait_until(lambda: finals(silent) == {"unknown": 20}, "the silent one's end", 300)
+    cluster.wait_until(lambda: finals(silent) == {"unknown": 20}, "the silent one's end")
     taken = cluster.books[SILENT].accepted()
     assert all(len(sequences) == 1 for sequences in taken.values())
 

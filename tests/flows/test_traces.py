@@ -20,7 +20,7 @@ import pytest
 
 from bench.harness.mariadb import MariaDb
 from notify.agent.schema import ddl
-from tests.cluster import DAEMONS, WEB
+from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, times_of_notify
 from tests.flows.sms_cluster import SmsCluster
 from tests.support.http_sinks import Sink, answering
 from tests.support.otlp_receiver import Receiver, Seen, receiver
@@ -90,11 +90,15 @@ class Platform:
         with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)
 
+    def spans(self, trace_id: str, name: str) -> list[Seen]:
+        """Each once: a batch is exported again when its answer was late."""
+        return list({span.span_id: span for span in self.seen.of(trace_id, name)}.values())
+
     def wait_for(self, trace_id: str, name: str, count: int = 1) -> list[Seen]:
         self.cluster.wait_until(
-            lambda: len(self.seen.of(trace_id, name)) >= count, f"{count} × {name}"
+            lambda: len(self.spans(trace_id, name)) >= count, f"{count} × {name}"
         )
-        return self.seen.of(trace_id, name)
+        return self.spans(trace_id, name)
 
     def delivered(self, trace_id: str, about: str) -> list[str]:
         """The spans that the consumer was given of this trace."""
@@ -114,8 +118,8 @@ def platform(mariadb: MariaDb) -> Iterator[Platform]:
         cluster = HastyPoller(folder, url, {SMG: []}, (WEB,))
         cluster.environment |= {
             "OTEL_EXPORTER_OTLP_ENDPOINT": seen.url, "OTEL_TRACES_SAMPLER_ARG": "0",
-            "OTEL_EXPORTER_OTLP_HEADERS": "x-key=secret", "NOTIFY_LEASE_SECONDS": "10",
-            "NOTIFY_TIMEOUT_SECONDS": "2", "CRM_LEASE_SECONDS": "12", "ACCESS_LOG": "yes",
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-key=secret", "CRM_LEASE_SECONDS": "12",
+            "ACCESS_LOG": "yes", **times_of_notify(LEASE_SECONDS),
         }  # fmt: skip
         cluster.expected_errors = {"web_server"}
         stack.enter_context(cluster)
@@ -144,26 +148,30 @@ def test_a_message_over_the_death_of_each_program(platform: Platform) -> None:
         cluster.start(name, failpoint)
         cluster.wait_until(lambda name=name: cluster.died(name), f"{name} to die")
         cluster.start(name)
-    (mark,) = platform.wait_for(trace_id, "notify mark")[-1:]
 
-    def attempt() -> list[Seen]:
-        """Each program exports its spans by itself: that of the sender may come later."""
-        delivers = platform.seen.of(trace_id, "notify deliver")
-        return [span for span in delivers if span.span_id == mark.parent_id]
+    def steps() -> list[tuple[Seen, Seen, Seen]]:
+        """Of each attempt with an answer: delivery, mark and its batch. Each program exports its
+        spans by itself, and a busy machine may give a request up before."""
+        return [
+            (deliver, mark, batch)
+            for deliver in platform.spans(trace_id, "notify deliver")
+            for mark in platform.spans(trace_id, "notify mark")
+            for batch in platform.seen.named("notify mark batch")
+            if deliver.attributes.get("http.response.status_code") == 200
+            and deliver.span_id == mark.parent_id
+            and (trace_id, deliver.span_id) in batch.links
+            and (batch.trace_id, batch.span_id) in mark.links
+        ]
 
-    cluster.wait_until(lambda: bool(attempt()), "the span of the attempt")
-    (deliver,) = attempt()
+    cluster.wait_until(lambda: bool(steps()), "the spans of an attempt")
+    deliver, _, batch = steps()[-1]
     assert accept.parent_id == span_id
     assert accept.attributes["messaging.message.id"] == accepted
     assert deliver.parent_id == accept.span_id
-    assert deliver.attributes["http.response.status_code"] == 200
     given = platform.delivered(trace_id, "traced")
     assert deliver.span_id in given, "the consumer is the attempt's child"
     assert len(given) >= 2, "once by the sender that died"
-    (batch,) = (s for s in platform.seen.named("notify mark batch")
-                if (trace_id, deliver.span_id) in s.links)  # fmt: skip
     assert batch.trace_id != trace_id
-    assert (batch.trace_id, batch.span_id) in mark.links
     assert {span.program for span in platform.seen.of(trace_id)} == {
         "web", "run_sender", "run_marker",
     }, "the maker died after its commit"  # fmt: skip
@@ -251,12 +259,17 @@ def test_a_text_to_the_consumer_of_its_report(platform: Platform) -> None:
         cluster.start(name)
     platform.wait_for(trace_id, "notify mark")
     (accept,) = platform.wait_for(trace_id, "sms accept")
-    (report,) = platform.wait_for(trace_id, "sms report")
-    (event,) = platform.wait_for(trace_id, "notify accept")
     assert accept.parent_id == span_id
     assert {s.parent_id for n in ("sms wait", "sms submit", "sms report")
             for s in platform.seen.of(trace_id, n)} == {accept.span_id}  # fmt: skip
-    assert event.parent_id == report.span_id
+
+    def are_linked() -> bool:
+        """Also when a busy machine took the Report from the forwarder and gave it once more."""
+        reports = {span.span_id for span in platform.spans(trace_id, "sms report")}
+        events = platform.spans(trace_id, "notify accept")
+        return bool(events) and {event.parent_id for event in events} <= reports
+
+    cluster.wait_until(are_linked, "the Report and its event")
     assert platform.delivered(trace_id, sms)
     code = "from msgplatform.core.tracing import message_rows; import json; print(json.dumps("
     code += f"message_rows.traceparent({sms})))"
@@ -291,18 +304,22 @@ def test_a_collector_that_hangs(platform: Platform) -> None:
     cluster.stop("run_sender")
     cluster.environment["OTEL_EXPORTER_OTLP_TIMEOUT"] = "500"
     cluster.start("run_sender")
+    before, complaints = seen.requests, cluster.said("run_sender").count("traces_not_exported")
     seen.is_answering.clear()
-    before = seen.requests
     deliver_traced(platform, 3000)  # more than the queue of spans holds
     sender = psutil.Process(cluster.processes["run_sender"].pid)
     full = sender.memory_info().rss
     deliver_traced(platform, 3000)
     assert sender.memory_info().rss - full < 32 * 2**20
     cluster.wait_until(lambda: seen.requests > before, "a request to the collector")
-    cluster.wait_until(lambda: "traces_not_exported" in cluster.said("run_sender"), "the line")
+
+    def lines() -> int:
+        return cluster.said("run_sender").count("traces_not_exported") - complaints
+
+    cluster.wait_until(lines, "the line")
     cluster.wait_until(lambda: figure(platform, "dropped") > 0, "the count of dropped spans")
     cluster.stop("run_sender")  # while the collector hangs
-    assert cluster.said("run_sender").count("traces_not_exported") == 1
+    assert lines() == 1
     seen.is_answering.set()
     exported = figure(platform, "exported")
     trace_id, _, header = caller()
@@ -327,7 +344,7 @@ def deliver_traced(platform: Platform, count: int) -> None:
         given = (r.headers.get("traceparent", "") for r in list(platform.consumer.requests))
         return wanted <= {text.split("-")[1] for text in given if text}
 
-    platform.cluster.wait_until(is_delivered, "the deliveries", 300)
+    platform.cluster.wait_until(is_delivered, "the deliveries")
 
 
 def figure(platform: Platform, outcome: str) -> int:

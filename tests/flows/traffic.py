@@ -75,6 +75,6 @@ def duplicates(sinks: dict[str, SinkProcess]) -> int:
 def assert_marked(cluster: Cluster) -> None:
     """Everything that arrived is written back, too."""
     try:
-        cluster.wait_until(lambda: cluster.script(OPEN) == DONE, "every copy to be marked", 300)
+        cluster.wait_until(lambda: cluster.script(OPEN) == DONE, "every copy to be marked")
     except AssertionError as error:
         raise AssertionError(f"not marked, by status: {cluster.script(OPEN)}") from error

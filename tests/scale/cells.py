@@ -40,7 +40,7 @@ for name, url in {consumers!r}.items():
 print(json.dumps(keys.create(biz, "test", ["events:write", "events:read"])[1]))
 """
 _RETRY_SECONDS = 0.1
-_PATIENCE_SECONDS = 90.0
+_PATIENCE_SECONDS = 300.0
 
 
 class CellCluster(Cluster):

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from configparser import ConfigParser
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 
@@ -174,10 +174,20 @@ class Galera:
             server.kill()
 
     def writer(self) -> Node:
-        """The node to which HAProxy leads."""
+        """The node to which HAProxy leads; waits while it has none."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return self._writer()
+            except MySQLdb.Error:
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
+
+    def _writer(self) -> Node:
         connection = MySQLdb.connect(
             host="127.0.0.1", port=self.haproxy.port("GALERA_ADDRESS"), user="root",
-            connect_timeout=5,
+            connect_timeout=60,
         )  # fmt: skip
         with closing(connection), connection.cursor() as cursor:
             cursor.execute("SELECT @@port")
@@ -188,9 +198,8 @@ class Galera:
         """Wait until HAProxy leads to another node than this one."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
-            with suppress(MySQLdb.Error):  # HAProxy has no node for a moment
-                if self.writer() is not node:
-                    return
+            if self.writer() is not node:
+                return
             time.sleep(0.1)
         raise AssertionError(f"{node.node_name} is still the writer after {PATIENCE_SECONDS} s")
 

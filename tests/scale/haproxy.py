@@ -100,7 +100,7 @@ class HaProxy(PrivateServer):
     def command(self, line: str) -> str:
         """The answer of the admin socket to a command such as `show servers state galera`."""
         with sockets.socket(sockets.AF_UNIX) as client:
-            client.settimeout(2)
+            client.settimeout(60)
             client.connect(os.fspath(self.socket))
             client.sendall(line.encode() + b"\n")
             answer = b""

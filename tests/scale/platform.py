@@ -10,7 +10,15 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import DAEMONS, MIGRATE, PATIENT_LEASE_SECONDS, ROOT, WEB, Cluster
+from tests.cluster import (
+    DAEMONS,
+    MIGRATE,
+    PATIENT_LEASE_SECONDS,
+    ROOT,
+    WEB,
+    Cluster,
+    times_of_notify,
+)
 from tests.scale.galera import Galera, Node
 
 DATABASE = "platform"
@@ -29,7 +37,7 @@ class GaleraPlatform(Cluster):
         self.galera, self._name = galera, name
         self.expected_errors = {"database_away"}
         self.environment |= {
-            "NOTIFY_LEASE_SECONDS": str(PATIENT_LEASE_SECONDS),
+            **times_of_notify(2 * PATIENT_LEASE_SECONDS),  # longer than a failover takes
             "NOTIFY_KEEP_DAYS": "0",  # the archiver, where it runs, takes everything at once
             "FLOWS": "notify",
         }

@@ -28,11 +28,11 @@ class Relay:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._is_listening.wait(30)
+        assert self._is_listening.wait(60)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(30)
+        self._thread.join(60)
 
     def hold(self) -> None:
         self._is_holding = True

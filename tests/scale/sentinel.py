@@ -119,9 +119,12 @@ class Sentinel(PrivateServer):
             return False
 
     def view(self) -> dict[str, Any]:
-        """The facts about the master as this Sentinel sees it."""
+        """The facts about the master as this Sentinel sees it; empty when it does not answer."""
         client: Any = build(f"redis://127.0.0.1:{self.port}")
-        return dict(client.sentinel_master(self._group))
+        try:
+            return dict(client.sentinel_master(self._group))
+        except RedisError:
+            return {}
 
 
 class Group:
@@ -201,7 +204,7 @@ class Group:
             return False
         online = [one for one in facts if one.get("master_link_status") == "up"]
         return len(online) == SERVERS - 1 == masters[0]["connected_slaves"] and all(
-            view["num-slaves"] == view["num-other-sentinels"] == SERVERS - 1
+            view.get("num-slaves") == view.get("num-other-sentinels") == SERVERS - 1
             and view["flags"] == "master"
             for view in (sentinel.view() for sentinel in self.sentinels)
         )

@@ -21,7 +21,7 @@ from tests.scale.redis_platform import SMG, RedisPlatform
 
 _systems = itertools.count(1)
 _APART = 1_000_000  # messages of one system: the numbers of the next one begin there
-_SETTLE_SECONDS = 90.0
+_SETTLE_SECONDS = 300.0
 ARCHIVED = """
 import json
 from gateway.models import SgipMt

@@ -17,4 +17,4 @@ MAX_GAP = math.inf if IS_SHARE else float(os.environ.get("SCALE_MAX_GAP", "6"))
 # Seconds of load before and after a strike.
 CALM_SECONDS = 2.0 if IS_SHARE else 5.0
 # Seconds until another server has taken over, on a machine that does other things.
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 300.0
