@@ -10,6 +10,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from msgplatform.core.servers.private_server import free_port
+
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -132,6 +134,22 @@ def slow(seconds: float, together: int = 0) -> Behaviour:
     return behaviour
 
 
+def held(go_on: threading.Event) -> Behaviour:
+    """Answers what it has taken while `go_on` is set."""
+
+    async def behaviour(
+        sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while not reader.at_eof():
+            await sink.read(reader)
+            while not go_on.is_set():
+                await asyncio.sleep(0.01)
+            writer.write(OK)
+            await writer.drain()
+
+    return behaviour
+
+
 async def silent(sink: Sink, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
     """Takes the request and says nothing."""
     await sink.read(reader)
@@ -193,7 +211,5 @@ async def socks5(sink: Sink, reader: asyncio.StreamReader, writer: asyncio.Strea
 
 
 def refusing_port() -> int:
-    """A port of 127.0.0.1 on which nothing listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 on which nothing listens, as no other test is given it."""
+    return free_port()
