@@ -212,7 +212,7 @@ class Cluster:
     def stop(self, name: str) -> None:
         """SIGTERM, as an operator stops it: what it owned is free at once."""
         self.processes[name].terminate()
-        self.processes[name].wait(timeout=60)
+        self.processes[name].wait(timeout=180)
 
     def restart(self, name: str) -> None:
         self.kill(name)

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.core.servers.private_server import RedisServer
+from msgplatform.core.servers.private_server import PrivateServer, RedisServer
 
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (
@@ -53,6 +53,9 @@ _SECRETS = (
     "SECRET_KEY", "ENCRYPTION_KEY", "DATABASE_URL", "COLD_DATABASE_URL", "REDIS_URL",
     "SMS_REDIS_URL",
 )  # fmt: skip
+
+
+PrivateServer.start_seconds = 300.0  # a busy machine starts them slowly
 
 
 class Servers:

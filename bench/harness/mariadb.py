@@ -30,7 +30,7 @@ class MariaDb(PrivateServer):
     """
 
     name = "mariadb"
-    start_seconds = 60.0
+    start_seconds = 300.0  # a busy machine starts slowly
 
     def __init__(
         self, directory: Path, options: Mapping[str, str | int] | None = None, *, port: int = 0
