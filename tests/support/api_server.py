@@ -26,18 +26,19 @@ START_SECONDS = 180
 
 class Server:
     """The web server; `application` is another one than the platform's own, `environment` more
-    settings."""
+    settings, `head_seconds` how long a client may take for a head, or be idle."""
 
     def __init__(
         self,
         log: Path,
         application: str = "msgplatform.web.asgi:application",
         environment: Mapping[str, str] | None = None,
+        head_seconds: int = 60,
     ) -> None:
         self.port = free_port()
         program = (
             "from msgplatform.web.__main__ import Options, serve; "
-            f"serve(Options(port={self.port}, head_seconds=5), {application!r})"
+            f"serve(Options(port={self.port}, head_seconds={head_seconds}), {application!r})"
         )
         command = [sys.executable, "-c", program]
         self.log = log
