@@ -14,6 +14,9 @@ import pytest
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 
+# Programs begin their turns when the database has its tables.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 # A worker whose behaviour is chosen by the first argument; it prints what happens.
 PROGRAM = """
 import sys, time, django
