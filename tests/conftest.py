@@ -8,6 +8,8 @@ import pytest
 from django.conf import settings
 from django.utils import timezone, translation
 
+from msgplatform.core import connections
+
 # A test may have set another one.
 STATE_DIR = Path(settings.STATE_DIR)
 # On a busy machine an example may take any time.
@@ -44,6 +46,13 @@ def no_list_of_erasures() -> Iterator[None]:
     once more in a later test."""
     yield
     (STATE_DIR / "erasures.jsonl").unlink(missing_ok=True)
+
+
+@pytest.fixture(autouse=True)
+def no_server_counts_as_away() -> Iterator[None]:
+    """A Redis that a test has taken away, or that was slow in one, is asked in the next one."""
+    yield
+    connections._away_until.clear()
 
 
 @pytest.fixture

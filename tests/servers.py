@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.core.servers.private_server import RedisServer
+from msgplatform.core.servers.private_server import PrivateServer, RedisServer
 
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (
@@ -55,6 +55,9 @@ _SECRETS = (
 )  # fmt: skip
 # A busy machine may take that long; a server that ends at its start is noticed at once.
 RedisServer.start_seconds = MariaDb.start_seconds = 300.0
+
+
+PrivateServer.start_seconds = 300.0  # a busy machine starts them slowly
 
 
 class Servers:

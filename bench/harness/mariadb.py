@@ -30,7 +30,7 @@ class MariaDb(PrivateServer):
     """
 
     name = "mariadb"
-    start_seconds = 180.0  # a busy machine, and perhaps a recovery
+    start_seconds = 300.0  # a busy machine starts slowly
 
     def __init__(
         self, directory: Path, options: Mapping[str, str | int] | None = None, *, port: int = 0

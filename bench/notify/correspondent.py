@@ -38,7 +38,7 @@ from bench.harness.programs.progress import Progress
 from bench.harness.programs.sink import ANSWER
 
 _MAX_IN_FLIGHT = 500
-_LAST_SECONDS = 30.0  # for what is on its way when it is stopped
+_LAST_SECONDS = 100.0  # for what is on its way when it is stopped
 _ORDER = re.compile(rb'"order":"([^"]+)"')
 
 

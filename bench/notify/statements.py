@@ -47,7 +47,7 @@ not always reach.
 def record(heavy: Heavy) -> plans.Recorder:
     """Run every step once on the connected database, with the work Redis empty."""
     work_redis().flushall()
-    seen = plans.Recorder()
+    seen, begun = plans.Recorder(), timezone.now() - timedelta(seconds=1)
     names = [messages.scattered_key(f"plan-{timezone.now()}", n) for n in range(_EVENTS)]
     events = [
         intake.Event(heavy.biz.pk, messages.EVENT_TYPE, messages.payload(name), name)
@@ -62,7 +62,7 @@ def record(heavy: Heavy) -> plans.Recorder:
     seen.step("Marker: all failed, to be tried again", marker.turn)
     # What failed is due now, not when its schedule says.
     newest = ReceiveMsg.objects.filter(send_times=1, status=ReceiveMsg.Status.PENDING)
-    young = ids.first_id_at(timezone.now() - timedelta(minutes=1))
+    young = ids.first_id_at(begun)
     newest.filter(id__gte=young).update(next_at=timezone.now() - timedelta(seconds=1))
     seen.step("Maker: queue what is due again", maker.turn)
     _put_results(heavy, "delivered")

@@ -20,6 +20,7 @@ from crmsync.models import Lead, Record
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys as sms_keys
 from gateway.models import SgipMt
+from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed
 from notify.models import BizMsg, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 
@@ -184,9 +185,9 @@ def read_timeline(ask: Callable[[str], Mapping[str, Any]]) -> set[int]:
     return set(numbers)
 
 
-def old_rows(biz: int) -> int:
+def old_rows() -> int:
     """Rows of old archives that retention should have deleted."""
-    models = (ColdBizMsg, SgipMt)
+    biz, models = Biz.objects.get(name=stage.OLD_BIZ).pk, (ColdBizMsg, SgipMt)
     return sum(model._default_manager.filter(biz_id=biz).count() for model in models)
 
 

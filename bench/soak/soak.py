@@ -26,7 +26,6 @@ from bench.harness.programs.progress import Progress
 from bench.soak import books, judgement, ledger, samples, stage
 from bench.soak.rest import open_messages
 from msgplatform.core.logging import unexpected_errors
-from msgplatform.models import Biz
 
 FLOWS = ("notify", "sms", "crmsync", "feed")
 READS_A_SECOND = 5.0
@@ -88,6 +87,7 @@ class Soak:
             self._load(crew)
             crew.stop(*FLOWS)
             self._await_rest(crew)
+            self._await_retention(crew)
             seen = ledger.read_timeline(lambda path: self._ask(path, cast.tokens["feed"]))
         self.books.read()
         lines = ledger.lines(self.books, cast, lambda: seen)
@@ -221,6 +221,13 @@ class Soak:
             time.sleep(0.2)
         self._await_last_read()
 
+    def _await_retention(self, crew: Crew) -> None:
+        """Until old archives are deleted; what stays is in the result."""
+        deadline = time.monotonic() + _REST_SECONDS
+        while ledger.old_rows() and time.monotonic() < deadline:
+            crew.check()
+            time.sleep(0.2)
+
     def _await_last_read(self) -> None:
         """The watched reader comes again and again; what it does not see the ledger looks for."""
         deadline = time.monotonic() + _LAST_READ_SECONDS
@@ -232,7 +239,6 @@ class Soak:
             self.books.read()
 
     def _result(self, rates: Mapping[str, float], lines: list[ledger.Line]) -> dict[str, Any]:
-        old_biz = Biz.objects.get(name=stage.OLD_BIZ).pk
         end = self._begin + self._elapsed
         quarter = self.samples[-1]["elapsed"] / 4
         result: dict[str, Any] = {
@@ -252,7 +258,7 @@ class Soak:
             "unsent": dict(self.books.unsent),
             "restarts": self.restarts,
             "findings": [each.as_dict() for each in judgement.judge(self.samples)],
-            "old_rows": ledger.old_rows(old_biz),
+            "old_rows": ledger.old_rows(),
             "errors": unexpected_errors(self.ground.folder),
             "samples": str(self.options.folder / "samples.jsonl"),
         }

@@ -12,7 +12,8 @@ from pathlib import Path
 class CuttingProxy:
     """`cut` is set when the bytes came from a client; with `arrives` they are handed on and the
     server's answer is awaited, so that it has acted on them, and thrown away. `then` is called
-    before the client sees the end of its connection."""
+    before the client sees the end of its connection. `after` are bytes that have to go by first, on
+    the same connection."""
 
     def __init__(
         self,
@@ -21,9 +22,10 @@ class CuttingProxy:
         marker: bytes,
         arrives: bool,
         then: Callable[[], object] = lambda: None,
+        after: bytes = b"",
     ) -> None:
         self.path, self.target, self.marker, self.arrives = path, target, marker, arrives
-        self.then = then
+        self.then, self.after = then, after
         self.cut = threading.Event()
 
     def __enter__(self) -> CuttingProxy:
@@ -57,6 +59,7 @@ class CuttingProxy:
                 return
 
     def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        has_begun = False
         with selectors.DefaultSelector() as selector:
             selector.register(client, selectors.EVENT_READ, server)
             selector.register(server, selectors.EVENT_READ, client)
@@ -67,7 +70,9 @@ class CuttingProxy:
                     data = source.recv(65536)
                     if not data:
                         return
-                    if source is client and self.marker in data:
+                    if source is client:
+                        has_begun = has_begun or self.after in data
+                    if source is client and has_begun and self.marker in data:
                         if self.arrives:
                             server.sendall(data)
                             server.recv(65536)

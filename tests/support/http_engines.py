@@ -8,12 +8,17 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
+import pytest
+
 from msgplatform.core.http.engine import AddressGuard, Engine, Request, Response
 from tests.support import http_sinks as sinks
 from tests.support.http_sinks import Sink
 
 LOOPBACK = ["127.0.0.0/8"]
 JSON = ("content-type", "application/json")
+# An engine with nothing to do waits a few times within half a second; one that spins waits hundreds
+# of times, however slow the machine is.
+MAX_WAITS = 30
 
 
 def request(url: str, timeout: float = 60.0, **fields: Any) -> Request:
@@ -48,6 +53,19 @@ def send(engine: Engine, *requests: Request) -> list[Response]:
         engine.submit(each)
     answers = {id(response.request): response for response in collect(engine, len(requests))}
     return [answers[id(each)] for each in requests]
+
+
+def count_waits(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds for which the engine waits, at each of its waits from now on."""
+    waits: list[float] = []
+    wait = engine._readiness.wait
+
+    def counted(seconds: float) -> list[tuple[int, int]]:
+        waits.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(engine._readiness, "wait", counted)
+    return waits
 
 
 def engine() -> Iterator[Engine]:

@@ -134,6 +134,22 @@ def slow(seconds: float, together: int = 0) -> Behaviour:
     return behaviour
 
 
+def held(go_on: threading.Event) -> Behaviour:
+    """Answers what it has taken while `go_on` is set."""
+
+    async def behaviour(
+        sink: Sink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while not reader.at_eof():
+            await sink.read(reader)
+            while not go_on.is_set():
+                await asyncio.sleep(0.01)
+            writer.write(OK)
+            await writer.drain()
+
+    return behaviour
+
+
 async def silent(sink: Sink, reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
     """Takes the request and says nothing."""
     await sink.read(reader)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from redis.client import PubSub
 
 from msgplatform.core import logging
-from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.connections import WORK, RedisError, work_redis
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 
 log = logging.get(__name__)
@@ -86,7 +86,8 @@ class Listener:
 
     def _listen(self) -> float:
         if self._pubsub is None:
-            pubsub = work_redis().pubsub(ignore_subscribe_messages=True)
+            # A client that repeats would connect anew unseen, and signals meanwhile would be lost.
+            pubsub = WORK.single_try_client().pubsub(ignore_subscribe_messages=True)
             pubsub.subscribe(self._channel)
             self._pubsub = pubsub
             self._wake()  # signals before this subscription were lost

@@ -16,7 +16,6 @@ import stat
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
@@ -31,6 +30,9 @@ _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
+# A port that was given out stays bound here, without a listener: `free_port` of another process
+# chooses another one, and a server may listen there all the same.
+_reserved: list[sockets.socket] = []
 
 
 class ServerMissing(Permanent):
@@ -60,7 +62,8 @@ def private_directory(path: Path) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on at the moment.
+    """A TCP port of 127.0.0.1 that nobody listens on, and that no other process gets from here
+    while this one runs.
 
     On Linux it is none of those that the system gives to outgoing connections: one of them could
     take it before it is bound.
@@ -71,12 +74,26 @@ def free_port() -> int:
         first_outgoing = 0
     for _ in range(100 if first_outgoing > 2 * _LOWEST_PORT else 0):
         port = _LOWEST_PORT + secrets.randbelow(first_outgoing - _LOWEST_PORT)
-        with sockets.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+        if _reserve(port):
             return port
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def _reserve(port: int) -> bool:
+    """Keep a port of 127.0.0.1; False if another program has it."""
+    holder = sockets.socket()
+    try:
+        holder.bind(("127.0.0.1", port))
+    except OSError:
+        holder.close()
+        return False
+    # Only now: with these options it would have been bound beside another holder.
+    for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
+        holder.setsockopt(sockets.SOL_SOCKET, option, 1)
+    _reserved.append(holder)
+    return True
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:

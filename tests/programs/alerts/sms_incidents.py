@@ -139,7 +139,7 @@ def _bind(login: str, password: str) -> sgip.Bind:
 
 @incident("sms.stranger", r"the last from 127\.0\.0\.2", is_for_person=True)
 def a_stranger_connects(places: Places) -> Course:
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionError):
         _tell(places, _bind("smg", "its-secret"), source="127.0.0.2")
     yield
 
@@ -149,7 +149,7 @@ def somebody_guesses_passwords(places: Places) -> Course:
     row = gateway("guessed", port=1, smg_login_name="guessed")
     _until_known()
     for number in range(10):
-        _tell(places, _bind("guessed", f"guess {number}"))
+        _told(places, _bind("guessed", f"guess {number}"))
     yield
     SmsGateway.objects.filter(pk=row.pk).update(enabled=False)
 

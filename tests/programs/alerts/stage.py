@@ -36,6 +36,9 @@ from tests.programs.alerts import (
     crm_incidents, feed_incidents, incidents, notify_incidents, platform_incidents,
     retention_incidents, sms_incidents,
 )
+from django.db import connection
+# All these programs write to the same file.
+connection.cursor().execute("PRAGMA busy_timeout = 300000")
 """
 _INCIDENTS = f"""{_IMPORTS}
 every = incidents.INCIDENTS.values()

@@ -44,7 +44,8 @@ class TestCommand:
         assert set(result["against"]) == set(result["ratio"]) == {"executemany", "bulk_create"}
         assert result["rate"] > 0
         for name, rate in result["against"].items():
-            assert result["ratio"][name] == pytest.approx(result["rate"] / rate, abs=0.02)
+            ratio = result["rate"] / rate  # of rounded rates
+            assert result["ratio"][name] == pytest.approx(ratio, rel=0.05, abs=0.02)
 
     def test_memory_is_that_of_our_side(self, result: dict[str, Any]) -> None:
         assert result["rss_of"] == ["publisher"]

@@ -53,7 +53,7 @@ class Workshop:
             env={**os.environ, "PATH": tools, **environment},
             capture_output=True,
             text=True,
-            timeout=240,
+            timeout=900,
             check=False,
         )
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -11,6 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+# Programs begin their turns when the database has its tables.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 # A line is one write: with PYTHONUNBUFFERED `print` writes its parts one by one, and two processes
 # share the pipe.
 PROGRAM = """

@@ -14,6 +14,9 @@ import pytest
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 
+# Programs begin their turns when the database has its tables.
+pytestmark = pytest.mark.django_db(transaction=True)
+
 # A worker whose behaviour is chosen by the first argument; it prints what happens.
 PROGRAM = """
 import sys, time, django
@@ -79,7 +82,7 @@ def test_the_first_signal_drains(start, number: signal.Signals) -> None:  # type
 
 
 def test_the_second_signal_kills(start) -> None:  # type: ignore[no-untyped-def]
-    process = start("slow-drain")
+    process = start("slow-drain", drain_seconds=600)
     process.send_signal(signal.SIGTERM)
     while process.stdout.readline() != "draining\n":
         pass

@@ -4,6 +4,7 @@ import os
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -30,12 +31,6 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
-@pytest.fixture(autouse=True)
-def patience(monkeypatch):
-    for kind in (private_server.RedisServer, MariaDb):
-        monkeypatch.setattr(kind, "start_seconds", 300.0)
-
-
 def listens_on(pid):
     return [c for c in psutil.Process(pid).net_connections("inet") if c.status == "LISTEN"]
 
@@ -58,6 +53,15 @@ def test_a_redis_listens_on_tcp_when_asked(folder):
     port = free_port()
     with private_server.RedisServer(folder, folder / "r.sock", port=port) as server:
         assert [c.laddr for c in listens_on(server.pid)] == [("127.0.0.1", port)]
+
+
+def test_a_free_port_is_given_to_one_process_only():
+    """Before a server listens there: another process that tries it takes it for occupied."""
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    with socket.create_server(("127.0.0.1", port)) as server:
+        assert server.getsockname()[1] == port
 
 
 @pytest.mark.parametrize("appendonly", [True, False])

@@ -52,18 +52,18 @@ def test_text_survives_the_way(work_redis: redis.Redis) -> None:
 
 def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> None:
     jobs.put(QUEUE, [{}], ttl=60)
-    assert owners.own([QUEUE, "notify-1-1"], "a", 10) == [QUEUE], "only queues with work"
-    assert owners.own([QUEUE], "b", 10) == []
-    assert owners.own([QUEUE], "a", 10) == [QUEUE]
-    assert owners.renew([QUEUE], "b", 1000) == [QUEUE], "another process owns it"
-    assert work_redis.pttl(f"queues:owner:{QUEUE}") <= 10_000, "only the owner renews"
+    assert owners.own([QUEUE, "notify-1-1"], "a", 600) == [QUEUE], "only queues with work"
+    assert owners.own([QUEUE], "b", 600) == []
+    assert owners.own([QUEUE], "a", 600) == [QUEUE]
+    assert owners.renew([QUEUE], "b", 60_000) == [QUEUE], "another process owns it"
+    assert work_redis.pttl(f"queues:owner:{QUEUE}") <= 600_000, "only the owner renews"
     owners.disown([QUEUE], "b")
-    assert owners.own([QUEUE], "b", 10) == []
+    assert owners.own([QUEUE], "b", 600) == []
     owners.disown([QUEUE], "a")
-    assert owners.own([QUEUE], "b", 10) == [QUEUE]
+    assert owners.own([QUEUE], "b", 600) == [QUEUE]
     work_redis.delete(f"queues:owner:{QUEUE}")
-    assert owners.renew([QUEUE], "b", 10) == []
-    assert owners.own([QUEUE], "a", 10) == [], "who has work in hand owns it again"
+    assert owners.renew([QUEUE], "b", 600) == []
+    assert owners.own([QUEUE], "a", 600) == [], "who has work in hand owns it again"
 
 
 KILLED = """
@@ -165,13 +165,13 @@ def test_the_age_of_the_oldest_order(work_redis: redis.Redis) -> None:
 
 
 def test_the_age_of_an_order_is_by_the_clock_of_redis() -> None:
-    """The host that puts it is ten seconds behind, or ahead: nobody sees that."""
-    for seconds in (-10, 10):
+    """The host that puts it is an hour behind, or ahead: nobody sees that."""
+    for seconds in (-3600, 3600):
         with time_machine.travel(time.time() + seconds):
             jobs.put(QUEUE, ["x"], None)
-        assert 0 <= jobs.oldest_seconds(QUEUE) < 5
+        assert 0 <= jobs.oldest_seconds(QUEUE) < 600
         (claimed,) = jobs.claim_all([QUEUE], 30, str)[0]
-        assert 0 <= claimed.waited < 5
+        assert 0 <= claimed.waited < 600
         jobs.done([claimed])
 
 
@@ -181,7 +181,7 @@ def test_flushed_redis_is_an_empty_one(work_redis: redis.Redis) -> None:
     work_redis.flushall()
     assert claimed
     jobs.done([claimed])
-    assert owners.own([QUEUE], "a", 10) == [], "scripts are loaded again after a flush"
+    assert owners.own([QUEUE], "a", 600) == [], "scripts are loaded again after a flush"
     assert jobs.claim(QUEUE, 30) is None
 
 
@@ -288,16 +288,21 @@ def test_expired_and_unreadable_orders_stop_no_other(work_redis: redis.Redis) ->
     assert left_over(work_redis) == set(), "what nobody can read is not kept"
 
 
+def set_keys(client: redis.Redis, count: int) -> None:
+    for number in range(count):
+        client.set(f"filled:{number}", "")
+
+
 def fill(client: redis.Redis) -> None:
-    """Fill it to its limit, as results do that nobody marks."""
+    """Fill it to its limit, as results do that nobody marks. Later there may be room for some keys
+    again: the server frees the buffers of idle connections."""
     client.config_set("maxmemory", client.info("memory")["used_memory"] + 4_000_000)
     for size in (2_000, 200, 1):
         with suppress(redis.exceptions.RedisError):
             while True:
                 jobs.put(MARKER, [[{"body": "x" * size}] * 20], ttl=None)
-    with suppress(redis.exceptions.RedisError):
-        for number in range(100_000):
-            client.set(f"filled:{number}", "")
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        set_keys(client, 100_000)
 
 
 def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
@@ -308,12 +313,10 @@ def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
         fill(work_redis)
         waiting = jobs.depths([MARKER])[MARKER]
         assert waiting > 20
-        with pytest.raises(redis.exceptions.OutOfMemoryError):
-            work_redis.set("one", "more")
         time.sleep(0.05)
         assert recovery.recover(is_only_copy=lambda name: name == MARKER) == 1
-        assert owners.own([QUEUE], "a", 10) == [QUEUE]
-        assert owners.renew([QUEUE], "a", 10) == []
+        assert owners.own([QUEUE], "a", 600) == [QUEUE]
+        assert owners.renew([QUEUE], "a", 600) == []
         claimed = jobs.claim_all([QUEUE], 30, Any)[0]
         assert len(claimed) == 1
         jobs.put_last(claimed)

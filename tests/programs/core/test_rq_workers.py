@@ -26,7 +26,7 @@ COMMANDS = sorted(module.name for module in pkgutil.iter_modules(commands.__path
 def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "manage.py", *arguments], cwd=env.BASE_DIR, env=os.environ,
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def rq_worker(url: str, *queue_names: str) -> None:
     worker = Path(sys.executable).with_name("rq")
     subprocess.run(
         [worker, "worker", "--burst", "--url", url, *queue_names],
-        env={**os.environ, "PYTHONPATH": str(env.BASE_DIR)}, capture_output=True, timeout=120,
+        env={**os.environ, "PYTHONPATH": str(env.BASE_DIR)}, capture_output=True, timeout=600,
         check=True,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+import redis
 
 from msgplatform.core.daemons import wake_signal as module
 from msgplatform.core.daemons.daemon import Loop, Worker
@@ -60,6 +61,20 @@ def test_nobody_waits_for_redis_and_who_listens_comes_back(
         servers.work.start()
     hearing.wait()  # it listens again, and may have missed something
     wake_signal.send()
+    hearing.wait()
+
+
+def test_a_connection_that_is_made_anew_may_have_missed_a_signal(
+    listen: Callable[[WakeSignal], Hearing], work_redis: redis.Redis
+) -> None:
+    """However quickly the server is there again."""
+    wake_signal = WakeSignal("anew")
+    hearing = listen(wake_signal)
+    deadline = time.monotonic() + SOON
+    while work_redis.pubsub_numsub(wake_signal.channel)[0][1] == 0:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert work_redis.client_kill_filter(_type="pubsub") >= 1
     hearing.wait()
 
 

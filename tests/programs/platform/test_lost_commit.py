@@ -16,6 +16,7 @@ from tests.support.cutting_proxy import CuttingProxy
 
 MESSAGES = "/api/v1/messages"
 NEVER, COMMIT = b"\x00 never", b"\x03COMMIT"
+STORING = b"biz_msg"  # other threads of the server commit, too
 GONE = "gone.sock"
 
 PREPARE = """
@@ -58,10 +59,9 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         path.rename(folder / GONE)
 
     mariadb = MariaDb(folder)
-    mariadb.start_seconds = 300.0
     with (
         mariadb,
-        CuttingProxy(path, mariadb.socket, NEVER, arrives=True, then=kill) as proxy,
+        CuttingProxy(path, mariadb.socket, NEVER, True, then=kill, after=STORING) as proxy,
         pytest.MonkeyPatch.context() as patch,
     ):
         key = run(PREPARE, DATABASE_URL=mariadb.create("lost"))

@@ -19,8 +19,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 MESSAGES = "/api/v1/messages"
 # CPU seconds of the server for one case. Without its bounds each case needs minutes, during which
 # nobody else is answered.
-MAX_CPU_SECONDS = 15.0
-HANGS_SECONDS = 20.0  # for others; no machine is so busy
+MAX_CPU_SECONDS = 60.0
+HANGS_SECONDS = 60.0  # for others; no machine is so busy
 
 
 def doubling(keyword: str, depth: int) -> dict[str, Any]:
@@ -119,10 +119,15 @@ def test_others_are_answered_meanwhile(server: Server, work_redis: object) -> No
     # Written past the form, as entries of an earlier release are.
     for case, (schema, _payload, _words) in CASES.items():
         EventType.objects.create(name=f"case.{case}", schema=schema)
-    time.sleep(6)  # the server looks at the catalogue every five seconds
+    EventType.objects.create(name="case.known", schema={"type": "string"})
     small = b'{"event_type": "a", "payload": 1}'
     for key in (validated, other):  # the keys are known now
         assert server.request("POST", MESSAGES, key, small, JSON)[0] == 202
+    known = b'{"event_type": "case.known", "payload": 1}'
+    deadline = time.monotonic() + 180  # the server looks at the catalogue every five seconds
+    while server.request("POST", MESSAGES, validated, known, JSON)[0] != 400:
+        assert time.monotonic() < deadline, "the catalogue is not known"
+        time.sleep(0.2)
     for case, (_schema, payload, words) in CASES.items():
         body = json.dumps({"event_type": f"case.{case}", "payload": payload}).encode()
         with Others(server, other) as others:

@@ -44,7 +44,7 @@ def test_it_names_the_command_and_no_column(kind: str, mariadb: MariaDb, tmp_pat
             with path.open("w") as log:
                 program = [sys.executable, "manage.py", name]
                 running.append(subprocess.Popen(program, cwd=ROOT, env=environment, stderr=log))
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while silent := [name for name, log in logs.items() if SENTENCE not in log.read_text()]:
             assert time.monotonic() < deadline, [logs[name].read_text() for name in silent]
             time.sleep(0.1)

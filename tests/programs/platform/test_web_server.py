@@ -33,7 +33,7 @@ IDLE = 10_000 if os.environ.get("MSGPLATFORM_FULL_LOAD") else 1500
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, django_db_setup: None) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("web") / "log", head_seconds=5)
+    server = Server(tmp_path_factory.mktemp("web") / "log", head_seconds=10)
     yield server
     server.stop()
 
