@@ -17,18 +17,26 @@ class NetThread:
     """Owns one event loop. `call` and `begin` hand work over and return at once, `run` waits."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="net", daemon=True)
+        # Made by `start`: a program that is refused before would leave it open.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._run, args=(self._loop,), name="net", daemon=True
+        )
         self._thread.start()
 
     def call(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Called in the loop soon; nothing happens when the loop is closed."""
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(function, *arguments)
+        """Called in the loop soon; nothing happens before the start, or when the loop is closed."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(function, *arguments)
 
     def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        if self._loop is None:
+            raise RuntimeError("the thread was not started")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float = 30.0) -> T:
@@ -36,12 +44,13 @@ class NetThread:
         return self.begin(work).result(timeout)
 
     def stop(self) -> None:
-        # The loop is closed by its own thread, once it has stopped.
-        self.call(self._loop.stop)
-        if self._thread.is_alive():
+        if self._loop is not None and self._thread is not None:
+            # The loop is closed by its own thread, once it has stopped.
+            self.call(self._loop.stop)
             self._thread.join(_JOIN_SECONDS)
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
-        self._loop.close()
+    @staticmethod
+    def _run(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        loop.close()
