@@ -155,6 +155,7 @@ def rows_check() -> list[CheckMessage]:
     try:
         all_gateways = list(SmsGateway.objects.all())
         accounts = list(SmsAccount.objects.filter(enabled=True).select_related("biz"))
+        unheard_batches = list(_unheard_batches(accounts))
     except DatabaseError:  # `check` runs before `migrate`, too
         return []
     gateways = [row for row in all_gateways if row.enabled]
@@ -165,7 +166,7 @@ def rows_check() -> list[CheckMessage]:
         *_late_reports(gateways),
         *_shared_defaults(accounts),
         *_default_account(accounts),
-        *_unheard_batches(accounts),
+        *unheard_batches,
     ]
 
 

@@ -54,16 +54,17 @@ def report(message: Finished, directory: Directory) -> Event:
 
 def is_taken(event_type: str, biz: int) -> bool:
     """True if a subscription of the business system takes events of this type."""
-    rows = BizReceive.objects.filter(biz_id=biz).values_list("event_types", "channels")
-    return any(compile_filter(*row).matches(event_type, "") for row in rows)
+    rows = BizReceive.objects.filter(biz_id=biz).exclude(status=BizReceive.Status.DISCARDED)
+    filters = rows.values_list("event_types", "channels")
+    return any(compile_filter(*each).matches(event_type, "") for each in filters)
 
 
 def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
     """The batches of one that can share an event, message id → event, as larger batches, each with
     the ids of its messages.
 
-    A repeat of the same batch is the same event. A message that comes again in another batch, since
-    a forwarder was killed, comes twice: `id` and `state` tell.
+    The same messages, in any order, are the same events. A message that comes again with others
+    comes twice: `id` and `state` tell.
     """
     ids_of_systems: dict[int, list[str]] = defaultdict(list)
     for id, event in events.items():
@@ -71,7 +72,7 @@ def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
     return [
         (_batch(biz, [events[id] for id in some]), list(some))
         for biz, ids in ids_of_systems.items()
-        for some in chunks(ids, MAX_REPORTS)
+        for some in chunks(sorted(ids), MAX_REPORTS)
     ]
 
 

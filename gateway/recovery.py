@@ -18,6 +18,7 @@ from gateway.lifecycle.messages import RANK, Finished
 from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from gateway.pump import rows
 from msgplatform.core.data.chunks import chunks
+from notify.intake.intake import Event
 from notify.models import BizMsg, ColdBizMsg
 
 
@@ -118,18 +119,32 @@ def _entries(list_key: str, lease_key: str) -> Iterable[Sequence[str]]:
 
 
 def _publish(batch: Batch, directory: Directory) -> None:
-    """Publish the events of a batch; the events' keys make a second event of an ending none. An
-    ending that shared an event is published by itself, if that event is gone."""
+    """Publish the events of a batch; the events' keys make a second event of an ending none.
+    Endings that shared an event share one again, if that event is gone."""
     event_ids = {message.event_id for message in batch.messages if message.event_id}
     kept_ids = {
         id
         for model in (BizMsg, ColdBizMsg)
         for id in model.objects.filter(id__in=event_ids).values_list("id", flat=True)
     }
-    messages = [message for message in batch.messages if message.event_id not in kept_ids]
+    reports: list[Event] = []
+    shared_reports: dict[int, dict[str, Event]] = defaultdict(dict)
+    for message in batch.messages:
+        if message.event_id is None:
+            reports.append(notifications.report(message, directory))
+        elif message.event_id not in kept_ids:
+            event = notifications.report(message, directory)
+            shared_reports[message.event_id][message.id] = event
+    for of_event in shared_reports.values():
+        is_shared = all(event.event_type == notifications.REPORTS for event in of_event.values())
+        reports += (
+            [event for event, _ids in notifications.in_batches(of_event)]
+            if is_shared  # the account may travel in another way since
+            else of_event.values()
+        )
     publish(
         [
-            *(notifications.report(message, directory) for message in messages),
+            *reports,
             *(notifications.mo(mo, directory) for mo in batch.mos if mo.biz and mo.kind == "mo"),
         ]
     )

@@ -80,15 +80,18 @@ def _may_hold(person: Person, clear: bytes) -> bool:
 
 
 def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
-    """The ids of messages that were not split yet, or have a delivery that is on its way. Those of
-    several people are not among them: they are erased meanwhile, and go on without the person."""
-    message_ids = [
-        row["id"] for row in page if not personal_fields.is_of_several(row["event_type"])
-    ]
-    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.ACCEPTED)
+    """The ids of messages that were not split yet, or have a delivery that is on its way. One of
+    several people is among them while a sender has it; else it is erased while it waits, and goes
+    on without the person."""
+    types_of_several = personal_fields.types_of_several()
+    shared_ids = [row["id"] for row in page if row["event_type"] in types_of_several]
+    own_ids = [row["id"] for row in page if row["event_type"] not in types_of_several]
+    rows = BizMsg.objects.filter(id__in=own_ids, state=BizMsg.State.ACCEPTED)
     open_ids = set(rows.values_list("id", flat=True))
-    deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids, status__in=_OPEN)
-    return open_ids | set(deliveries.order_by().values_list("msg_id", flat=True))
+    for message_ids, statuses in ((own_ids, _OPEN), (shared_ids, (_Status.QUEUED,))):
+        deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids, status__in=statuses)
+        open_ids |= set(deliveries.order_by().values_list("msg_id", flat=True))
+    return open_ids
 
 
 def _row(
@@ -97,8 +100,9 @@ def _row(
     delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
     attempts = store.attempts_of(list(delivery_ids)).order_by("id")
     names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
+    has_several = row["event_type"] in personal_fields.types_of_several()
     payload = personal_fields.without_others(
-        encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"]
+        encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"], has_several
     )
     data = {
         "id": str(row["id"]), "biz_id": row["biz_id"], "event_type": row["event_type"],
@@ -169,11 +173,14 @@ def _erase_keys(store: Store, person: Person, message_ids: Sequence[int]) -> Non
 
 
 def _end(_person: Person, rows: Sequence[Row]) -> int:
-    """Skip deliveries that wait; those with a sender end by themselves."""
-    count = 0
+    """Skip deliveries that wait; those with a sender end by themselves, and those of several people
+    are erased when no sender has them."""
+    count, types_of_several = 0, personal_fields.types_of_several()
     for some in chunks([int(row.key) for row in rows], _CHUNK):
+        messages = BizMsg.objects.filter(id__in=some).exclude(event_type__in=types_of_several)
         deliveries = ReceiveMsg.objects.filter(
-            msg_id__in=some, status__in=(_Status.PENDING, _Status.HELD)
+            msg_id__in=list(messages.values_list("id", flat=True)),
+            status__in=(_Status.PENDING, _Status.HELD),
         )
         delivery_ids = list(deliveries.order_by("id").values_list("id", flat=True))
         count += sum(_skip(ids) for ids in chunks(delivery_ids, 500))

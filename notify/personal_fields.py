@@ -50,9 +50,9 @@ def own() -> Mapping[str, Sequence[str]]:
     return _own
 
 
-def is_of_several(event_type: str) -> bool:
-    """True for a type of the platform itself whose payloads hold data of several people."""
-    return any(f"/{_EACH}/" in pointer for pointer in _own.get(event_type, ()))
+def types_of_several() -> set[str]:
+    """The types of the platform itself whose payloads hold data of several people."""
+    return {name for name, own in _own.items() if any(f"/{_EACH}/" in each for each in own)}
 
 
 def pointers_of(
@@ -83,9 +83,16 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
     return None if _decode(new_payload) == _decode(payload) else new_payload
 
 
-def without_others(payload: bytes, pointers: Collection[str], person: Person, biz_id: int) -> bytes:
+def without_others(
+    payload: bytes,
+    pointers: Collection[str],
+    person: Person,
+    biz_id: int,
+    has_several: bool = False,
+) -> bytes:
     """The payload as an export of the person has it: MARK in named fields of list entries, or
-    outside of lists, where nothing of the person stands."""
+    outside of lists, where nothing of the person stands. With `has_several`, in place of such an
+    entry as a whole."""
     try:
         content = _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -100,7 +107,7 @@ def without_others(payload: bytes, pointers: Collection[str], person: Person, bi
         if prefix not in owners and not any(hit[: len(path)] == path for hit in hits)
     ]  # fmt: skip
     for path in others:
-        _set(content, path, MARK)
+        _set(content, (has_several and named[path]) or path, MARK)
     return _encode(content) if others else payload
 
 

@@ -156,9 +156,9 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
 
 
 def publish(events: Sequence[intake.Event]) -> list[int]:
-    """Make all events durable, or raise an exception; returns their ids, 0 for a refused one. An
-    event that Notify refuses is a fault of SMS itself: it raises an alert, and must not hold up the
-    archive."""
+    """Make all events durable, or raise an exception; returns their ids, of a known one the first's
+    and 0 for a refused one. An event that Notify refuses is a fault of SMS itself: it raises an
+    alert, and must not hold up the archive."""
     verdicts = intake.publish_many(events) if events else []
     for event, verdict in zip(events, verdicts, strict=True):
         parent = event.trace.parent if event.trace else None

@@ -3,7 +3,7 @@ Report.
 
 They are recorded when an ending is published, from the times that Redis keeps: a sender or a
 receiver that is killed takes no span with it. The event of the ending is a child of its span, so
-that the trace goes on to the consumer of the Reports.
+that the trace goes on to the consumer of the Reports; an event of several endings is no child.
 """
 
 from __future__ import annotations

@@ -230,7 +230,8 @@ def overdue(count: int) -> int:
 
 # -- forwarder and pump --------------------------------------------------------------------------
 def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
-    """Move entries of a list into its leased set; entries whose holder is gone come first."""
+    """Move entries of a list into its leased set; before them, alone, those of a holder that is
+    gone."""
     return lease_some(source, lease_key, limit, lease).entries
 
 

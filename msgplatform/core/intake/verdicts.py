@@ -22,10 +22,11 @@ Outcome = Literal["created", "duplicate", "rejected"]
 class Verdict:
     """The result of one item.
 
-    `id` is the id under which the item was stored, for a duplicate the first item's. `ids` replaces
-    it when one item is stored as several, such as a text to several recipients. For a rejected item
-    `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says what to change
-    and `reason` how; `error` is the error with which it was rejected, where that is known.
+    `id` is the id under which the item was stored, for a duplicate or a conflict the first item's.
+    `ids` replaces it when one item is stored as several, such as a text to several recipients. For
+    a rejected item `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says
+    what to change and `reason` how; `error` is the error with which it was rejected, where that is
+    known.
     """
 
     outcome: Outcome
@@ -50,7 +51,9 @@ class Verdict:
     ) -> Verdict:
         """The verdict on an item whose idempotency key was used before, by an item stored as `id`
         or `ids`: a duplicate with the same payload, a conflict (rejected) with another one."""
-        return cls("duplicate", id, ids) if is_same_payload else cls.rejected(Conflict())
+        if is_same_payload:
+            return cls("duplicate", id, ids)
+        return dataclasses.replace(cls.rejected(Conflict()), id=id)
 
     def raise_rejected(self) -> None:
         """Raise Conflict or InvalidInput (or the flow's subclass) if the item was rejected; for
