@@ -47,7 +47,8 @@ class NetThread:
         if self._loop is not None and self._thread is not None:
             # The loop is closed by its own thread, once it has stopped.
             self.call(self._loop.stop)
-            self._thread.join(_JOIN_SECONDS)
+            if self._thread.is_alive():
+                self._thread.join(_JOIN_SECONDS)
 
     @staticmethod
     def _run(loop: asyncio.AbstractEventLoop) -> None:

@@ -39,7 +39,7 @@ _ITEM_BYTES = 256
 _SMOOTHING = 0.1
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
-_RENEW_SECONDS = 1.0  # for a thousand queues it is a good part of a round
+_RENEW_SECONDS = 0.5  # for a thousand queues it is a good part of a round
 REPORT_SECONDS = 1.0
 # No signal comes when an order is finished and the next one of its queue may be taken.
 _BUSY_SECONDS = 0.25
@@ -197,12 +197,13 @@ class OrderClaimer:
             del self._in_flight[name]
         if self._senders > 1:
             owners.disown(finished_queues, self.owner)
-        if not self._next_renewal.take():
+        if not self._next_renewal.is_due:
             return
         # Another owns one when this process, or Redis, was away for longer than the ownership.
         for name in owners.renew(list(self._in_flight), self.owner, OWNERSHIP_SECONDS):
             for order in self._in_flight[name]:
                 order.is_lost = True
+        self._next_renewal.restart()  # only now: after an error it is due at once
 
     def claim(self) -> int:
         """Take orders from the queues that this sender owns or may own; returns their number."""
@@ -275,7 +276,7 @@ class OrderClaimer:
             # If each were taken for a full one, nearly full memory would be filled by a script for
             # each order. `jobs.CLAIM_BYTES` bounds a script if they are larger than expected.
             limit = max(1, int(room * MAX_ITEMS / self._items_of_order))
-            first = remaining[: min(limit, ROUND_ORDERS)]
+            first = remaining[: min(limit, ROUND_ORDERS - claimed_count)]
             claims, tried_count = jobs.claim_all(first, lease, Order)
             for job in claims:
                 self._accept(job, subscriptions[job.queue])

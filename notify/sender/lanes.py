@@ -242,18 +242,22 @@ class Lanes:
     def capacity(self, lane: Lane, limit: int, free: int, usage: Mapping[int, Usage]) -> int:
         """The number of further requests that the lane may have in flight, by its limit and its
         share of its system's share of the window. Of the reserve it gets no more than its first
-        request, and of the part that is kept for its system what others leave."""
+        request, and half of the part that is kept for its system."""
         systems, system = len(usage), usage[lane.system]
         share = max(1, self._window // (systems * system.active + 1))
         reserve = self._window // _RESERVE_OF_SYSTEMS
         open_to_all, kept_for_system = free - self._window // RESERVE, reserve // systems
-        if lane.in_flight:
-            kept_for_system //= 2  # so that one consumer leaves some to the system's others
-        else:
+        # Half of it: one consumer leaves first requests to the system's others.
+        open_to_system = kept_for_system // 2 - system.in_flight
+        if not lane.in_flight:
             open_to_all = max(open_to_all, int(free > reserve))
-            kept_for_system = max(1, kept_for_system)
-        open_to_system = min(free, kept_for_system - system.in_flight)
-        return min(limit - lane.in_flight, share - lane.in_flight, max(open_to_all, open_to_system))
+            is_small = system.in_flight < max(1, kept_for_system)
+            open_to_system = max(open_to_system, int(is_small))
+        return min(
+            limit - lane.in_flight,
+            share - lane.in_flight,
+            max(open_to_all, min(free, open_to_system)),
+        )
 
     def had_turn(self, lane: Lane) -> None:
         self._lanes.move_to_end(lane.subscription)
