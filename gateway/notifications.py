@@ -64,7 +64,7 @@ def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
     the ids of its messages.
 
     The same messages, in any order, are the same events. A message that comes again with others
-    comes twice: `id` and `state` tell.
+    comes twice, each time with the same `id` and `state`.
     """
     ids_of_systems: dict[int, list[str]] = defaultdict(list)
     for id, event in events.items():

@@ -130,18 +130,15 @@ def _publish(batch: Batch, directory: Directory) -> None:
     reports: list[Event] = []
     shared_reports: dict[int, dict[str, Event]] = defaultdict(dict)
     for message in batch.messages:
-        if message.event_id is None:
-            reports.append(notifications.report(message, directory))
-        elif message.event_id not in kept_ids:
-            event = notifications.report(message, directory)
+        if message.event_id in kept_ids:
+            continue
+        event = notifications.report(message, directory)
+        if message.event_id and event.event_type == notifications.REPORTS:
             shared_reports[message.event_id][message.id] = event
+        else:
+            reports.append(event)
     for of_event in shared_reports.values():
-        is_shared = all(event.event_type == notifications.REPORTS for event in of_event.values())
-        reports += (
-            [event for event, _ids in notifications.in_batches(of_event)]
-            if is_shared  # the account may travel in another way since
-            else of_event.values()
-        )
+        reports += (event for event, _ids in notifications.in_batches(of_event))
     publish(
         [
             *reports,

@@ -362,18 +362,18 @@ say("stopped")
 """
 
 
-# The program tells when its workers take no further order.
-TOLD = """
+# The program reports when its workers take no further order.
+STOP_REPORT = """
 from crmsync.handler.crm_worker import CrmWorkers
 
-stop, told = CrmWorkers.stop, []
+stop, reports = CrmWorkers.stop, []
 
-def stop_and_tell(workers):
+def stop_and_report(workers):
     stop(workers)
-    if not told:
-        told.append(say("stopping"))
+    if not reports:
+        reports.append(say("stopping"))
 
-CrmWorkers.stop = stop_and_tell
+CrmWorkers.stop = stop_and_report
 """
 
 
@@ -414,7 +414,7 @@ class TestKilled:
             crm = sync.http_crm(server, store, crm_name, settings={"concurrency": 1})
             first = sync.queued(sync.policy(crm), sync.requests("a"))
             second = sync.queued(sync.policy(crm, "others"), sync.requests("b"))
-            with child(TOLD + RUN, OUTBOUND_ALLOW="127.0.0.0/8") as process:
+            with child(STOP_REPORT + RUN, OUTBOUND_ALLOW="127.0.0.0/8") as process:
                 process.ready()
                 assert begun.wait(180)
                 process.process.terminate()

@@ -225,7 +225,7 @@ def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
         time.sleep(AWAY_SECONDS)
         assert browser.open_until("/metrics", 'msgplatform_redis_up{redis="sms"} 0.0') < PROMPT
         assert SILENT in browser.open("/console/")[1]
-        browser.open_until("/readyz")  # SMS alone is away
+        browser.open_until("/readyz")  # only the SMS Redis is unavailable
     until_all_is_back(browser)
     assert send(0)[0] == 200
 
