@@ -129,8 +129,9 @@ def _flatness(result: Result) -> list[str]:
     return [
         *parts,
         "",
-        "Descriptors, threads, keys and hot tables are compared likewise, latencies with the first "
-        f"quarter. Flat is a growth of at most: {', '.join(allowed)}.",
+        "Descriptors, threads, keys and hot tables are compared likewise (MariaDB's memory without "
+        "its buffer pool), latencies with the first quarter. Flat is a growth of at most: "
+        f"{', '.join(allowed)}.",
     ]
 
 

@@ -1,4 +1,7 @@
-"""A sample: memory, descriptors and threads of each program, both Redis, MariaDB's tables."""
+"""A sample: memory, descriptors and threads of each program, both Redis, MariaDB's tables.
+
+MariaDB's memory is counted without the pages in its buffer pool.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,23 @@ _TABLES = (
     "WHERE t.table_schema = DATABASE() ORDER BY t.table_name"
 )
 
+_STATUS = (
+    "SHOW GLOBAL STATUS WHERE variable_name IN "
+    "('Threads_connected', 'Innodb_buffer_pool_bytes_data')"
+)
+
 
 def take(ground: Ground, crew: Crew) -> dict[str, Any]:
     """The sample of this moment, with a process that ended meanwhile left out."""
     trees = crew.trees() | {name: [psutil.Process(pid)] for name, pid in ground.servers().items()}
+    programs = {label: _program(processes) for label, processes in trees.items()}
+    mariadb = _mariadb()
+    # InnoDB fills its pool, whose size is a setting, with pages of tables that grow.
+    programs["mariadb"]["pss_mb"] = round(programs["mariadb"]["pss_mb"] - mariadb["pool_mb"], 2)
     return {
-        "programs": {label: _program(processes) for label, processes in trees.items()},
+        "programs": programs,
         "redis": {"work": _redis(work_redis()), "sms": _redis(sms_redis())},
-        "mariadb": _mariadb(),
+        "mariadb": mariadb,
     }
 
 
@@ -70,5 +82,10 @@ def _mariadb() -> dict[str, Any]:
             )
             for name, mb, rows, parts in cursor.fetchall()
         }
-        cursor.execute("SHOW GLOBAL STATUS LIKE 'Threads_connected'")
-        return {"connections": int(cursor.fetchone()[1]), "tables": tables}
+        cursor.execute(_STATUS)
+        status = {name: int(value) for name, value in cursor.fetchall()}
+    return {
+        "connections": status["Threads_connected"],
+        "pool_mb": status["Innodb_buffer_pool_bytes_data"] / MB,
+        "tables": tables,
+    }

@@ -77,6 +77,7 @@ class TestRun:
             for name in ("work", "sms"):
                 assert set(row["redis"][name]) == set(samples.REDIS_COLUMNS)
             assert row["mariadb"]["connections"] > 0
+            assert 0 < row["programs"]["mariadb"]["pss_mb"] < row["mariadb"]["pool_mb"] + 500
             for table in judgement.HOT_TABLES:
                 assert set(row["mariadb"]["tables"][table]) == set(samples.TABLE_COLUMNS)
             assert set(row["accepted"]) == set(command.FLOWS)
