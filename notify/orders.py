@@ -10,11 +10,14 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from msgplatform.core.queues import jobs
 from msgplatform.core.secrets import encryption
 
 T = TypeVar("T")
 
 MARKER_QUEUE = "notify-marker"
+# With results this old waiting, what becomes of a delivery that was sent may be in there.
+MARKER_LAG_SECONDS = 5.0
 # The names that `queue_name()` makes.
 QUEUE_PATTERN = r"notify-\d+-\d+"
 
@@ -91,6 +94,11 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
 def queue_name(biz_id: int, receive_id: int) -> str:
     """The queue of one subscription, named as in the original: notify-<biz id>-<receive id>."""
     return f"notify-{biz_id}-{receive_id}"  # without ":", on which RQ splits names
+
+
+def are_results_late() -> bool:
+    """True if the marker is behind: a delivery that nobody works on may have arrived."""
+    return jobs.oldest_seconds(MARKER_QUEUE) >= MARKER_LAG_SECONDS
 
 
 def system_of(queue: str) -> int:

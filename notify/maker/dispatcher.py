@@ -18,7 +18,6 @@ from django.db.models.functions import Now
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.queues import jobs
 from notify import orders
 from notify.directory import Subscription, Subscriptions
 from notify.maker import ending, enqueue
@@ -37,8 +36,6 @@ TURN_SECONDS = 0.15
 # another program has made due.
 FEW, WHOLE_SECONDS = 500, 1.0
 _SUBSCRIPTIONS_PER_QUERY = 40  # whose due deliveries one statement reads
-# With results this old waiting, expired leases are not reclaimed: their outcome may be in there.
-MARKER_LAG_SECONDS = 5.0
 _Status = ReceiveMsg.Status
 SENDABLE = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
@@ -125,7 +122,7 @@ class Dispatcher:
         """
         waiting = list(backlogs)
         has_expired_leases = any(_Status.QUEUED in backlog.statuses for backlog in backlogs)
-        if has_expired_leases and are_results_late():
+        if has_expired_leases and orders.are_results_late():
             # The marker is behind: a delivery with an expired lease may have arrived already.
             pending = int(_Status.PENDING)
             pending_backlogs = [b for b in backlogs if pending in b.statuses]
@@ -203,11 +200,6 @@ class Dispatcher:
         candidates = readable[: orders.fitting(sizes, offer.items, offer.bytes)]
         capacity.take(subscription)
         return candidates, unsendable_count + len(candidates)
-
-
-def are_results_late() -> bool:
-    """True if the marker is behind: a delivery whose lease is over may have arrived."""
-    return jobs.oldest_seconds(orders.MARKER_QUEUE) >= MARKER_LAG_SECONDS
 
 
 def _read_due(backlogs: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[_Due]]:

@@ -22,9 +22,9 @@ from django.db import transaction
 
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
+from notify import orders
 from notify.directory import Subscription
 from notify.maker import ending
-from notify.maker.dispatcher import are_results_late
 from notify.models import BizReceive, ReceiveMsg
 from notify.monitor import counters, failures
 from notify.monitor.counters import CatalogueSubjects
@@ -57,7 +57,7 @@ def expire(
     event_types.refresh()
     # A queued delivery counts from the end of its lease: it is not queued again behind a breaker.
     # While results wait for the marker it may have arrived.
-    is_late = are_results_late()
+    is_late = orders.are_results_late()
     waiting = (_Status.PENDING,) if is_late else (_Status.PENDING, _Status.QUEUED)
     return sum(
         transactions.retrying(partial(_expire_one, s, open_for, event_types, waiting))

@@ -24,6 +24,7 @@ class ClaimedOrder:
     item_size: int
     # Counts down to the moment when all of it is in flight. Only the sending thread changes it.
     unsent_items: int
-    # Set by the claiming thread when another sender owns the queue: unsent items belong to it.
+    # Set by the claiming thread when another sender owns the queue, or had this order before:
+    # unsent items go back.
     is_lost: bool = False
     before: presence.LaneState | None = None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from sys import getsizeof
 
 from django.conf import settings
 
-from msgplatform.core import logging, outbound
+from msgplatform.core import outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.wake_signal import Listener
@@ -20,23 +19,11 @@ from notify import orders, presence, signals
 from notify.directory import Subscription, Subscriptions
 from notify.orders import Order, in_turns
 from notify.sender.claimed_order import ClaimedOrder
+from notify.sender.memory import Memory
+from notify.sender.strays import Strays
 
-log = logging.get(__name__)
-
-# All orders in flight, in bytes of memory and in messages: a thousand subscriptions with full
-# orders would be a gigabyte. Beyond it queues wait for their turn, the one that waits longest comes
-# first.
-MAX_BYTES = 48 * 1024 * 1024
-MAX_ITEMS = 40_000
 # Orders that one round takes, give or take a step: later ones have their turn in the next.
 ROUND_ORDERS = 160
-# The part of these that is open to each system, however much of it the system uses. The rest is for
-# systems that use less than an equal part of it.
-_OPEN_TO_ALL = 3 / 4
-# Memory that a message takes beside the text of its body.
-_ITEM_BYTES = 256
-# The weight of the latest order in the number of messages that one is expected to have.
-_SMOOTHING = 0.1
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
 _RENEW_SECONDS = 0.5  # for a thousand queues it is a good part of a round
@@ -84,7 +71,8 @@ class OrderClaimer:
         self._states: dict[int, presence.LaneState] = {}
         self._reported: frozenset[int] = frozenset()
         self._senders, self._share = 1, _ALL
-        self._items_of_order = float(orders.MAX_ITEMS)  # an average of the latest
+        self._memory = Memory(self._in_flight)
+        self._strays = Strays(owner)
         self._turn = 0  # where the next round begins, so that no queue is always the last
         self._idle = Backoff(first=0.01, factor=1.3, cap=_IDLE_SECONDS)
         self._loop = ThreadLoop("order-claimer", self.round)
@@ -171,22 +159,22 @@ class OrderClaimer:
             presence.report_dedicated(self.owner, self._only)
         else:
             self._senders = presence.report_sender(self.owner)
-        self._drop_abandoned()
+        self._take_back_strays()
 
-    def _drop_abandoned(self) -> None:
-        """Drop the orders of a dead sender: they must not keep the queue full, nor its breaker
-        waiting for a probe without an answer."""
+    def _take_back_strays(self) -> None:
+        """Put the orders of a dead sender back into their queues; until then they keep the queues
+        full, and a breaker waiting for a probe without an answer."""
         rows = [row for row in self._rows_of(jobs.with_orders) if self._serves(row)]
-        queues = {row.queue: row.id for row in rows if row.queue not in self._in_flight}
-        queue_names = owners.drop(list(queues))
-        if not queue_names:
-            return
-        log.warning("orders_of_a_dead_sender_dropped", queues=len(queue_names))
-        of_others = {pk: s for pk, s in self._states.items() if s.sender != self.owner}
-        ids = (queues[name] for name in queue_names)
-        states = {pk: presence.after_death(of_others[pk]) for pk in ids if pk in of_others}
-        presence.report(states)
-        self._states.update(states)
+        queues = {row.queue: row.id for row in rows}
+        in_hand = [order.claimed for of_queue in self._in_flight.values() for order in of_queue]
+        ids = [queues[name] for name in self._strays.take_back(queues, in_hand)]
+        of_the_dead = {
+            pk: presence.after_death(self._states[pk])
+            for pk in ids
+            if pk in self._states and self._states[pk].sender != self.owner
+        }
+        presence.report(of_the_dead)
+        self._states.update(of_the_dead)
 
     def _keep(self) -> None:
         """Stay the owner of queues with orders in flight, and of no others."""
@@ -263,19 +251,7 @@ class OrderClaimer:
         claimed_count, remaining = 0, list(names)
         lease = 2.0 * settings.NOTIFY_LEASE_SECONDS
         while remaining and claimed_count < ROUND_ORDERS:
-            usage, max_usage = self._usage(), _OPEN_TO_ALL
-            if sum(usage.values()) >= _OPEN_TO_ALL:
-                systems = usage.keys() | map(orders.system_of, remaining)
-                part, max_usage = (1 - _OPEN_TO_ALL) / len(systems), 1.0
-                remaining = [
-                    name for name in remaining if usage.get(orders.system_of(name), 0.0) < part
-                ]
-            room = max_usage - sum(usage.values())
-            if room <= 0:
-                break
-            # If each were taken for a full one, nearly full memory would be filled by a script for
-            # each order. `jobs.CLAIM_BYTES` bounds a script if they are larger than expected.
-            limit = max(1, int(room * MAX_ITEMS / self._items_of_order))
+            remaining, limit = self._memory.open_to(remaining)
             first = remaining[: min(limit, ROUND_ORDERS - claimed_count)]
             claims, tried_count = jobs.claim_all(first, lease, Order)
             for job in claims:
@@ -284,29 +260,16 @@ class OrderClaimer:
             remaining = remaining[tried_count:]
         return claimed_count
 
-    def _usage(self) -> dict[int, float]:
-        """The part of the memory that the orders in flight of each system take: of its bytes or of
-        its messages, whichever is more."""
-        sizes, items = Counter[int](), Counter[int]()
-        for queue, orders_in_flight in self._in_flight.items():
-            system = orders.system_of(queue)
-            sizes[system] += sum(order.open_items * order.item_size for order in orders_in_flight)
-            items[system] += sum(order.open_items for order in orders_in_flight)
-        if sum(sizes.values()) * MAX_ITEMS > sum(items.values()) * MAX_BYTES:
-            return {system: size / MAX_BYTES for system, size in sizes.items()}
-        return {system: count / MAX_ITEMS for system, count in items.items()}
-
     def _accept(self, job: jobs.Claimed, subscription: int) -> None:
         order: Order = job.data
         before = self._states.get(subscription)
         if before and before.sender == self.owner:
             before = None
-        # Text that is not ASCII takes two or four bytes a character.
-        bodies = sum(getsizeof(item.body) for item in order.items)
-        item_size = _ITEM_BYTES + bodies // max(1, len(order.items))
         count = len(order.items)
-        self._items_of_order += _SMOOTHING * (max(1, count) - self._items_of_order)
-        claimed_order = ClaimedOrder(job, order, count, item_size, count, before=before)
+        claimed_order = ClaimedOrder(
+            job, order, count, self._memory.item_size(order), count, is_lost=job.is_returned,
+            before=before,
+        )  # fmt: skip
         self._in_flight.setdefault(job.queue, []).append(claimed_order)
         self._inbox.append(claimed_order)
 

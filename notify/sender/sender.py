@@ -30,6 +30,7 @@ from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.sender import webhook
 from notify.sender.attempt_spans import AttemptSpans
+from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
 from notify.sender.lanes import Lane, Lanes, Usage
 from notify.sender.result_writer import ResultWriter
@@ -148,6 +149,9 @@ class Sender(Worker):
     def _take_in(self) -> int:
         claimed_orders = self.claimer.take()
         for order in claimed_orders:
+            if order.is_lost:
+                self._give_back(order)
+                continue
             system = orders.system_of(order.claimed.queue)
             lane = self.lanes.of(order.order.subscription, order.before, system)
             if order.order.is_probe:
@@ -232,6 +236,11 @@ class Sender(Worker):
         self._take_in()
         for lane in self.lanes:
             self._give_back_all(lane)
+
+    def _give_back(self, order: ClaimedOrder) -> None:
+        order.unsent_items = 0
+        results = [(order, webhook.unsent_result(order.order, item)) for item in order.order.items]
+        self.results.put_all(results)
 
     def _give_back_all(self, lane: Lane) -> None:
         while lane.waiting:

@@ -35,8 +35,9 @@ QUEUED_AT_FLUSH = 1000
 
 ESTABLISHED, CLOSE_WAIT = "01", "08"  # states in /proc/net/tcp
 
-# A dead sender's claims hold for two leases: long enough to be told from its ownership's 5 s.
-LONG_LEASE_SECONDS = 60
+# A dead sender's messages would wait for it, and longer than the test waits for them.
+LONG_LEASE_SECONDS = 3600
+LONGEST_GAP_SECONDS = 60
 LONG_BACKLOG = 6_000  # a kill leaves a thousand in the hands of the dead
 BACKLOG = """
 import json
@@ -165,7 +166,7 @@ def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) ->
 
 @pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
 def test_a_healthy_consumer_hardly_notices_that_its_sender_is_killed(cluster: Cluster) -> None:
-    """What the dead had in hand waits for its lease; what waited behind it goes on at once."""
+    """What the dead had in hand comes again in seconds; what waited behind it goes on at once."""
     cluster.environment["NOTIFY_LEASE_SECONDS"] = str(LONG_LEASE_SECONDS)
     cluster.kill("run_sender")
     cluster.restart("run_maker")
@@ -186,7 +187,7 @@ def test_a_healthy_consumer_hardly_notices_that_its_sender_is_killed(cluster: Cl
         cluster.wait_until(lambda: sink.ids() >= accepted, "every message to arrive")
         repeated = len(sink.lines()) - len(sink.ids())
         print(f"longest gap {longest:.1f} s, duplicates {repeated} of at most {fire.bound}")
-    assert longest < LONG_LEASE_SECONDS
+    assert longest < LONGEST_GAP_SECONDS
     assert repeated <= fire.bound
 
 

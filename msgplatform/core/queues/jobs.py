@@ -5,6 +5,7 @@ it.
 
     queued ── claim, claim_all ──▶ claimed (in RQ's intermediate list) ── done ──▶ removed
     claimed ── put_last ──▶ queued, at the end
+    claimed ── its process died; `owners.take_back` ──▶ queued, at the front, as returned
     claimed ── its process died; the claim is over: `recovery` ──▶ queued, at the front, if the
                order is the only copy; else dropped: the lease of its rows brings the work back
     queued ── its ttl is over: claim, `recovery` ──▶ dropped
@@ -38,9 +39,10 @@ _FEW = 100  # queues that are all asked for their orders
 CLAIM_BYTES = 1024 * 1024
 
 # KEYS: the claims, then each queue's list and intermediate list. ARGV: seconds, bytes, names.
-# Returns how many queues it asked, then (index, job id, data, age in seconds) of each order. An
-# entry whose job's ttl is over is dropped: its rows are queued again when their lease is over. So
-# is an entry that somebody has claimed already: `put` was sent twice, because Redis answered late.
+# Returns how many queues it asked, then (index, job id, data, age in seconds, '1' if it was taken
+# back) of each order. An entry whose job's ttl is over is dropped: its rows are queued again when
+# their lease is over. So is an entry that somebody has claimed already: `put` was sent twice,
+# because Redis answered late.
 _CLAIM = """
 redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local time = redis.call('TIME')
@@ -53,7 +55,7 @@ for i = 1, #ARGV - 2 do
   local list, hands = KEYS[2 * i], KEYS[2 * i + 1]
   local id = redis.call('LMOVE', list, hands, 'LEFT', 'RIGHT')
   while id do
-    local job = redis.call('HMGET', 'rq:job:' .. id, 'data', 'put_at')
+    local job = redis.call('HMGET', 'rq:job:' .. id, 'data', 'put_at', 'returned')
     local member = ARGV[i + 2] .. '|' .. id
     local held = redis.call('ZSCORE', KEYS[1], member)
     if job[1] and not (held and tonumber(held) > now) then
@@ -61,6 +63,7 @@ for i = 1, #ARGV - 2 do
       local n = #taken
       local age = job[2] and string.format('%.6f', now - job[2]) or ''
       taken[n + 1], taken[n + 2], taken[n + 3], taken[n + 4] = i - 1, id, job[1], age
+      taken[n + 5] = job[3] or ''
       capacity = capacity - #job[1]
       break
     end
@@ -134,12 +137,13 @@ def not_for_workers(*_args: Any) -> None:
 @dataclass(frozen=True)
 class Claimed:
     """An order that this process holds. `data` was put `waited` seconds ago by Redis' clock; 0 for
-    an order of an earlier release."""
+    an order of an earlier release. `is_returned`: a process that is gone has had it before."""
 
     queue: str
     id: str
     data: Any
     waited: float
+    is_returned: bool = False
 
 
 class _Job(Job):
@@ -214,9 +218,10 @@ def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Cla
     readable, unreadable = [], []
     decode = _decoder(kind).decode
     rows, queue_count = _claim(names, seconds)
-    for name, job_id, data, seconds_waited in rows:
+    for name, job_id, data, seconds_waited, is_returned in rows:
         try:
-            readable.append(Claimed(name, job_id, decode(_data(data))[2][0], seconds_waited))
+            order = decode(_data(data))[2][0]
+            readable.append(Claimed(name, job_id, order, seconds_waited, is_returned))
         except (msgspec.DecodeError, zlib.error):
             log.exception("order_unreadable", queue=name, job=job_id)
             unreadable.append(Claimed(name, job_id, None, seconds_waited))
@@ -224,8 +229,11 @@ def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Cla
     return readable, queue_count
 
 
-def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, bytes, float]], int]:
-    """Queue, job id, data and age of each order taken, and how many queues were looked at.
+_Row = tuple[str, str, bytes, float, bool]  # queue, job id, data, age, was it taken back
+
+
+def _claim(names: Sequence[str], seconds: float) -> tuple[list[_Row], int]:
+    """The orders taken, and how many queues were looked at.
 
     One script, so that a killed process leaves an entry with its claim, or no entry.
     """
@@ -236,9 +244,10 @@ def _claim(names: Sequence[str], seconds: float) -> tuple[list[tuple[str, str, b
     answer: Any = script(keys=[CLAIMS, *lists], args=[seconds, CLAIM_BYTES, *names])
     fields = iter(answer)
     queue_count = int(next(fields))
-    orders = zip(fields, fields, fields, fields, strict=True)
+    orders = zip(fields, fields, fields, fields, fields, strict=True)
     return [
-        (names[i], job.decode(), data, float(age or 0)) for i, job, data, age in orders
+        (names[i], job.decode(), data, float(age or 0), bool(returned))
+        for i, job, data, age, returned in orders
     ], queue_count
 
 

@@ -1,17 +1,17 @@
 """One process at a time owns a queue and may take orders from it, for a time that it renews.
 
-An owner renews its queue while it holds any of the queue's orders. So if a queue has no owner, no
-process works on the orders claimed from it, long before the claims are over: they are dropped, and
-do not count as queued.
+An owner renews its queue while it holds any of the queue's orders. So an order that was claimed
+from a queue without an owner, or from an owner's queue and not by that owner, is in nobody's hands,
+long before its claim is over: it is a stray, and goes back into the queue.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgplatform.core.connections import work_redis
-from msgplatform.core.queues.jobs import CLAIMS
+from msgplatform.core.queues.jobs import CLAIMS, QUEUES
 
 OWNER = "queues:owner:"  # string per name, expiring: the process that may pop its queues
 
@@ -93,35 +93,59 @@ def disown(names: Sequence[str], owner: str) -> None:
         work_redis().register_script(_DISOWN)(keys=[OWNER + name for name in names], args=[owner])
 
 
-# KEYS: the claims, then each queue's owner key and intermediate list. ARGV: the queues' names.
-# Returns the indices of the queues from which orders were dropped.
-_DROP = """
-local from = {}
-for i = 1, #ARGV do
-  local hands = KEYS[2 * i + 1]
-  if redis.call('LLEN', hands) > 0 and redis.call('EXISTS', KEYS[2 * i]) == 0 then
-    for _, id in ipairs(redis.call('LRANGE', hands, 0, -1)) do
-      redis.call('DEL', 'rq:job:' .. id)
-      redis.call('ZREM', KEYS[1], ARGV[i] .. '|' .. id)
-    end
-    redis.call('DEL', hands)
-    from[#from + 1] = i
-  end
+# KEYS: each queue's owner key and intermediate list. ARGV: me. Returns for each queue the orders
+# claimed from it; none of a queue that another owns.
+_CLAIMED = """
+local claimed = {}
+for i = 1, #KEYS / 2 do
+  local holder = redis.call('GET', KEYS[2 * i - 1])
+  local is_free = not holder or holder == ARGV[1]
+  claimed[i] = is_free and redis.call('LRANGE', KEYS[2 * i], 0, -1) or {}
 end
-return from
+return claimed
+"""
+# KEYS: the claims, RQ's set of queues, then an order's owner key, intermediate list, queue and job.
+# ARGV: me, the order's member of the claims, its id. Returns 1 if the order is in its queue again.
+_TAKE_BACK = """
+redis.call('DEL', KEYS[1] .. ':none')  -- as in _OWN
+local holder = redis.call('GET', KEYS[3])
+if holder and holder ~= ARGV[1] or redis.call('LREM', KEYS[4], 1, ARGV[3]) == 0 then return 0 end
+redis.call('ZREM', KEYS[1], ARGV[2])
+if redis.call('EXISTS', KEYS[6]) == 0 then return 0 end
+redis.call('HSET', KEYS[6], 'returned', 1)
+redis.call('LPUSH', KEYS[5], ARGV[3])
+redis.call('SADD', KEYS[2], KEYS[5])
+return 1
 """
 
 
-def drop(names: Sequence[str]) -> list[str]:
-    """Drop the claimed orders of the queues among `names` that have no owner; returns those queues.
-
-    Only for orders that can be made again: the lease of their rows brings the work back. If the
-    holder lives after all, it finishes its orders or gives them back, and `jobs.done` finds nothing
-    to remove.
-    """
+def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[tuple[str, str]]:
+    """Queue and job id of claimed orders that neither another process nor `owner` works on;
+    `own_ids` are the orders that `owner` has in hand. One script."""
     if not names:
         return []
     keys = [key for name in names for key in (OWNER + name, f"rq:queue:{name}:intermediate")]
-    script = work_redis().register_script(_DROP)
-    indices: Any = script(keys=[CLAIMS, *keys], args=list(names))
-    return [names[index - 1] for index in indices]
+    claimed: Any = work_redis().register_script(_CLAIMED)(keys=keys, args=[owner])
+    return [
+        (name, id)
+        for name, job_ids in zip(names, claimed, strict=True)
+        for id in map(bytes.decode, job_ids)
+        if id not in own_ids
+    ]
+
+
+def take_back(orders: Sequence[tuple[str, str]], owner: str) -> list[tuple[str, str]]:
+    """Put strays (queue, job id) back at the front of their queues, as returned; gives those that
+    are there. A queue that another owns meanwhile is left to that.
+
+    If the holder lives after all, it finishes the order or gives it back, and `jobs.done` removes
+    it, wherever it is.
+    """
+    with work_redis().pipeline(transaction=False) as pipe:
+        script = work_redis().register_script(_TAKE_BACK)
+        for name, id in reversed(orders):  # the first of them will be in front
+            lists = [f"rq:queue:{name}:intermediate", f"rq:queue:{name}"]
+            keys = [CLAIMS, QUEUES, OWNER + name, *lists, f"rq:job:{id}"]
+            script(keys=keys, args=[owner, f"{name}|{id}", id], client=pipe)
+        answers = reversed(pipe.execute())
+    return [order for order, is_back in zip(orders, answers, strict=True) if is_back]

@@ -30,6 +30,7 @@ from notify.directory import Subscriptions
 from notify.maker.capacity import Capacity
 from notify.models import BizReceive, Receive
 from notify.orders import Item, Order, Result
+from notify.sender import strays
 from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.claimer import OrderClaimer
 from notify.sender.sender import Sender
@@ -510,7 +511,7 @@ class TestSharing:
     def test_memory_is_bounded_and_everybody_has_a_turn(
         self, biz: Biz, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("notify.sender.claimer.MAX_ITEMS", 250)
+        monkeypatch.setattr("notify.sender.memory.MAX_ITEMS", 250)
         rows = [subscribed(biz, f"s{n}") for n in range(10)]
         for row in rows:
             put(row, 3)
@@ -564,6 +565,10 @@ class TestSharing:
 class TestDeadSender:
     """Its ownership is over, its claims are not."""
 
+    @pytest.fixture(autouse=True)
+    def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(strays, "PATIENCE_SECONDS", 0.0)
+
     def claimers(self) -> tuple[OrderClaimer, OrderClaimer]:
         known = Subscriptions()
         known.refresh()
@@ -578,28 +583,88 @@ class TestDeadSender:
     def dies(self, row: BizReceive) -> None:
         work_redis().delete(OWNER + queue_of(row))
 
-    def test_what_it_had_in_hand_counts_no_more(self, biz: Biz) -> None:
+    def test_what_it_had_in_hand_is_given_back(self, biz: Biz) -> None:
         row = subscribed(biz, "one")
-        put(row, 4, items=1)
+        ids = put(row, 4, items=1)
         dead, alive = self.claimers()
         while dead.claim():
             pass
         held = dead.take()
         assert len(held) == 2
         self.report(alive, {})
-        assert queues.depths([queue_of(row)]) == {queue_of(row): 4}, "it is alive"
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (2, 2)}, "it is alive"
         self.report(dead, {row.pk: presence.LaneState(sender="dead", waiting=100, in_flight=5)})
         self.dies(row)
         self.report(alive, {})
-        assert queues.depths([queue_of(row)]) == {queue_of(row): 2}
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (4, 0)}
         assert not presence.read()[row.pk].has_work, "the maker queues more at once"
         while alive.claim():
             pass
-        assert len(alive.take()) == 2
+        taken = alive.take()
+        assert [order.order.items[0].msg_id for order in taken] == ids[:2], "they are in front"
+        assert all(order.is_lost for order in taken)
         queues.done([order.claimed for order in held])  # it was not dead at all
-        assert queues.depths([queue_of(row)]) == {queue_of(row): 2}
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (2, 0)}
         self.report(alive, {})
-        assert queues.depths([queue_of(row)]) == {queue_of(row): 2}, "not what it has itself"
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (2, 0)}
+
+    def test_also_when_another_sender_owns_the_queue_already(self, biz: Biz) -> None:
+        row = subscribed(biz, "one")
+        put(row, 3, items=1)
+        dead, alive = self.claimers()
+        dead.claim()
+        self.dies(row)
+        alive.claim()
+        (own,) = alive.take()
+        assert not own.is_lost
+        self.report(alive, {})
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (2, 1)}, "not what it has itself"
+
+    def test_it_is_given_time_to_come_back(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(strays, "PATIENCE_SECONDS", 600.0)
+        row = subscribed(biz, "one")
+        put(row, 1, items=1)
+        dead, alive = self.claimers()
+        dead.claim()
+        self.dies(row)
+        self.report(alive, {})
+        dead._next_renewal.at_once()
+        dead._keep()  # a machine that stood still
+        monkeypatch.setattr(strays, "PATIENCE_SECONDS", 0.0)
+        self.report(alive, {})
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
+
+    def test_results_that_wait_come_first(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+        """What it has sent may be among them."""
+        monkeypatch.setattr(orders, "MARKER_LAG_SECONDS", 0.0)
+        row = subscribed(biz, "one")
+        put(row, 1, items=1)
+        queues.put(orders.MARKER_QUEUE, [[]], ttl=None)
+        dead, alive = self.claimers()
+        dead.claim()
+        self.dies(row)
+        self.report(alive, {})
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
+        monkeypatch.setattr(orders, "MARKER_LAG_SECONDS", 600.0)
+        self.report(alive, {})
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (1, 0)}
+
+    def test_nothing_of_it_is_sent_as_it_is(self, biz: Biz, tmp_path: Path) -> None:
+        with SinkProcess(tmp_path / "seen", []) as sink:
+            row = subscribed(biz, "one", sink.url)
+            ids = put(row, 2, items=3)
+            dead, alive = self.claimers()
+            dead.claim()
+            self.dies(row)
+            self.report(alive, {})
+            written: list[Result] = []
+            with running() as sender:
+                turn_until(sender, lambda: written.extend(results()) or len(written) == 6)  # type: ignore[func-returns-value]
+            outcomes = {result.id % 10**6: result.outcome for result in written}
+            assert sorted(outcomes) == sorted(ids)
+            assert {outcomes[id] for id in ids[:3]} == {"unsent"}
+            assert {outcomes[id] for id in ids[3:]} == {"delivered"}
+            assert len(sink.lines()) == 3
 
     @pytest.mark.parametrize("held_too_long", [False, True])
     def test_what_a_sender_holds_itself_stays(self, biz: Biz, held_too_long: bool) -> None:
@@ -628,6 +693,8 @@ class TestDeadSender:
         assert Capacity.read([subscription.queue]).offer(subscription) is None
         self.dies(row)
         self.report(alive, {})
+        alive.claim()
+        queues.done([order.claimed for order in alive.take() if order.is_lost])
         offer = Capacity.read([subscription.queue]).offer(subscription)
         assert offer
         assert offer.items == 1

@@ -66,6 +66,36 @@ def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> Non
     assert owners.own([QUEUE], "a", 600) == [], "who has work in hand owns it again"
 
 
+def test_strays_go_back_in_front_and_are_told_apart(work_redis: redis.Redis) -> None:
+    jobs.put(QUEUE, [{"n": n} for n in range(4)], ttl=60)
+    own, *others = [order for _ in range(3) if (order := jobs.claim(QUEUE, 30))]
+    stray_ids = [(QUEUE, order.id) for order in others]
+    assert owners.strays([QUEUE, "notify-1-1"], "a", [own.id]) == stray_ids
+    owners.own([QUEUE], "b", 600)
+    assert owners.strays([QUEUE], "a", []) == [], "the queue is another's, and so are its orders"
+    assert owners.take_back(stray_ids, "a") == []
+    assert owners.strays([QUEUE], "b", [own.id]) == stray_ids
+    assert owners.take_back([*stray_ids, (QUEUE, "gone")], "b") == stray_ids
+    assert owners.take_back(stray_ids, "b") == [], "they are back already"
+    again, _ = jobs.claim_all([QUEUE], 30, Any)
+    assert [(each.data, each.is_returned) for each in again] == [({"n": 1}, True)]
+    jobs.done([own, *others, *again])  # whose process was alive after all
+    last, _ = jobs.claim_all([QUEUE], 30, Any)
+    assert [(each.data, each.is_returned) for each in last] == [({"n": 3}, False)]
+    jobs.done(last)
+    owners.disown([QUEUE], "b")
+    assert left_over(work_redis) == set()
+
+
+def test_a_stray_whose_time_is_over_is_dropped(work_redis: redis.Redis) -> None:
+    jobs.put(QUEUE, [{}], ttl=60)
+    claimed = jobs.claim(QUEUE, 30)
+    assert claimed
+    work_redis.delete(f"rq:job:{claimed.id}")
+    assert owners.take_back(owners.strays([QUEUE], "a", []), "a") == []
+    assert left_over(work_redis) == set()
+
+
 KILLED = """
 import os, signal, django
 django.setup()
@@ -319,6 +349,9 @@ def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
         assert owners.renew([QUEUE], "a", 600) == []
         claimed = jobs.claim_all([QUEUE], 30, Any)[0]
         assert len(claimed) == 1
+        assert owners.take_back(owners.strays([QUEUE], "a", []), "a")
+        claimed = jobs.claim_all([QUEUE], 30, Any)[0]
+        assert [order.is_returned for order in claimed] == [True]
         jobs.put_last(claimed)
         drained = 0
         while job := jobs.claim(MARKER, 30):
