@@ -34,7 +34,7 @@ Head = tuple[str, str, str, bytes]  # method, path, content type, body
 
 
 def event(call: Call, token: str) -> Head:
-    data = {"n": call.number, "due": call.due, "trace": _trace(call.number)}
+    data = {"n": call.number, "due": call.due, "trace": trace(call.number)}
     body = {"event_type": "order.paid", "payload": data, "idempotency_key": f"e-{call.number}"}
     return _json("/api/v1/messages", body)
 
@@ -57,7 +57,7 @@ def sms(call: Call, token: str) -> Head:
 
 
 def lead(call: Call, token: str) -> Head:
-    extra = {"number": str(call.number), "due": f"{call.due:.6f}", "wish": _trace(call.number)}
+    extra = {"number": str(call.number), "due": f"{call.due:.6f}", "wish": trace(call.number)}
     body = {"appkey": APPKEY, "name": "王小明", "phone": recipient(call.number), "extra": extra}
     return _json("/api/v1/leads", {**body, "idempotency_key": f"lead-soak-{call.number:08d}"})
 
@@ -91,7 +91,7 @@ def recipient(number: int) -> str:
 
 
 def post_text(call: Call) -> str:
-    return f"{call.number} {call.due:.6f} {_trace(call.number)}"
+    return f"{call.number} {call.due:.6f} {trace(call.number)}"
 
 
 def accepted_id(answer: bytes) -> str:
@@ -106,7 +106,7 @@ def posts_of(answer: bytes) -> list[tuple[int, float]]:
     return [(int(number), float(due)) for number, due in _POST.findall(answer)]
 
 
-def _trace(number: int) -> str:
+def trace(number: int) -> str:
     """A part that cannot be compressed, as in real life."""
     return hashlib.blake2b(str(number).encode(), digest_size=48).hexdigest()
 

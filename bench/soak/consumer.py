@@ -5,7 +5,8 @@
 `/fast` answers at once, `/slow` after a third of a second, `/dead` always with 503. `/sms` takes
 the Reports of a business system, `/crm` records of leads. Each message is a line in the book: where
 it came in (for `/sms` with the state), its number, the moment for which it was drawn and the one
-when its first byte came. `DIR/<where>.progress` has the counts. Standard library only.
+when its first byte came. A message with the content of another is a line of `wrong-<where>`.
+`DIR/<where>.progress` has the counts. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from pathlib import Path
 from bench.harness.programs.inbox import Inbox, Received
 from bench.harness.programs.progress import Progress
 from bench.harness.programs.sink import ANSWER
+from bench.soak import calls
 
 SLOW_SECONDS = 1 / 3
 PLACES = ("fast", "slow", "dead", "sms", "crm")
 _REFUSAL = b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n"
-_EVENT = re.compile(rb'"n":\s*(\d+),\s*"due":\s*([\d.]+)')
+_EVENT = re.compile(rb'"n":\s*(\d+),\s*"due":\s*([\d.]+),\s*"trace":\s*"(\w+)"')
 
 
 class Consumer:
@@ -67,15 +69,21 @@ class Consumer:
         if place == "sms":
             data = json.loads(body)["data"]
             number, due = data["reference"].split()
-            self._note(f"sms:{data['state']}", number, due, at)
+            is_right = data["to"].endswith(calls.recipient(int(number)))
+            self._note(f"sms:{data['state']}" if is_right else "wrong-sms", number, due, at)
         elif match := _EVENT.search(body):
-            self._note(place, match[1].decode(), match[2].decode(), at)
+            number, due, trace = (part.decode() for part in match.groups())
+            is_right = trace == calls.trace(int(number))
+            self._note(place if is_right else f"wrong-{place}", number, due, at)
         self._counts[place].add(1)
         return _REFUSAL if place == "dead" else ANSWER
 
     def _take_leads(self, leads: list[dict[str, str]], at: float) -> bytes:
         for lead in leads:
-            self._note("crm", lead["number"], lead["due"], at)
+            number = int(lead["number"])
+            is_right = lead["wish"] == calls.trace(number)
+            is_right = is_right and lead["phone"].endswith(calls.recipient(number))
+            self._note("crm" if is_right else "wrong-crm", lead["number"], lead["due"], at)
         self._counts["crm"].add(len(leads))
         results = [{"status": "stored", "id": lead["id"]} for lead in leads]
         body = json.dumps({"results": results}).encode()

@@ -4,15 +4,20 @@ the books of those who got it.
     published = delivered + failed + waiting
 
 A line is a way of a flow: a subscription, the operator, the CRM, a timeline. It balances when each
-accepted message has exactly one of the three states, what is delivered has arrived, and nothing
-else is there. Read it when the programs have stopped.
+accepted message has exactly one of the three states, what is delivered has arrived with its own
+content, and nothing else is there. Only messages to a subscriber that is dead may fail, or still
+wait. Read it when the programs have stopped.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
+
+from django.db import connection
 
 from bench.soak import calls, stage
 from bench.soak.books import Books
@@ -20,14 +25,22 @@ from crmsync.models import Lead, Record
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys as sms_keys
 from gateway.models import SgipMt
+from gateway.simulator.journal import read_users
 from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed
 from notify.models import BizMsg, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 
 _STATUS = ReceiveMsg.Status
 _FAILED = (_STATUS.EXHAUSTED, _STATUS.POISON, _STATUS.SKIPPED)
+_DEAD = f"notify, {stage.SUBSCRIBERS[-1]}"
 _EXAMPLES = 3
-_CHUNK = 2_000
+# One statement, so that no floor moves meanwhile.
+_UNWRITTEN = """
+SELECT DISTINCT f.id FROM feed_user u JOIN feed f ON f.biz_id = u.biz_id AND f.id > u.floor
+LEFT JOIN eventqueue e ON e.qid = f.id AND e.status <> %s
+LEFT JOIN feed_broadcast b ON b.biz_id = u.biz_id AND b.fri_uid = u.uid AND b.feed_id = f.id
+WHERE u.active AND u.uid LIKE %s AND e.qid IS NULL AND b.feed_id IS NULL
+"""
 
 
 @dataclass
@@ -48,6 +61,11 @@ class Line:
             some = ", ".join(map(str, missing[:_EXAMPLES]))
             self.problems.append(f"{self.way}: {len(missing)} {what}, such as {some}")
 
+    def compare_ids(self, ids: Mapping[int, str]) -> None:
+        """Note calls, by number, that were answered with the id of another."""
+        numbers = {id: number for number, id in ids.items()}
+        self.compare(ids, numbers.values(), "calls were answered with the id of another")
+
     def close(self) -> Line:
         total = self.delivered + self.failed + self.waiting
         if total != self.published:
@@ -55,19 +73,24 @@ class Line:
                 f"{self.way}: {self.published} published, {total} in the database "
                 f"({self.delivered} delivered, {self.failed} failed, {self.waiting} waiting)"
             )
+        if self.way != _DEAD and (self.failed or self.waiting):
+            self.problems.append(f"{self.way}: {self.failed} failed, {self.waiting} still wait")
         return self
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
 
-def lines(books: Books, cast: stage.Cast, timeline: Callable[[], set[int]]) -> list[Line]:
-    """All lines. `timeline` reads the numbers of the posts that the watched reader sees."""
+def lines(
+    books: Books, cast: stage.Cast, operator_log: Path, seen: set[int], unwritten: set[int]
+) -> list[Line]:
+    """All lines. `seen` are the numbers of the posts that the watched reader sees, `unwritten` the
+    ids of those that `unwritten_posts` has given while the run went on."""
     return [
         *notify(books, cast.systems["notify"].pk, cast.subscriptions),
-        sms(books),
+        sms(books, cast.systems["sms"].pk, operator_log),
         crm(books),
-        feed(books, timeline()),
+        feed(books, seen, unwritten),
     ]
 
 
@@ -83,7 +106,7 @@ def notify(books: Books, biz: int, subscriptions: Mapping[str, int]) -> list[Lin
     )
     closed_lines = []
     for name, subscription in subscriptions.items():
-        line = Line(f"notify, {name}", len(by_id), arrived=len(books.arrived[name]))
+        line = _line(f"notify, {name}", "notify", name, books)
         line.compare(by_id, stored, "accepted messages are not in the database")
         line.compare(stored, by_id, "messages in the database were not accepted")
         statuses: dict[int, int] = {}
@@ -106,14 +129,13 @@ def notify(books: Books, biz: int, subscriptions: Mapping[str, int]) -> list[Lin
 
 
 # -- SMS -----------------------------------------------------------------------------------------
-def sms(books: Books) -> Line:
-    """Delivered: the archive has the ending `delivered`, and the business system's listener has
-    heard of it."""
+def sms(books: Books, biz: int, operator_log: Path) -> Line:
+    """Delivered: the archive has the ending `delivered`, the operator has taken one Submit, and the
+    business system's listener has heard of it."""
     by_id = {int(id): number for number, id in books.accepted["sms"].items()}
-    line = Line("sms", len(by_id), arrived=len(books.arrived["sms"]))
-    endings: dict[int, str] = {}
-    for some in _chunks(list(by_id)):
-        endings |= dict(SgipMt.objects.filter(id__in=some).values_list("id", "final"))
+    line = _line("sms", "sms", "sms", books)
+    endings = dict(SgipMt.objects.filter(biz_id=biz).values_list("id", "final"))
+    line.compare(endings, by_id, "archived messages were not accepted")
     client: Any = sms_redis()
     names = client.scan_iter(match=sms_keys.EVERY_MT, count=1000)
     in_redis = {int(name.decode().rpartition(":")[2]) for name in names} - endings.keys()
@@ -123,7 +145,14 @@ def sms(books: Books) -> Line:
     line.delivered, line.failed = len(delivered), len(endings) - len(delivered)
     line.waiting = len(in_redis & by_id.keys())
     heard = {number for number, state in books.states.items() if state == "delivered"}
-    line.compare((by_id[id] for id in delivered), heard, "delivered messages were not reported")
+    numbers = [by_id[id] for id in delivered if id in by_id]
+    line.compare(numbers, heard, "delivered messages were not reported")
+    # A repeated Submit has the sequence of the first one.
+    taken = {(sequence, user) for sequence, user, result in read_users(operator_log) if not result}
+    submits = Counter(user for _sequence, user in taken)
+    users = {f"86{calls.recipient(number)}" for number in numbers}
+    line.compare(users, submits, "delivered messages were not submitted")
+    line.compare((user for user in submits if submits[user] > 1), (), "users got a text twice")
     return line.close()
 
 
@@ -131,7 +160,7 @@ def sms(books: Books) -> Line:
 def crm(books: Books) -> Line:
     """Delivered: the record is confirmed, and the CRM has got it."""
     by_id = {int(id): number for number, id in books.accepted["crmsync"].items()}
-    line = Line("crmsync", len(by_id), arrived=len(books.arrived["crm"]))
+    line = _line("crmsync", "crmsync", "crm", books)
     leads = set(Lead.objects.values_list("id", flat=True))
     line.compare(by_id, leads, "accepted leads are not in the hive")
     line.compare(leads, by_id, "leads in the hive were not accepted")
@@ -149,11 +178,13 @@ def crm(books: Books) -> Line:
 
 
 # -- Feed ----------------------------------------------------------------------------------------
-def feed(books: Books, seen: set[int]) -> Line:
-    """Delivered: the event is handled, and the post is in the reader's timeline, read through the
-    API to its end."""
+def feed(books: Books, seen: set[int], unwritten: set[int]) -> Line:
+    """Delivered: the event is handled, the post was written to all timelines, and is in that of the
+    watched reader, read through the API to its end."""
     by_id = {int(id): number for number, id in books.accepted["feed"].items()}
-    line = Line("feed", len(by_id), arrived=len(books.arrived["feed"] | seen))
+    line = _line("feed", "feed", "feed", books)
+    line.arrived = len(books.arrived["feed"] | seen)
+    line.compare(unwritten, (), "posts were handled and not written to a timeline")
     stored = set(Feed.objects.values_list("id", flat=True))
     line.compare(by_id, stored, "accepted posts are not in the database")
     line.compare(stored, by_id, "posts in the database were not accepted")
@@ -169,6 +200,14 @@ def feed(books: Books, seen: set[int]) -> Line:
         (by_id.get(id, -1) for id in stored - ours), seen, "posts are not in the reader's timeline"
     )
     return line.close()
+
+
+def unwritten_posts() -> set[int]:
+    """Posts that are handled, above the floor of a reader, and not written to that timeline. All
+    readers are friends of all authors."""
+    with connection.cursor() as cursor:
+        cursor.execute(_UNWRITTEN, [EventQueue.Status.HANDLED, "reader-%"])
+        return {row[0] for row in cursor.fetchall()}
 
 
 def read_timeline(ask: Callable[[str], Mapping[str, Any]]) -> set[int]:
@@ -191,5 +230,10 @@ def old_rows() -> int:
     return sum(model._default_manager.filter(biz_id=biz).count() for model in models)
 
 
-def _chunks(rows: list[int]) -> Iterable[list[int]]:
-    return (rows[start : start + _CHUNK] for start in range(0, len(rows), _CHUNK))
+def _line(way: str, flow: str, place: str, books: Books) -> Line:
+    """A line with what the books of its callers and of its consumer say."""
+    accepted = books.accepted[flow]
+    line = Line(way, len(accepted), arrived=len(books.arrived[place]))
+    line.compare_ids(accepted)
+    line.compare(books.arrived[f"wrong-{place}"], (), "messages came with the content of another")
+    return line

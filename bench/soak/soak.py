@@ -62,6 +62,7 @@ class Soak:
         self.books = books.Books(ground.folder)
         self.samples: list[dict[str, Any]] = []
         self.restarts: list[dict[str, Any]] = []
+        self._unwritten_posts: set[int] = set()
         self._stop = threading.Event()
         self._begin = 0.0
         options.folder.mkdir(parents=True, exist_ok=True)
@@ -90,12 +91,11 @@ class Soak:
             self._await_retention(crew)
             seen = ledger.read_timeline(lambda path: self._ask(path, cast.tokens["feed"]))
         self.books.read()
-        lines = ledger.lines(self.books, cast, lambda: seen)
-        result = self._result(rates, lines)
+        result = self._result(rates, self._lines(cast, seen))
         if self.options.has_loss:
             result["lines_before_loss"] = result["lines"]
             _lose_one(cast.subscriptions["fast"])
-            self._judge_lines(result, ledger.lines(self.books, cast, lambda: seen))
+            self._judge_lines(result, self._lines(cast, seen))
         return result
 
     def _await_ready(self, crew: Crew) -> None:
@@ -105,6 +105,10 @@ class Soak:
             if time.monotonic() > deadline:
                 raise BenchFailed(f"the platform is not ready\n{crew.output()}")
             time.sleep(0.2)
+
+    def _lines(self, cast: stage.Cast, seen: set[int]) -> list[ledger.Line]:
+        unwritten = self._unwritten_posts | ledger.unwritten_posts()
+        return ledger.lines(self.books, cast, stage.operator_log(self.ground), seen, unwritten)
 
     def _ask(self, path: str, token: str) -> Mapping[str, Any]:
         """A page of a list; the platform names the next one with its own address."""
@@ -183,6 +187,7 @@ class Soak:
         return time.monotonic() - self._begin
 
     def _sample(self, crew: Crew, restarted: list[str]) -> None:
+        self._unwritten_posts |= ledger.unwritten_posts()
         sample = {
             "elapsed": round(self._elapsed, 1),
             "load_average": round(os.getloadavg()[0], 2),

@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.db import connection
@@ -53,7 +54,8 @@ def settings(seconds: float) -> dict[str, str]:
         "SMS_KEEP_ARCHIVED_HOURS": "1" if seconds > 3 * 3600 else "0",
         "SMS_IDEMPOTENCY_SECONDS": str(max(60, int(keep))),
         "FEED_KEEP_EVENT_HOURS": "1",
-        "FEED_TIMELINE_LENGTH": "100",
+        # More than is posted between two samples, each of which looks at all that is written.
+        "FEED_TIMELINE_LENGTH": "2000",
         # Every 24th round goes through all timelines.
         "FEED_CLEAN_SECONDS": f"{max(0.1, min(60.0, keep / 24)):.2f}",
         "API_RATE_READ": "1000000/min",
@@ -120,7 +122,7 @@ def _create_crm(biz: Biz, url: str) -> None:
         name="soak-crm", adapter="http", retry_seconds=[1, 1, 1, 2, 2, 5], settings={
             "url": url, "is_upsert": True, "records_per_call": 50, "concurrency": 2,
             "body": {"leads": "{records}"},
-            "record": {"id": "{key}", "number": "{field.number}", "due": "{field.due}"},
+            "record": {"id": "{key}", **{name: f"{{field.{name}}}" for name in names}},
             "fields": list(names),
             "answer": {
                 "results": "results",
@@ -193,13 +195,18 @@ def programs(ground: Ground) -> Sequence[Program]:
     )  # fmt: skip
     argv = [
         *(sys.executable, str(ROOT / "manage.py"), "run_smg_simulator"),
-        *("--port", str(ground.smg_port), "--log", str(folder / "smg.log")),
+        *("--port", str(ground.smg_port), "--log", str(operator_log(ground))),
         *("--sp-port", str(ground.sms_port), "--smg-login-name", _LOGIN),
     ]
     simulator = Program("smg", argv, ground.environment, load=True)
     commands = [daemon.command for flow in flows.all() for daemon in flow.daemons]
     daemons = [ground.daemon(command) for command in [*commands, flows.BULK.command]]
     return [consumer, simulator, *daemons, ground.web()]
+
+
+def operator_log(ground: Ground) -> Path:
+    """Where the simulated operator writes down each Submit."""
+    return ground.folder / "smg.log"
 
 
 def is_ready(ground: Ground) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -65,6 +66,8 @@ class OrderClaimer:
         self._next_renewal = Every(_RENEW_SECONDS)
         self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
         self._has_moved = False  # a breaker, since the last report
+        # When the queues of all orders in flight were surely this process' own.
+        self._owned_at = time.monotonic()
         self._is_claiming = not outbound.is_off()  # until `stop_claiming`
         # The rest belongs to the claiming thread. Orders in flight, by queue:
         self._in_flight: dict[str, list[ClaimedOrder]] = {}
@@ -114,11 +117,17 @@ class OrderClaimer:
             owners.disown(list(self.subscriptions.by_queue()), self.owner)
             presence.withdraw(self.owner)
 
+    @property
+    def is_owner(self) -> bool:
+        """False while another sender may take the orders in flight for those of a dead one: no
+        request may begin."""
+        return time.monotonic() - self._owned_at < OWNERSHIP_SECONDS
+
     # -- the thread ------------------------------------------------------------------------------
     def round(self) -> float:
-        """Report, then claim; returns the seconds until the next round."""
+        """Renew, report, then claim; returns the seconds until the next round."""
+        self._keep()
         if not self._is_claiming:
-            self._keep()
             return _BUSY_SECONDS
         self.report()
         if not self.claim():
@@ -167,7 +176,8 @@ class OrderClaimer:
         rows = [row for row in self._rows_of(jobs.with_orders) if self._serves(row)]
         queues = {row.queue: row.id for row in rows}
         in_hand = [order.claimed for of_queue in self._in_flight.values() for order in of_queue]
-        ids = [queues[name] for name in self._strays.take_back(queues, in_hand)]
+        timeouts = {row.queue: row.timeout for row in rows}
+        ids = [queues[name] for name in self._strays.take_back(timeouts, in_hand)]
         of_the_dead = {
             pk: presence.after_death(self._states[pk])
             for pk in ids
@@ -188,10 +198,22 @@ class OrderClaimer:
         if not self._next_renewal.is_due:
             return
         # Another owns one when this process, or Redis, was away for longer than the ownership.
+        began_at = time.monotonic()
         for name in owners.renew(list(self._in_flight), self.owner, OWNERSHIP_SECONDS):
             for order in self._in_flight[name]:
                 order.is_lost = True
+        if not self.is_owner:
+            self._mark_taken_back()
+        self._owned_at = began_at
         self._next_renewal.restart()  # only now: after an error it is due at once
+
+    def _mark_taken_back(self) -> None:
+        """Mark the orders that another sender has put back, and perhaps finished, meanwhile."""
+        in_flight = [order for of_queue in self._in_flight.values() for order in of_queue]
+        held_ids = {claimed.id for claimed in owners.held([order.claimed for order in in_flight])}
+        for order in in_flight:
+            if order.claimed.id not in held_ids:
+                order.is_lost = True
 
     def claim(self) -> int:
         """Take orders from the queues that this sender owns or may own; returns their number."""
@@ -213,9 +235,8 @@ class OrderClaimer:
             owners.disown(new_queues[free:], self.owner)
         # Queues without an order in flight come first: a second order must not take the place of a
         # first, unless it is another system's.
-        return self._claim_from(
-            in_turns([*new_queues[:free], *queues_in_flight], orders.system_of), subscriptions
-        )
+        names = in_turns([*new_queues[:free], *queues_in_flight], orders.system_of)
+        return self._claim_from(names, subscriptions)
 
     def _claimable(self) -> dict[str, int]:
         """Queue → subscription of every queue from which an order may be taken, in turns of

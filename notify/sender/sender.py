@@ -166,7 +166,7 @@ class Sender(Worker):
         window, and each of its lanes an equal part of that. A long queue starves no short one, and
         a system with many consumers none with few. Returns the number of messages."""
         ready_lanes = self.lanes.ready()
-        if not ready_lanes or not self.results.has_capacity:
+        if not (ready_lanes and self.results.has_capacity and self.claimer.is_owner):
             return 0
         usage = self.lanes.usage()
         sent_count, lane_counts = 0, Counter(lane.system for lane in ready_lanes)

@@ -38,6 +38,7 @@ ESTABLISHED, CLOSE_WAIT = "01", "08"  # states in /proc/net/tcp
 # A dead sender's messages would wait for it, and longer than the test waits for them.
 LONG_LEASE_SECONDS = 3600
 LONGEST_GAP_SECONDS = 60
+FROZEN_BACKLOG = 600  # nearly all of it in the hands of the sender that is frozen
 LONG_BACKLOG = 6_000  # a kill leaves a thousand in the hands of the dead
 BACKLOG = """
 import json
@@ -189,6 +190,30 @@ def test_a_healthy_consumer_hardly_notices_that_its_sender_is_killed(cluster: Cl
         print(f"longest gap {longest:.1f} s, duplicates {repeated} of at most {fire.bound}")
     assert longest < LONGEST_GAP_SECONDS
     assert repeated <= fire.bound
+
+
+@pytest.mark.parametrize("cluster", ["mariadb"], indirect=True)
+def test_a_sender_that_stood_still_sends_nothing_that_another_has_sent(cluster: Cluster) -> None:
+    """It is taken for dead long before its lease is over."""
+    cluster.environment["NOTIFY_LEASE_SECONDS"] = str(LONG_LEASE_SECONDS)
+    cluster.environment["NOTIFY_TIMEOUT_SECONDS"] = "2"
+    for name in ("run_sender", "run_maker"):
+        cluster.restart(name)
+    with SinkProcess(cluster.folder / "healthy.seen", ["--delay", "0.1"]) as sink:
+        accepted = set(cluster.script(BACKLOG.format(url=sink.url, count=FROZEN_BACKLOG)))
+        cluster.wait_until(sink.ids, "the first deliveries")
+        cluster.pause("run_sender")
+        cluster.processes["frozen"] = cluster.processes.pop("run_sender")
+        cluster.start("run_sender")
+        cluster.wait_until(lambda: sink.ids() >= accepted, "what the frozen one had to arrive")
+        before = len(sink.lines())
+        cluster.resume("frozen")
+        cluster.wait_until(lambda: cluster.script(QUEUED) == 0, "every message to be marked")
+        cluster.stop("frozen")  # with everything that it has in hand
+        assert len(sink.lines()) == before
+        assert before - len(accepted) <= FROZEN_BACKLOG / 10, (
+            "more than what it had begun came twice"
+        )
 
 
 def started(cluster: Cluster, name: str) -> list[float]:

@@ -1,8 +1,9 @@
 """One process at a time owns a queue and may take orders from it, for a time that it renews.
 
-An owner renews its queue while it holds any of the queue's orders. So an order that was claimed
-from a queue without an owner, or from an owner's queue and not by that owner, is in nobody's hands,
-long before its claim is over: it is a stray, and goes back into the queue.
+An owner renews its queue while it holds any of the queue's orders. An order that was claimed from a
+queue without an owner, or from an owner's queue and not by that owner, is a stray: its holder is
+dead or stands still, long before the claim is over, and another process may take it back. So who
+could not renew in time works on nothing before it has renewed, and asked `held`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from msgplatform.core.connections import work_redis
-from msgplatform.core.queues.jobs import CLAIMS, QUEUES
+from msgplatform.core.queues.jobs import CLAIMS, QUEUES, Claimed
 
 OWNER = "queues:owner:"  # string per name, expiring: the process that may pop its queues
 
@@ -36,7 +37,7 @@ end
 return won
 """
 # KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of those that another has. A missing
-# key (it ran out, or Redis was flushed) is taken again: its work is still in flight.
+# key (it ran out, or Redis was flushed) is taken again: there may be work in flight.
 _RENEW = """
 redis.call('DEL', KEYS[1] .. ':none')  -- as in _OWN
 local lost = {}
@@ -134,12 +135,33 @@ def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[t
     ]
 
 
+# KEYS: an order's intermediate list and job, and so on. ARGV: their ids. Returns the indices of the
+# orders that are claimed, and were so all the time.
+_HELD = """
+local held = {}
+for i = 1, #ARGV do
+  local is_there = redis.call('LPOS', KEYS[2 * i - 1], ARGV[i])
+  if is_there and redis.call('HEXISTS', KEYS[2 * i], 'returned') == 0 then held[#held + 1] = i end
+end
+return held
+"""
+
+
+def held(orders: Sequence[Claimed]) -> list[Claimed]:
+    """Of these orders that a process claimed, those that nobody has taken back. One script."""
+    if not orders:
+        return []
+    keys = [key for o in orders for key in (f"rq:queue:{o.queue}:intermediate", f"rq:job:{o.id}")]
+    indices: Any = work_redis().register_script(_HELD)(keys=keys, args=[o.id for o in orders])
+    return [orders[index - 1] for index in indices]
+
+
 def take_back(orders: Sequence[tuple[str, str]], owner: str) -> list[tuple[str, str]]:
     """Put strays (queue, job id) back at the front of their queues, as returned; gives those that
     are there. A queue that another owns meanwhile is left to that.
 
-    If the holder lives after all, it finishes the order or gives it back, and `jobs.done` removes
-    it, wherever it is.
+    If the holder lives after all, `held` tells it. What it has finished `jobs.done` removes,
+    wherever it is.
     """
     with work_redis().pipeline(transaction=False) as pipe:
         script = work_redis().register_script(_TAKE_BACK)

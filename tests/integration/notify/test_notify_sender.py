@@ -567,7 +567,7 @@ class TestDeadSender:
 
     @pytest.fixture(autouse=True)
     def _at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(strays, "PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(strays, "patience", lambda timeout: 0.0)
 
     def claimers(self) -> tuple[OrderClaimer, OrderClaimer]:
         known = Subscriptions()
@@ -620,23 +620,91 @@ class TestDeadSender:
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (2, 1)}, "not what it has itself"
 
-    def test_it_is_given_time_to_come_back(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(strays, "PATIENCE_SECONDS", 600.0)
-        row = subscribed(biz, "one")
+    def test_its_last_requests_are_over(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It may have begun one when its ownership ended."""
+        timeouts: list[float] = []
+        monkeypatch.setattr(strays, "patience", lambda timeout: timeouts.append(timeout) or 600.0)
+        row = subscribed(biz, "one", timeout=7)
         put(row, 1, items=1)
         dead, alive = self.claimers()
         dead.claim()
         self.dies(row)
         self.report(alive, {})
+        assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
+        assert timeouts == [7.0]
         dead._next_renewal.at_once()
-        dead._keep()  # a machine that stood still
-        monkeypatch.setattr(strays, "PATIENCE_SECONDS", 0.0)
+        dead._keep()  # it had only stood still
+        monkeypatch.setattr(strays, "patience", lambda timeout: 0.0)
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
 
+    def test_who_stood_still_sends_nothing_that_was_taken_back(
+        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also when the other one has finished with it, and gives its queue up."""
+        one, other = subscribed(biz, "one"), subscribed(biz, "other")
+        put(one, 1, items=3), put(other, 1, items=1)
+        slow, alive = self.claimers()
+        slow.claim()
+        held = {order.claimed.queue: order for order in slow.take()}
+        monkeypatch.setattr(slow, "_owned_at", time.monotonic() - 601)
+        assert not slow.is_owner
+        self.dies(one)
+        self.report(alive, {})
+        alive.claim()
+        (returned,) = alive.take()
+        queues.done([returned.claimed])
+        alive.disown()
+        slow._next_renewal.at_once()
+        slow._keep()
+        assert slow.is_owner
+        assert held[queue_of(one)].is_lost
+        assert not held[queue_of(other)].is_lost, "nobody has taken it"
+
+    def test_who_stood_still_does_not_take_its_own_order_for_a_dead_one_s(
+        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        row = subscribed(biz, "one")
+        put(row, 1, items=3)
+        slow, alive = self.claimers()
+        slow.claim()
+        (held,) = slow.take()
+        self.dies(row)
+        self.report(alive, {})
+        monkeypatch.setattr(slow, "_owned_at", time.monotonic() - 601)
+        slow._next_renewal.at_once()
+        slow._keep()
+        assert held.is_lost, "before it claims the order once more"
+        slow.claim()
+        (again,) = slow.take()
+        assert again.is_lost
+
+    def test_no_request_begins_while_the_ownership_is_in_doubt(
+        self, biz: Biz, tmp_path: Path
+    ) -> None:
+        with SinkProcess(tmp_path / "seen", []) as sink:
+            row = subscribed(biz, "one", sink.url)
+            put(row, 1, items=3)
+            sender = Sender()
+            sender.refresher.start()
+            sender.results.start()
+            sender.subscriptions.refresh()
+            try:
+                sender.claimer.claim()
+                sender.claimer._owned_at -= 601
+                for _ in range(20):
+                    sender.turn()
+                assert _in_flight(sender, row) == 0
+                sender.claimer._next_renewal.at_once()
+                sender.claimer._keep()
+                turn_until(sender, lambda: len(sink.lines()) == 3)
+            finally:
+                sender.stop()
+                sender.refresher.stop(60)
+
     def test_results_that_wait_come_first(self, biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
         """What it has sent may be among them."""
-        monkeypatch.setattr(orders, "MARKER_LAG_SECONDS", 0.0)
+        monkeypatch.setattr(orders, "MARKER_LAG_SECONDS", 1e-6)
         row = subscribed(biz, "one")
         put(row, 1, items=1)
         queues.put(orders.MARKER_QUEUE, [[]], ttl=None)
@@ -645,11 +713,14 @@ class TestDeadSender:
         self.dies(row)
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
-        monkeypatch.setattr(orders, "MARKER_LAG_SECONDS", 600.0)
+        results()
+        work_redis().delete(f"rq:queue:{orders.MARKER_QUEUE}:intermediate")  # they are marked
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (1, 0)}
 
-    def test_nothing_of_it_is_sent_as_it_is(self, biz: Biz, tmp_path: Path) -> None:
+    def test_nothing_of_it_is_sent_as_it_is(
+        self, biz: Biz, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with SinkProcess(tmp_path / "seen", []) as sink:
             row = subscribed(biz, "one", sink.url)
             ids = put(row, 2, items=3)
@@ -657,6 +728,7 @@ class TestDeadSender:
             dead.claim()
             self.dies(row)
             self.report(alive, {})
+            monkeypatch.setattr(strays, "patience", lambda timeout: 600.0)
             written: list[Result] = []
             with running() as sender:
                 turn_until(sender, lambda: written.extend(results()) or len(written) == 6)  # type: ignore[func-returns-value]
