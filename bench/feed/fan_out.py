@@ -29,7 +29,8 @@ BATCH = 100  # events, as many as a receiver takes
 ABOUT = (
     f"Posts of random users with {FRIENDS} friends each into their friends' timelines: one "
     "`run_feed_dispatcher` process, with locking, status, counters, and what is there already "
-    f"kept. The references take the same {BATCH} events a transaction, with nothing but the work."
+    f"kept. The references take the same {BATCH} events a transaction, with nothing but the work. "
+    "The dispatcher does not give way to other load on the machine (`FEED_MIN_SHARE=1`)."
 )
 _POOL = 4 << 30  # holds all tables: the disk is only written to
 _EVENTS_A_SECOND = 3_000  # waiting, for each second of `--seconds`

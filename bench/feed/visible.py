@@ -16,8 +16,8 @@ UNIT = "posts/s"
 ABOUT = (
     "One author posts, each time when the post before was visible and a moment more has passed. "
     "What counts are the answer times: from the answer to the poster until a read of the timeline "
-    "shows the post to the follower who is served last. One `run_feed_dispatcher`; followers are "
-    "active readers."
+    "shows the post to the follower who is served last. One `run_feed_dispatcher` "
+    "(`FEED_MIN_SHARE=1`); followers are active readers."
 )
 _AUTHOR, _READER = "star", "fan-"
 _FOLLOWERS_A_SECOND = 100_000

@@ -46,7 +46,7 @@ class Sms(Side):
 
     def prepare(self) -> None:
         # Less for a short stretch, as tests have it: the clock starts when so many are through.
-        self._at_most = max(2 * BATCH, min(AT_MOST, int(AT_MOST / 10 * self.seconds)))
+        self._at_most = max(2 * BATCH, min(AT_MOST, int(AT_MOST / 5 * self.seconds)))
         sms_rows.empty()
         self._cast = sms_rows.cast(self.ground.sink_url, self.ground.smg_port)
         SmsAccount.objects.update(report_batches=self.takes_batches)

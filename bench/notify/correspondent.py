@@ -10,11 +10,12 @@ then publishes at half of that rate.
 The load is open: moments are drawn beforehand, and a message that finds no idle connection waits
 for one, while its time runs (otherwise a platform that stands still would make the moments of its
 standing still disappear). With `--kinds` each message has one of so many event types, and the last
-`--dead-kinds` of these are for an unavailable consumer.
+`--dead-kinds` of these are for an unavailable consumer. `--progress` counts the messages of the
+open load: those that have arrived, and those for the unavailable consumer that were answered.
 
-On SIGTERM it waits for what is on its way, and prints, in milliseconds, how long messages took
-until their first byte at the subscriber, once from the moment that was drawn (`due_…`) and once
-from the answer to the publisher, and the ledger. Standard library only.
+On SIGTERM it sends what was due by then, waits for what is on its way, and prints, in milliseconds,
+how long messages took until their first byte at the subscriber, once from the moment that was drawn
+(`due_…`) and once from the answer to the publisher, and the ledger. Standard library only.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ class Correspondent:
     def __init__(self, options: argparse.Namespace, publishers: list[Publisher]) -> None:
         self.options, self.stopping = options, False
         self.rate: float = options.rate
+        self._is_open = False  # the open load has begun
         self._publishers = {each.socket.fileno(): each for each in publishers}
         self._idle = deque(publishers)
         self._unanswered = deque[tuple[float, socket.socket]]()  # when to answer whom
@@ -82,15 +84,22 @@ class Correspondent:
     def run(self) -> None:
         if not self.rate:
             self._measure_capacity()
+        self._is_open = True
         due = time.monotonic()
         while not self.stopping:
-            while self._idle and due <= (now := time.monotonic()):
-                self._publish(due)
-                due += random.expovariate(self.rate)
-            self._poll(max(0.0, min(0.1, due - now)) if self._idle else 0.1)
-        deadline = time.monotonic() + _LAST_SECONDS
-        while self._in_flight and time.monotonic() < deadline:
+            due = self._publish_due(due, time.monotonic())
+            self._poll(max(0.0, min(0.1, due - time.monotonic())) if self._idle else 0.1)
+        end = time.monotonic()
+        while (due <= end or self._in_flight) and time.monotonic() < end + _LAST_SECONDS:
+            due = self._publish_due(due, end)
             self._poll(0.1)
+
+    def _publish_due(self, due: float, until: float) -> float:
+        """Publish what is due until then, as far as connections are idle; the next moment."""
+        while self._idle and due <= until:
+            self._publish(due)
+            due += random.expovariate(self.rate)
+        return due
 
     def _measure_capacity(self) -> None:
         """Find the rate, and wait until what was in flight is delivered."""
@@ -129,6 +138,8 @@ class Correspondent:
                 if is_answered:
                     if publisher.kind < self._live_kinds:
                         self._note(publisher.key_of_it.encode(), self._answered, time.monotonic())
+                    else:
+                        self._count_one()
                     self._idle.append(publisher)
             elif request := self._inbox.take(fd):
                 self._receive(request)
@@ -144,8 +155,13 @@ class Correspondent:
             self.repeated += 1  # it was delivered before
             return
         self.delivered += 1
-        self.options.progress.add(1)
+        self._count_one()
         self._note(order[1], self._arrived, request.first_at)
+
+    def _count_one(self) -> None:
+        """The look for the capacity is not part of what is measured."""
+        if self._is_open:
+            self.options.progress.add(1)
 
     def _note(self, key: bytes, moments: dict[bytes, float], at: float) -> None:
         """Note when this message was answered or arrived; with both its times are known."""

@@ -14,7 +14,7 @@ NAME = "intake-batch"
 ORDER = 20
 ABOUT = (
     "`publish_many` of 1000 events, each with an idempotency key, called by one process; a batch "
-    "is one transaction. Making the events is not counted."
+    "is one transaction. The time for making the events is not in the rate, but in the CPU."
 )
 BATCH = 1000
 

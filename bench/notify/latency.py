@@ -64,6 +64,8 @@ class Latency(Side):
         delivered = ReceiveMsg.objects.filter(status=status.DELIVERED).count()
         waiting = ReceiveMsg.objects.filter(status__in=[status.PENDING, status.QUEUED]).count()
         notify_rows.same(delivered + waiting + unsplit, published, "delivered or waiting messages")
+        live_count = published - ledger["dead"]
+        notify_rows.same(ledger["delivered"], live_count, "messages that arrived")
         if ledger["delivered"] < delivered:
             raise BenchFailed(f"{delivered} are marked, {ledger['delivered']} were delivered")
 

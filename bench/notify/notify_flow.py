@@ -47,7 +47,7 @@ class Notify(Side):
         """Let counters begin from zero; `token` is the API key for the load."""
         self._token = token
         # Fewer for a short stretch, as tests have it.
-        self._at_most = max(_LEAST, min(_AT_MOST, int(_AT_MOST / 10 * self.seconds)))
+        self._at_most = max(_LEAST, min(_AT_MOST, int(_AT_MOST / 5 * self.seconds)))
         self._accepted = Progress(self.ground.file("load.progress"))
         self._marked = Progress(self.ground.file("marked.progress"))
         self._arrived = Progress(self.ground.file("sink.progress"))
