@@ -28,8 +28,9 @@ SMALL = 10_000
 ABOUT = (
     "One `run_feed_dispatcher` (`FEED_MIN_SHARE=1`) works off waiting posts to "
     f"{FRIENDS} friends each: a stretch of a backlog of 10,000,000 events, and a backlog of "
-    f"{SMALL:,} in another database of the same server, in turns. The first stretch of the large one is at its beginning; before each other "
-    "one a tenth of it is marked as handled by SQL, and what that leaves in the index is purged. "
+    f"{SMALL:,} in another database of the same server, in turns. The first stretch of the large "
+    "one is at its beginning; before each other one a tenth of it is marked as handled by SQL, and "
+    "what that leaves in the index is purged. "
     "Timelines are empty at the beginning of each stretch."
 )
 _POOL = 4 << 30  # holds the part of the tables that a stretch needs

@@ -30,7 +30,11 @@ drift; quote the ratios.
 - **Memory**: the sum of PSS over the processes of our side, without MariaDB, Redis, load generator
   and sink.
 - **Checked**: after every stretch each row is counted and its content compared with what was sent,
-  on both sides; a bench that lost something fails instead of giving a figure.
+  on both sides; a bench that lost something fails instead of giving a figure. `latency`,
+  `subscriptions`, `fairness`, `marker` and `feed-visible` count only; what reads pages looks at
+  their status and length.
+- **Open load** (`latency`, `subscriptions`, `fairness`): the rate is what was offered. Times from
+  the moment drawn count, and their maximum is that of all runs.
 - **Peers** (BullMQ, dlt, Kannel, stream-framework) are installed at a bench's first use into
   `var/bench`, apart from the platform's packages. One that cannot be installed is left out, and the
   result says so.
@@ -102,8 +106,10 @@ def _overview(results: Sequence[Result]) -> str:
     lines = []
     for name, result, memory in _measured(results):
         ours = [name, f"{_rate(result['rate'])}/s"]
+        # Rates that were offered have no ratio that says something.
+        is_offered = getattr(catalogue.get(result.get("bench", "")), "IS_OPEN", False)
         others = [
-            [f"`{side}`", f"{_rate(rate)}/s", f"{result['ratio'][side]:g} ×"]
+            [f"`{side}`", f"{_rate(rate)}/s", "" if is_offered else f"{result['ratio'][side]:g} ×"]
             for side, rate in result["against"].items()
         ] or [["", "", ""]]
         for number, other in enumerate(others):

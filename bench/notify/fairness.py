@@ -14,6 +14,7 @@ from notify.models import BizMsg, ReceiveMsg
 
 NAME = "fairness"
 ORDER = 67
+IS_OPEN = True  # the load is offered, whatever becomes of it
 ABOUT = (
     "A quiet business system with one consumer publishes 6 messages a second at random moments; "
     "one process of each role. What counts are the answer times: from the answer to the publisher "

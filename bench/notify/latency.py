@@ -12,6 +12,7 @@ from notify.models import BizMsg, ReceiveMsg
 
 NAME = "latency"
 ORDER = 65
+IS_OPEN = True  # the load is offered, whatever becomes of it
 ABOUT = (
     "Publisher and subscriber are one process with one clock; one process of each role between "
     "them. What counts are the answer times: from the answer to the publisher until the first byte "

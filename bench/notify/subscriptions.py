@@ -12,6 +12,7 @@ from notify.models import BizReceive, Receive
 
 NAME = "subscriptions"
 ORDER = 68
+IS_OPEN = True  # the load is offered, whatever becomes of it
 ABOUT = (
     "300 messages a second at random moments, each for one subscription of a business system; one "
     "process of each role. The system has 50 subscriptions that get them; on the other side it has "
