@@ -198,6 +198,9 @@ class TestRoutes:
         gateway("exact", prefixes=["138000"])
         assert route(shop.biz) == ["exact", "north", "best", "unicom"]
         assert route(shop.biz, to=["13900000000"]) == ["best", "unicom"]
+        gateway("abroad", prefixes=["001312"])
+        assert route(shop.biz, to=["+1 312 555 1234"]) == ["abroad", "best", "unicom"]
+        assert route(shop.biz, to=["13125551234"]) == ["best", "unicom"]
 
     def test_one_that_is_up_comes_first(self, shop: Caller) -> None:
         better, worse = gateway("better", priority=9), gateway("worse")
