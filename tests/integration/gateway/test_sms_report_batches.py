@@ -135,6 +135,24 @@ def test_the_same_batch_again_is_the_same_event(
     assert SgipMt.objects.filter(event_id=first.pk).count() == 3
 
 
+def test_a_message_that_stands_in_the_list_twice_is_published_once(shop: Caller) -> None:
+    """Its Report came after it had ended as unknown, and before a forwarder looked."""
+    late, other = send(shop.biz), send(shop.biz)
+    seqnos = ended(late, other, wait=1e-6)
+    report(seqnos[other])
+    assert store.overdue(10) == 1
+    report(seqnos[late])
+    client: Any = sms_redis()
+    assert client.lrange(keys.LIST_REPORT, 0, -1).count(late.encode()) == 2
+    next_forwarder()
+    assert sorted(reported_ids()) == sorted([late, other])
+    assert client.exists(keys.LIST_REPORT, keys.REPORTING) == 0
+    archive()
+    assert set(SgipMt.objects.values_list("final", "event_id")) == {
+        ("delivered", BizMsg.objects.get().pk)
+    }
+
+
 def test_a_batch_that_is_known_with_more_told_than_now_keeps_its_messages(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
