@@ -264,7 +264,25 @@ def test_after_a_restore_what_is_gone_is_published_and_what_stayed_is_not(shop: 
     recovery.recover()
     assert sorted(reported_ids()) == sorted(sent)
     assert set(IdempotencyKey.objects.values_list("key", flat=True)) == keys_before
-    assert SgipMt.objects.count() == 2
+    assert [row.event_id for row in SgipMt.objects.all()] == [BizMsg.objects.get().pk] * 2
+
+
+def test_after_a_restore_what_waits_for_the_archive_gets_its_new_event(
+    shop: Caller, admin_client: Client
+) -> None:
+    sent = [send(shop.biz) for _ in range(2)]
+    delivered(*sent)
+    Forwarder().turn()
+    lost_event = BizMsg.objects.get().pk
+    BizMsg.objects.all().delete()
+    IdempotencyKey.objects.all().delete()
+    assert recovery.recover().waiting == 2
+    event = BizMsg.objects.get().pk
+    assert event != lost_event
+    archive()
+    assert [row.event_id for row in SgipMt.objects.all()] == [event] * 2
+    page = admin_client.get(reverse("console:message", args=["sms", sent[0]])).content.decode()
+    assert reverse("console:message", args=["notify", event]) in page
 
 
 def test_an_account_whose_reports_nobody_gets_is_told(shop: Caller, admin_client: Client) -> None:
