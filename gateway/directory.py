@@ -205,7 +205,8 @@ def _switched_off(rows: Iterable[SmsGateway]) -> dict[int, Gateway]:
 def _prefix(prefix: str) -> str:
     """A prefix as recipients are written; the prefix of a mobile number may lack its 86."""
     digits = sgip.international(prefix)
-    return f"86{digits}" if _MOBILE.match(digits) else digits
+    is_mobile = digits == prefix and _MOBILE.match(digits)  # 0013 is a prefix of North America
+    return f"86{digits}" if is_mobile else digits
 
 
 def _unusable(kind: str, row: SmsGateway | SmsAccount, error: Exception) -> alerts.Condition:

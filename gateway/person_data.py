@@ -59,31 +59,22 @@ def _nothing_to_erase(_person: Person, _rows: Sequence[Row]) -> int:
 
 # -- copies for a restore ------------------------------------------------------------------------
 def _find_copies(person: Person, cursor: str) -> Slice:
-    first = int(cursor or 0)
-    members = _members(first)
+    members, following = archived_store.page(cursor, _BATCHES)
     rows = [
         Row(_digest(member), {"messages": copies})
         for member in members
         if (copies := _shown(person, archived_store.read(member)))
     ]
-    return Slice(rows, str(first + _BATCHES) if len(members) == _BATCHES else "")
-
-
-def _members(first: int) -> list[bytes]:
-    client: Any = sms_redis()
-    members: list[bytes] = client.zrange(keys.ARCHIVED, first, first + _BATCHES - 1)
-    return members
+    return Slice(rows, following)
 
 
 def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
-    digests, first, count = {row.key for row in rows}, 0, 0
-    while members := _members(first):
-        for member in members:
-            if _digest(member) in digests:
-                batch = archived_store.read(member)
-                new = archived_store.written(_erased_batch(person, batch))
-                count += int(scripts.run("rekeep", [member, new]))
-        first += _BATCHES
+    digests, count = {row.key for row in rows}, 0
+    for member in archived_store.members(_BATCHES):
+        if _digest(member) in digests:
+            batch = archived_store.read(member)
+            new = archived_store.written(_erased_batch(person, batch))
+            count += int(scripts.run("rekeep", [member, new]))
     return count
 
 

@@ -4,9 +4,11 @@ were published, since the backup. The SMS Redis still has them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from gateway import notifications
 from gateway.connections import sms_redis
@@ -47,13 +49,15 @@ def recover(dry_run: bool = False) -> Recovered:
         mo_ids |= {mo.id for mo in missing.mos}
         if not dry_run:
             # Events first: a message that is in the archive is not looked at again.
-            _publish(missing, directory)
-            rows.write_messages(missing.messages, lambda: True)
+            event_ids = _publish(missing, directory)
+            messages = [_with_event(message, event_ids) for message in missing.messages]
+            rows.write_messages(messages, lambda: True)
             rows.write_mos(missing.mos)
     for batch in _waiting():
         waiting += len(batch.messages) + len(batch.mos)
         if not dry_run:
-            _publish(batch, directory)
+            event_ids = _publish(batch, directory)
+            store.published({m.id: m.final for m in batch.messages if m.id in event_ids}, event_ids)
     return Recovered(len(text_ids), len(mo_ids), waiting)
 
 
@@ -118,30 +122,41 @@ def _entries(list_key: str, lease_key: str) -> Iterable[Sequence[str]]:
     return chunks(sorted(entry.decode() for entry in raw), BATCH)
 
 
-def _publish(batch: Batch, directory: Directory) -> None:
+def _with_event(message: Finished, event_ids: Mapping[str, int]) -> Finished:
+    event_id = event_ids.get(message.id, message.event_id)
+    return msgspec.structs.replace(message, event_id=event_id)
+
+
+def _publish(batch: Batch, directory: Directory) -> dict[str, int]:
     """Publish the events of a batch; the events' keys make a second event of an ending none.
-    Endings that shared an event share one again, if that event is gone."""
+    Endings that shared an event share one again, if that event is gone. Returns the new event of
+    each of these."""
     event_ids = {message.event_id for message in batch.messages if message.event_id}
     kept_ids = {
         id
         for model in (BizMsg, ColdBizMsg)
         for id in model.objects.filter(id__in=event_ids).values_list("id", flat=True)
     }
-    reports: list[Event] = []
+    events = [notifications.mo(mo, directory) for mo in batch.mos if mo.biz and mo.kind == "mo"]
+    # Events that stand for one that is gone, each with the ids of its messages.
+    new_events: list[tuple[Event, list[str]]] = []
     shared_reports: dict[int, dict[str, Event]] = defaultdict(dict)
     for message in batch.messages:
         if message.event_id in kept_ids:
             continue
         event = notifications.report(message, directory)
-        if message.event_id and event.event_type == notifications.REPORTS:
+        if not message.event_id:
+            events.append(event)
+        elif event.event_type == notifications.REPORTS:
             shared_reports[message.event_id][message.id] = event
         else:
-            reports.append(event)
+            new_events.append((event, [message.id]))
     for of_event in shared_reports.values():
-        reports += (event for event, _ids in notifications.in_batches(of_event))
-    publish(
-        [
-            *reports,
-            *(notifications.mo(mo, directory) for mo in batch.mos if mo.biz and mo.kind == "mo"),
-        ]
-    )
+        new_events += notifications.in_batches(of_event)
+    new_ids = publish([*(event for event, _ids in new_events), *events])
+    return {
+        id: new_id
+        for (_event, ids), new_id in zip(new_events, new_ids, strict=False)
+        for id in ids
+        if new_id
+    }

@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from gateway import sgip
 from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import LimitReached, Request
@@ -223,7 +224,7 @@ def _request(row: SgipMt, account: SmsAccount) -> Request:
     extension = row.sp_number[len(own) :] if row.sp_number.startswith(own) else ""
     return Request(
         biz=row.biz_id,
-        to=(row.user_number,),
+        to=(sgip.written_form(row.user_number),),
         text=row.text,
         account=account.name,
         extension=extension,

@@ -50,8 +50,8 @@ class Send(Options, forbid_unknown_fields=True, kw_only=True):
     to: Annotated[
         str | Annotated[list[str], field("", minItems=1, maxItems=MAX_RECIPIENTS)],
         field(
-            "Telephone numbers, 13800000000 or 8613800000000; a single one needs no list. How many "
-            "your account may name at once is set in the console"
+            "Telephone numbers, 13800000000 or 8613800000000, foreign ones as +12125550123; a "
+            "single one needs no list. How many your account may name at once is set in the console"
         ),
     ]
     text: Annotated[str, text("A long one is sent in parts", MAX_TEXT)]

@@ -80,10 +80,12 @@ class Forwarder(Worker):
         if not store.is_leased(lease, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
-        events, shared_events = self._events(messages)
+        # A message may stand in the list twice; beside others its ending would get another key.
+        new_messages = [message for message in messages if not message.is_published]
+        events, shared_events = self._events(new_messages)
         batches = notifications.in_batches(shared_events)
         event_ids = publish([*events, *(event for event, _ids in batches)])
-        message_spans.record_batch(messages, began_at)
+        message_spans.record_batch(new_messages, began_at)
         # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
         batch_ids = zip(batches, event_ids[len(events) :], strict=True)

@@ -45,7 +45,7 @@ from msgplatform.core.tracing import spans
 if TYPE_CHECKING:
     from msgplatform.core.tracing.spans import Span
 
-# Recipients of all items of one call: one script stores them, during which Redis does nothing else.
+# Recipients of a call, of all its items: one script stores them while Redis does nothing else.
 MAX_RECIPIENTS = 10_000
 # Single requests that share a script, and the recipients of one that may share: a request to many
 # would hold up the others.
@@ -57,10 +57,11 @@ _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "exp
 def accept_one(request: Request) -> Verdict:
     """Accept a single request; it shares a script with the others that wait in this process.
 
-    Raises Unavailable if nothing was stored, OutcomeUnknown if Redis failed meanwhile.
+    Raises InvalidInput for too many recipients, Unavailable if nothing was stored, OutcomeUnknown
+    if Redis failed meanwhile.
     """
     if len(request.to) > MAX_SHARED_RECIPIENTS:
-        return accept([request])[0]
+        return accept_many([request], "to")[0]
     return _committer().submit(request)
 
 
@@ -78,10 +79,11 @@ def accept_later(
     _committer().submit_later(request, call)
 
 
-def accept_many(requests: Sequence[Request]) -> list[Verdict]:
-    """`accept` for the requests of one call. Raises InvalidInput for too many recipients in all."""
+def accept_many(requests: Sequence[Request], field: str = "messages") -> list[Verdict]:
+    """`accept` for the requests of one call. Raises InvalidInput naming `field` for too many
+    recipients in all."""
     if sum(len(request.to) for request in requests) > MAX_RECIPIENTS:
-        raise InvalidInput(f"Name at most {MAX_RECIPIENTS} recipients in one request.", "messages")
+        raise InvalidInput(f"Name at most {MAX_RECIPIENTS} recipients in one request.", field)
     return accept(requests)
 
 

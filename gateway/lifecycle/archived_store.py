@@ -59,9 +59,34 @@ def keep(batch: Batch) -> None:
         log.warning("archived_not_kept", messages=len(batch.messages), why=str(error)[:200])
 
 
-def batches() -> Iterator[Batch]:
-    """The batches, the oldest first; one at a time, since all together may be large."""
+def page(after: str, count: int) -> tuple[list[bytes], str]:
+    """Members kept after a time ('': all), the oldest first: `count` of them, and those of the same
+    time as the last; that time, '' at the end."""
     client: Any = sms_redis()
-    for position in range(client.zcard(keys.ARCHIVED)):
-        for member in client.zrange(keys.ARCHIVED, position, position):
-            yield read(member)
+    begin = f"({after}" if after else "-inf"
+    # By time: a rank names another member as soon as a pump removes the oldest.
+    rows = client.zrangebyscore(keys.ARCHIVED, begin, "+inf", 0, count, withscores=True)
+    some = [member for member, _time in rows]
+    if len(rows) < count:
+        return some, ""
+    last = rows[-1][1]
+    count_of_last = sum(time == last for _member, time in rows)
+    some += client.zrangebyscore(keys.ARCHIVED, last, last, count_of_last, -1)
+    return some, repr(last)
+
+
+def members(count: int) -> Iterator[bytes]:
+    """The members that are kept now, the oldest first, read `count` at a time."""
+    client: Any = sms_redis()
+    newest = client.zrange(keys.ARCHIVED, -1, -1, withscores=True)
+    after, is_more = "", bool(newest)
+    while is_more:
+        some, after = page(after, count)
+        yield from some
+        is_more = bool(after) and float(after) < newest[0][1]
+
+
+def batches() -> Iterator[Batch]:
+    """The batches that are kept now, the oldest first; one at a time, since all together may be
+    large."""
+    return map(read, members(1))

@@ -179,7 +179,7 @@ class Finished(msgspec.Struct, frozen=True):
     all its Submits in order; the last Submit of a part counts. `announced` are the
     payloads of the events of endings that may have been published before this one. `refused` are
     the parts that were to be sent again, with the result for which. `event_id` is that of the event
-    that has its ending beside those of others.
+    that has its ending beside those of others. `is_published`: its ending was published.
     """
 
     mt: Mt
@@ -199,6 +199,7 @@ class Finished(msgspec.Struct, frozen=True):
     announced: dict[str, bytes] = {}
     refused: dict[int, int] = {}
     event_id: int | None = None
+    is_published: bool = False
 
     @property
     def id(self) -> str:
@@ -217,7 +218,7 @@ class Finished(msgspec.Struct, frozen=True):
         state, final, error, gateway, parts, *times, submits, results, reports = (
             (value or b"").decode() for value in row[1:13]
         )
-        unknown_event, expired_event, refusals, event_id = row[13:]
+        unknown_event, expired_event, refusals, event_id, published = row[13:]
         accepted_at, submitted_at, responded_at, ended_at = (float(at or 0) for at in times)
         events = ("unknown", unknown_event), ("expired", expired_event)
         # part/state:error:time, and part/node/seqno:ts.
@@ -248,6 +249,7 @@ class Finished(msgspec.Struct, frozen=True):
             announced={final: event for final, event in events if event},
             refused={part: int(result) for part, result in _by_part((refusals or b"").decode())},
             event_id=int(event_id) if event_id else None,
+            is_published=bool(final) and published == final.encode(),
         )
 
     @property

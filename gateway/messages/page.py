@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlencode
 
 from django.urls import reverse
 from django.utils import formats, timezone
@@ -16,7 +17,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
-from gateway import codes, notifications
+from gateway import codes, notifications, sgip
 from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
@@ -141,12 +142,13 @@ def _title_of(column: str) -> str:
 
 
 def _list_of_number(user_number: str) -> PageLink:
-    url = f"{reverse('console:find', args=['sms'])}?number={user_number}"
+    query = urlencode({"number": sgip.written_form(user_number)})
+    url = f"{reverse('console:find', args=['sms'])}?{query}"
     return PageLink(user_number, url, personal.PERMISSION)
 
 
 def _call(row: SgipMt, account: SmsAccount | None) -> Call:
-    fields = {"to": row.user_number, "text": row.text}
+    fields = {"to": sgip.written_form(row.user_number), "text": row.text}
     fields |= {"account": account.name} if account else {}
     fields |= {"reference": row.reference} if row.reference else {}
     return Call(

@@ -45,6 +45,8 @@ _MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is
 _STRANGER = "sms.stranger"
 _LOG_SECONDS = 10.0
 _ALERT_SECONDS = 3600.0
+# Another receiver may have raised the alert, or a person have closed it.
+_LOOK_SECONDS = 60.0
 # How long the addresses of a host's name are used before the resolver is asked again.
 _NAME_SECONDS = 60.0
 
@@ -66,10 +68,9 @@ class BindAuthentication:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._last_stranger = ""
-        # The stranger of the open alert. None: not looked up yet, an earlier process may have
-        # raised it.
-        self._alerted: str | None = None
+        self._alerted = ""  # the stranger of the open alert, looked up now and then
         self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
+        self.next_look = Every(_LOOK_SECONDS)
 
     def admit(self, connection: Connection) -> bool:
         """True if the connection may stay, for now."""
@@ -175,8 +176,9 @@ class BindAuthentication:
         """Log, once in a while and in one line, the refused connections. It asks the database, and
         is called in a thread of its own."""
         self.wrong_logins.raise_alerts()
-        if self._alerted is None:
+        if self.next_look.is_due:
             self._alerted = _address_of_open_alert()
+            self.next_look.restart()
         if self._alerted in self._known:  # it was a gateway's that was set up since
             self._alerted = ""
             alerts.resolve(_STRANGER)

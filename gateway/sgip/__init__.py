@@ -48,6 +48,7 @@ from .numbers import (
     sp_node_id,
     spellings,
     timestamp,
+    written_form,
 )
 from .responses import (
     BindResp,
@@ -160,4 +161,5 @@ __all__ = [
     "text_of",
     "timestamp",
     "users_per_submit",
+    "written_form",
 ]

@@ -94,6 +94,14 @@ def spellings(number: str) -> tuple[str, ...]:
 def international(number: str) -> str:
     """A telephone number as SGIP has it: `86` in front, no plus. A number that is no Chinese mobile
     number keeps its digits."""
-    digits = number.strip().replace(" ", "").replace("-", "").removeprefix("+").removeprefix("00")
-    is_mobile = len(digits) == _MOBILE and digits.startswith("1")
+    text = number.strip().replace(" ", "").replace("-", "")
+    digits = text.removeprefix("+").removeprefix("00")
+    # Behind a + or 00 stands a country's number: 1 is that of North America.
+    is_mobile = digits == text and len(digits) == _MOBILE and digits.startswith("1")
     return _COUNTRY + digits if is_mobile else digits
+
+
+def written_form(number: str) -> str:
+    """The text that `international` reads as this number: the number, or a foreign one that looks
+    like a Chinese mobile number with a plus."""
+    return number if international(number) == number else f"+{number}"

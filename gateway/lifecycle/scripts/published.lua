@@ -11,11 +11,14 @@ for i = 1, #ARGV, 3 do
   if m[1] and m[1] ~= final then
     -- It turned out otherwise after it was read. Whoever has that entry may be gone.
     push('RPUSH', KEYS[2], id)
-  elseif m[1] and m[2] ~= final then
-    redis.call('HSET', mt, 'published', final)
+  elseif m[1] then
+    -- Also of one that was published before: after a restore it is in another event.
     if event ~= '' then redis.call('HSET', mt, 'event', event) end
-    push('RPUSH', KEYS[3], id)
-    count = count + 1
+    if m[2] ~= final then
+      redis.call('HSET', mt, 'published', final)
+      push('RPUSH', KEYS[3], id)
+      count = count + 1
+    end
   end
 end
 return done(count)

@@ -77,9 +77,13 @@ class Person:
 
     @property
     def phone_spellings(self) -> list[str]:
-        """The numbers as columns of exact numbers have them: 13800138000, 8613800138000."""
+        """The numbers as columns of exact numbers have them: 13800138000, 8613800138000, and with
+        the trunk's 0: 01012345678, 8601012345678."""
         return [
-            prefix + phone for phone in sorted(self.phones) for prefix in ("", "86", "+86", "0086")
+            country + trunk + phone
+            for phone in sorted(self.phones)
+            for country in ("", "86", "+86", "0086")
+            for trunk in ("", "0")
         ]
 
     def is_in(self, text: str) -> bool:

@@ -148,6 +148,21 @@ class TestNetworks:
             assert result_of(receiver, ELSEWHERE) == 0
             until(lambda: Alert.objects.filter(kind="sms.stranger", open_key=None))
 
+    def test_a_stranger_that_becomes_a_gateway_at_another_receiver(self) -> None:
+        gateway(1)
+        with listening() as receiver, listening() as other:
+            # It has looked for an alert, and found none.
+            until(lambda: not other.authentication.next_look.is_due)
+            with Raw(receiver.port, ELSEWHERE) as raw:
+                assert is_closed(raw)
+            receiver.authentication.next_log.at_once()
+            until(lambda: Alert.objects.exclude(open_key=None).filter(kind="sms.stranger"))
+            gateway(2, "elsewhere", networks=[ELSEWHERE])
+            until(lambda: other.authentication.networks.gateways(ELSEWHERE))
+            assert result_of(other, ELSEWHERE) == 0
+            other.authentication.next_look.at_once()
+            until(lambda: Alert.objects.filter(kind="sms.stranger", open_key=None))
+
 
 class TestSilence:
     @pytest.mark.parametrize("dripping", [False, True])

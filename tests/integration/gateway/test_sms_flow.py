@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from html import unescape
 from typing import Any
@@ -410,6 +411,21 @@ class TestResend:
             assert (mt.user_number, mt.text) == (f"861380000000{n}", f"text {n}")
             assert (mt.sp_number, mt.priority) == ("1065507", 3)
             assert mt.key == failures.resend_key(original)
+
+    def test_a_foreign_number_of_eleven_digits_stays_one(self, shop: Caller) -> None:
+        original = archived(shop, result=5, to="+1 312 555 1234")
+        assert self.job() == 1
+        (claimed,) = store.claim(SmsGateway.objects.get().pk, "me", 100, 30)
+        assert claimed.mt.user_number == "13125551234"
+        page = FLOW.messages.page(original)
+        assert page is not None
+        assert page.call is not None
+        assert json.loads(page.call.body)["to"] == "+13125551234"
+        number = page.facts["All to this number"]
+        assert isinstance(number, flows.PageLink)
+        assert number.url.endswith("?number=%2B13125551234")
+        found = engine.find(FLOW.messages, {"number": "+13125551234"}, "", 10)
+        assert {hit.id for hit in found.hits} == {original, claimed.mt.id}
 
     def test_nothing_is_sent_twice(self, shop: Caller, sms_redis: Any) -> None:
         original = archived(shop, result=5)

@@ -138,6 +138,21 @@ class TestMessages:
         assert len(ask(shop.biz, to=numbers[:2]).ids) == 2
         assert ask(shop.biz, to=numbers).field == "to"
 
+    def test_how_many_recipients_a_call_has_whatever_the_account_may(
+        self, shop: Caller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """More than ten thousand, here 101, would keep Redis busy for too long."""
+        monkeypatch.setattr(accept, "MAX_RECIPIENTS", 101)
+        SmsAccount.objects.update(recipients_limit=500)
+        numbers = [f"138000{n:05}" for n in range(102)]
+        answer = shop.post("/api/v1/sms", {"to": numbers[:101], "text": "t"})
+        assert len(answer.json()["ids"]) == 101
+        answer = shop.post("/api/v1/sms", {"to": numbers, "text": "t"})
+        assert answer.status_code == 400
+        assert answer.json()["errors"] == [
+            {"field": "to", "message": "Name at most 101 recipients in one request."}
+        ]
+
 
 class TestAccounts:
     def test_the_only_the_default_or_the_named_one(self, shop: Caller) -> None:
@@ -198,6 +213,9 @@ class TestRoutes:
         gateway("exact", prefixes=["138000"])
         assert route(shop.biz) == ["exact", "north", "best", "unicom"]
         assert route(shop.biz, to=["13900000000"]) == ["best", "unicom"]
+        gateway("abroad", prefixes=["001312"])
+        assert route(shop.biz, to=["+1 312 555 1234"]) == ["abroad", "best", "unicom"]
+        assert route(shop.biz, to=["13125551234"]) == ["best", "unicom"]
 
     def test_one_that_is_up_comes_first(self, shop: Caller) -> None:
         better, worse = gateway("better", priority=9), gateway("worse")

@@ -204,6 +204,28 @@ def test_what_is_kept_is_bounded_by_hours_and_by_bytes(
     assert sms_redis().zcard(keys.ARCHIVED) == 1
 
 
+def test_pumps_that_remove_old_batches_meanwhile_leave_no_other_out(shop: Caller) -> None:
+    for number in range(1, 6):
+        mo = Mo(id=str(number), user_number="1", sp_number="1")
+        archived_store.keep(archived_store.Batch(mos=[mo]))
+    client: Any = sms_redis()
+    kept = client.zrange(keys.ARCHIVED, 0, -1, withscores=True)
+    client.zadd(keys.ARCHIVED, {kept[2][0]: kept[1][1]})  # two of one time
+
+    def ids_of(batches: Iterable[archived_store.Batch]) -> list[str]:
+        return sorted(mo.id for batch in batches for mo in batch.mos)
+
+    walk = archived_store.batches()
+    assert ids_of([next(walk)]) == ["1"]
+    client.zremrangebyrank(keys.ARCHIVED, 0, 0)
+    assert ids_of(walk) == ["2", "3", "4", "5"]
+    sizes, after = list[int](), ""
+    while after or not sizes:
+        members, after = archived_store.page(after, 1)
+        sizes.append(len(members))
+    assert sizes == [2, 1, 1, 0]
+
+
 def test_a_full_redis_is_emptied_all_the_same(shop: Caller) -> None:
     message = delivered(shop)
     publish()

@@ -135,6 +135,24 @@ def test_the_same_batch_again_is_the_same_event(
     assert SgipMt.objects.filter(event_id=first.pk).count() == 3
 
 
+def test_a_message_that_stands_in_the_list_twice_is_published_once(shop: Caller) -> None:
+    """Its Report came after it had ended as unknown, and before a forwarder looked."""
+    late, other = send(shop.biz), send(shop.biz)
+    seqnos = ended(late, other, wait=1e-6)
+    report(seqnos[other])
+    assert store.overdue(10) == 1
+    report(seqnos[late])
+    client: Any = sms_redis()
+    assert client.lrange(keys.LIST_REPORT, 0, -1).count(late.encode()) == 2
+    next_forwarder()
+    assert sorted(reported_ids()) == sorted([late, other])
+    assert client.exists(keys.LIST_REPORT, keys.REPORTING) == 0
+    archive()
+    assert set(SgipMt.objects.values_list("final", "event_id")) == {
+        ("delivered", BizMsg.objects.get().pk)
+    }
+
+
 def test_a_batch_that_is_known_with_more_told_than_now_keeps_its_messages(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,7 +264,25 @@ def test_after_a_restore_what_is_gone_is_published_and_what_stayed_is_not(shop: 
     recovery.recover()
     assert sorted(reported_ids()) == sorted(sent)
     assert set(IdempotencyKey.objects.values_list("key", flat=True)) == keys_before
-    assert SgipMt.objects.count() == 2
+    assert [row.event_id for row in SgipMt.objects.all()] == [BizMsg.objects.get().pk] * 2
+
+
+def test_after_a_restore_what_waits_for_the_archive_gets_its_new_event(
+    shop: Caller, admin_client: Client
+) -> None:
+    sent = [send(shop.biz) for _ in range(2)]
+    delivered(*sent)
+    Forwarder().turn()
+    lost_event = BizMsg.objects.get().pk
+    BizMsg.objects.all().delete()
+    IdempotencyKey.objects.all().delete()
+    assert recovery.recover().waiting == 2
+    event = BizMsg.objects.get().pk
+    assert event != lost_event
+    archive()
+    assert [row.event_id for row in SgipMt.objects.all()] == [event] * 2
+    page = admin_client.get(reverse("console:message", args=["sms", sent[0]])).content.decode()
+    assert reverse("console:message", args=["notify", event]) in page
 
 
 def test_an_account_whose_reports_nobody_gets_is_told(shop: Caller, admin_client: Client) -> None:

@@ -46,6 +46,7 @@ from notify.models import (
     ReceiveMsg,
 )  # fmt: skip
 from tests.integration.crmsync import sync_support
+from tests.integration.gateway import sms_messages
 from tests.support import archive_support, feed_rows, lock_waits, notify_rows, sms_rows
 from tests.support.person_world import (
     ANN,
@@ -377,6 +378,17 @@ def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
     assert (row.state, holders(ANN, tables(), redis_keys())) == (_State.DONE, set())
     texts = dict(SgipMt.objects.values_list("user_number", "text"))
     assert texts == {identity.MARK: identity.MARK, f"86{BOB.phone}": f"ask {identity.MARK}"}
+
+
+def test_texts_to_a_number_with_the_trunk_s_zero(shop: Caller) -> None:
+    for number in ("010-12345678", "+86 010 12345678", "+86 10 12345678", "010-12345679"):
+        sms_messages.archived(shop, to=number)
+    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    erasures.start({"phones": ["010 1234 5678"]}, "asked by mail", False, "eve")
+    run()
+    assert Erasure.objects.get().state == _State.DONE
+    numbers = SgipMt.objects.order_by("id").values_list("user_number", flat=True)
+    assert list(numbers) == [identity.MARK] * 3 + ["01012345679"]
 
 
 def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:

@@ -31,6 +31,12 @@ def test_numbers_of_other_countries_keep_theirs() -> None:
     assert phone_digits("010-12345678") == phone_digits("+86 10 1234 5678") == "1012345678"
 
 
+def test_columns_have_a_number_with_the_trunk_s_zero_too() -> None:
+    spellings = Person(phones=frozenset({"1012345678"})).phone_spellings
+    assert {"1012345678", "01012345678", "861012345678", "8601012345678"} <= set(spellings)
+    assert len(set(spellings)) == len(spellings)
+
+
 @pytest.mark.parametrize(
     ("text", "left"),
     [

@@ -16,6 +16,7 @@ from gateway.sgip import (
     sp_node_id,
     spellings,
     timestamp,
+    written_form,
 )
 
 CHINA = timezone(timedelta(hours=8))
@@ -118,3 +119,17 @@ def test_a_number_may_be_written_with_86_and_without() -> None:
 def test_what_is_no_chinese_mobile_number_stays(other: str) -> None:
     assert international(other) == other
     assert international("+" + other) == other
+
+
+@pytest.mark.parametrize("written", ["+1 312 555 1234", "001-312-555-1234", "+13125551234"])
+def test_a_foreign_number_of_eleven_digits_is_no_chinese_mobile_number(written: str) -> None:
+    assert international(written) == "13125551234"
+
+
+@pytest.mark.parametrize(
+    ("number", "written"),
+    [("13125551234", "+13125551234"), ("8613012345678", "8613012345678"), ("10655", "10655")],
+)
+def test_a_number_is_written_so_that_it_is_read_as_itself(number: str, written: str) -> None:
+    assert written_form(number) == written
+    assert international(written) == number
