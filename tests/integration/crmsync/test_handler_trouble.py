@@ -18,6 +18,7 @@ from crmsync import presence
 from crmsync.adapters.registry import registry
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue
+from crmsync.recovery import actions
 from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
@@ -283,7 +284,7 @@ class TestBreaker:
 
 
 BROKEN = """
-from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.outcomes import Ok
 
 class Broken(CRMAdapter):
@@ -299,6 +300,18 @@ class Broken(CRMAdapter):
 
     def read(self, keys):
         return {}
+
+class Careless(Broken):
+    name, title, is_upsert = "careless", "One that stores a record and fails", False
+    sent = []
+
+    def deliver(self, batch):
+        self.sent += [record.key for record in batch]
+        raise KeyError("after the call")
+
+    def read(self, keys):
+        known = [key for key in keys if key in self.sent]
+        return {key: Stored("r-" + key, {"name": "name " + key}) for key in known}
 """
 
 
@@ -310,7 +323,7 @@ def broken_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-crm\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
-        "[msgplatform.crm_adapters]\nbroken = broken_crm:Broken\n"
+        "[msgplatform.crm_adapters]\nbroken = broken_crm:Broken\ncareless = broken_crm:Careless\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     registry.cache_clear()
@@ -333,6 +346,19 @@ def test_a_record_with_which_an_adapter_fails_is_dead_and_nobody_waits_for_it(
     assert (entry.error_class, entry.key) == ("fault", "c")
     assert entry.reason.startswith("KeyError")
     assert Alert.objects.filter(key=f"crm.fault:{bad.policy.crm_id}").exists()
+
+
+@pytest.mark.usefixtures("broken_adapter")
+def test_a_record_that_an_adapter_stored_before_it_failed_is_not_sent_again() -> None:
+    queued = sync.queued(sync.policy(sync.crm("careless", "careless")), sync.requests("a"))
+    sync.handled(queued)
+    entry = RecoveryEntry.objects.get()
+    assert (queued.record("a").state, entry.error_class) == (DEAD, "fault")
+    actions.retry([entry.pk], "ann")
+    queued.order = sync.again(queued)
+    sync.handled(queued)
+    assert (queued.record("a").state, queued.record("a").remote_id) == (CONFIRMED, "r-a")
+    assert sys.modules["broken_crm"].Careless.sent == ["a"]
 
 
 def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: Store) -> None:
