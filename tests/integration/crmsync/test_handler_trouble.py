@@ -16,11 +16,13 @@ from redis import Redis
 
 from crmsync import presence
 from crmsync.adapters.registry import registry
+from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue
 from crmsync.recovery import actions
 from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
+from msgplatform.core.person.identity import MARK
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert
@@ -495,13 +497,7 @@ def test_dead_records_are_mirrored_in_the_dead_queue(
     queue = DeadQueue(crm.name)
     with sync.running() as handler:
         sync.turn_until(handler, lambda: queued.record("a").state == DEAD)
-        work_redis.delete("crm:dead")  # whose turn it was, until now
-        handler._next_mirror.at_once()
-        handler.turn()
-        assert queue.depth() == 1
-        held = jobs.claim(queue.name, 60)
-        assert held
-        assert [(row["key"], row["reason"]) for row in held.data] == [("a", "no")]
+        assert mirrored(handler, work_redis, crm) == [("a", "no")]
         work_redis.flushall()
         RecoveryEntry.objects.update(state=RecoveryEntry.State.SOLVED)
         handler._next_mirror.at_once()
@@ -569,3 +565,33 @@ class TestWaiting:
             sync.handled(queued)
         assert kept == [True] * 3
         assert queued.counts() == (10, 0, 0, 1)
+
+
+def mirrored(handler: DataHandler, work_redis: Redis, crm: Crm) -> list[tuple[str, str]]:
+    """Key and reason of each dead record, as the next turn mirrors them."""
+    work_redis.delete("crm:dead")  # whose turn it was, until now
+    handler._next_mirror.at_once()
+    handler.turn()
+    queue = DeadQueue(crm.name)
+    assert queue.depth() == 1
+    held = jobs.claim(queue.name, 60)
+    assert held
+    jobs.put_last([held])
+    return [(row["key"], row["reason"]) for row in held.data]
+
+
+def test_the_dead_queue_holds_no_phone_number_and_nothing_that_was_erased(
+    server: Sink, store: Store, work_redis: Redis
+) -> None:
+    """It never ends, and the erasure of a person's data waits for what holds the number."""
+    crm = sync.http_crm(server, store)
+    phone = "13800138000"
+    store.says[phone] = [Answer({"message": f"Duplicate entry '{phone}' of Ann"}, 422)]
+    queued = sync.queued(sync.policy(crm), sync.requests([phone]))
+    with sync.running() as handler:
+        sync.turn_until(handler, lambda: queued.record(phone).state == DEAD)
+        masked = "138****8000"
+        before = mirrored(handler, work_redis, crm)
+        assert before == [(masked, f"Duplicate entry '{masked}' of Ann")]
+        RecoveryEntry.objects.update(reason=MARK)
+        assert mirrored(handler, work_redis, crm) == [(masked, MARK)]
