@@ -24,6 +24,8 @@ log = logging.get(__name__)
 DAY_SECONDS = 86_400.0
 # A CRM may ask for fewer calls without naming a time, or name an absurd one.
 _MIN_HOLD, _MAX_HOLD = 1.0, DAY_SECONDS
+# The quota of a day is asked again after so many seconds: people may have raised it.
+_QUOTA_SECONDS = 60.0
 _MIN_ANSWERED = 100  # records
 _SMOOTHING = 0.3  # the share of the newest second, or call, in a moving mean
 
@@ -103,6 +105,7 @@ class CallLimits:
             if not wait:
                 return records, 0.0
             records //= 2  # the rest of the day's quota may do for fewer
+        wait = min(wait, _QUOTA_SECONDS)
         self.hold(wait)
         return 0, wait
 

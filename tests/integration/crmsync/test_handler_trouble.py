@@ -116,7 +116,10 @@ class TestThrottled:
         assert store.calls == 30
         assert took >= (30 - 2) / 20  # a burst of two
 
-    def test_the_limit_of_a_day_holds_the_crm(self, server: Sink, store: Store) -> None:
+    def test_the_limit_of_a_day_holds_the_crm_until_it_is_asked_again(
+        self, server: Sink, store: Store, work_redis: Redis
+    ) -> None:
+        """It may have been raised meanwhile."""
         crm = sync.http_crm(server, store, settings={"per_day": 5})
         queued = sync.queued(sync.policy(crm), sync.requests("abcdefgh"))
         before = sql.now()
@@ -129,8 +132,15 @@ class TestThrottled:
         for key in left:
             record = queued.record(key)
             assert record.attempt == 0
-            assert record.next_at - before > timedelta(hours=23)
+            minute = timedelta(seconds=60)
+            assert before + minute <= record.next_at <= sql.now() + minute
         assert Item.objects.count() == 5
+        crm.settings["per_day"] = 50
+        crm.save()
+        work_redis.delete(f"crm:hold:{crm.pk}")  # the minute is over
+        queued.order = sync.again(queued)
+        sync.handled(queued)
+        assert set(queued.states().values()) == {CONFIRMED}
 
     def test_of_a_look_up_too(self, work_redis: Redis) -> None:
         store = Store()
