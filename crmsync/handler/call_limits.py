@@ -90,12 +90,13 @@ class CallLimits:
         until some may. Admitted calls count as made, whether they are made or not."""
         all_calls = adapter.calls(records)
         if adapter.per_second:
-            min_calls = adapter.calls(1)
-            allowed_calls, wait = self._rate.take(adapter.per_second, all_calls)
-            if allowed_calls < min_calls:
+            # In units of the calls of one record: a burst of the rate may be one call.
+            unit = adapter.calls(1)
+            allowed, wait = self._rate.take(adapter.per_second / unit, -(-all_calls // unit))
+            if not allowed:
                 return 0, max(wait, 0.001)
-            if allowed_calls < all_calls:
-                records = bisect_right(range(1, records + 1), allowed_calls, key=adapter.calls)
+            if allowed * unit < all_calls:
+                records = bisect_right(range(1, records + 1), allowed * unit, key=adapter.calls)
         if not adapter.per_day:
             return records, 0.0
         wait = 0.0

@@ -9,13 +9,15 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis import Redis
 
 from crmsync import presence
+from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import registry
+from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue
@@ -115,6 +117,13 @@ class TestThrottled:
         took = time.monotonic() - started
         assert store.calls == 30
         assert took >= (30 - 2) / 20  # a burst of two
+
+    def test_a_low_rate_admits_a_record_that_needs_several_calls(self) -> None:
+        adapter = SimpleNamespace(calls=lambda count: 3 * count, per_second=0.03, per_day=0)
+        limits = CallLimits(1, QUICK)
+        assert limits.admit(cast(CRMAdapter, adapter), 5) == (1, 0.0)
+        size, wait = limits.admit(cast(CRMAdapter, adapter), 5)
+        assert (size, 0 < wait <= 100) == (0, True)
 
     def test_the_limit_of_a_day_holds_the_crm_until_it_is_asked_again(
         self, server: Sink, store: Store, work_redis: Redis
