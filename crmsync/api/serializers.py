@@ -170,7 +170,7 @@ def crm_state(state: CrmState) -> dict[str, Any]:
         "version": record.version if record else None,
         "confirmed_version": record.sent_version or None if record else None,
         "remote_id": record.remote_id if record else "",
-        "error_class": record.error_class if record else "",
+        "error_class": state.error_class,
         "message": explanations.error(state),
         "next_try_at": state.next_try_at,
         "updated_at": record.updated_at if record else None,

@@ -24,6 +24,8 @@ log = logging.get(__name__)
 DAY_SECONDS = 86_400.0
 # A CRM may ask for fewer calls without naming a time, or name an absurd one.
 _MIN_HOLD, _MAX_HOLD = 1.0, DAY_SECONDS
+# The quota of a day is asked again after so many seconds: people may have raised it.
+_QUOTA_SECONDS = 60.0
 _MIN_ANSWERED = 100  # records
 _SMOOTHING = 0.3  # the share of the newest second, or call, in a moving mean
 
@@ -88,12 +90,13 @@ class CallLimits:
         until some may. Admitted calls count as made, whether they are made or not."""
         all_calls = adapter.calls(records)
         if adapter.per_second:
-            min_calls = adapter.calls(1)
-            allowed_calls, wait = self._rate.take(adapter.per_second, all_calls)
-            if allowed_calls < min_calls:
+            # In units of the calls of one record: a burst of the rate may be one call.
+            unit = adapter.calls(1)
+            allowed, wait = self._rate.take(adapter.per_second / unit, -(-all_calls // unit))
+            if not allowed:
                 return 0, max(wait, 0.001)
-            if allowed_calls < all_calls:
-                records = bisect_right(range(1, records + 1), allowed_calls, key=adapter.calls)
+            if allowed * unit < all_calls:
+                records = bisect_right(range(1, records + 1), allowed * unit, key=adapter.calls)
         if not adapter.per_day:
             return records, 0.0
         wait = 0.0
@@ -103,6 +106,7 @@ class CallLimits:
             if not wait:
                 return records, 0.0
             records //= 2  # the rest of the day's quota may do for fewer
+        wait = min(wait, _QUOTA_SECONDS)
         self.hold(wait)
         return 0, wait
 

@@ -72,17 +72,19 @@ class ClaimedOrder:
         """The rows that still carry the claim, by id, with a lease that is renewed where little is
         left of it. Sets the end of the lease."""
         row_ids = [entry.record for entry in self.order.entries]
+        asked_at = time.monotonic()
         rows, now = self._read(row_ids)
         # An order may have waited in the queue until little of its lease is left.
         if rows and min(row[2] for row in rows) < now + _spare():
             claim = claims.Claim(self.order.claim, [row_id for row_id, *_ in rows], now)
             claims.renew(Record, claim, settings.CRM_LEASE_SECONDS, until="next_at")
+            asked_at = time.monotonic()
             rows, now = self._read(claim.ids)
         if len(rows) < len(row_ids):
             log.info("order_lost", records=len(row_ids) - len(rows), crm=self.order.crm)
         self._ids = [row_id for row_id, *_ in rows]
         if rows:
-            self._ends = time.monotonic() + (min(row[2] for row in rows) - now).total_seconds()
+            self._ends = asked_at + (min(row[2] for row in rows) - now).total_seconds()
         return rows
 
     def _is_whole(self) -> bool:
@@ -93,6 +95,8 @@ class ClaimedOrder:
         if len(operations) != 1 or len(row_ids) > claims.CHUNK:
             return False
         table = Record._meta.db_table
+        # Before the answer, which may be late: the lease would seem to end after it does.
+        asked_at = time.monotonic()
         with connection.cursor() as cursor:
             cursor.execute(
                 f"SELECT COUNT(*), MIN(next_at), {sql.now_sql()} FROM {table} "  # noqa: S608
@@ -106,7 +110,7 @@ class ClaimedOrder:
         rest = sql.read_time(until) - sql.read_time(now)
         if rest < _spare():
             return False
-        self._ids, self._ends = row_ids, time.monotonic() + rest.total_seconds()
+        self._ids, self._ends = row_ids, asked_at + rest.total_seconds()
         return True
 
     def claimed_ids(self, entries: Iterable[Entry]) -> set[int]:

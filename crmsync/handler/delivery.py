@@ -167,6 +167,7 @@ class Delivery:
         conflicts: list[tuple[Entry, Conflict]] = []
         refused_entries = []
         for entry, outcome in zip(batch, outcomes, strict=True):
+            entry.check = False  # the CRM has answered; `_answer` notes an answer that says nothing
             match outcome:
                 case Refused() | Auth(of_record=True) if len(batch) > 1:  # find out by which record
                     refused_entries.append(entry)

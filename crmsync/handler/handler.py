@@ -22,6 +22,7 @@ from crmsync.directory import Crm, Crms
 from crmsync.handler.crm_worker import CrmWorkers
 from crmsync.models import RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue, RetryQueue
+from msgplatform.core import personal
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.heartbeats import alive
@@ -47,6 +48,7 @@ _MORE_SECONDS = 1.0
 _MAX_MIRRORED = 10_000
 _MIRROR_SECONDS = 30.0
 _IN_ONE_JOB = 500
+_MIRROR_FORMAT = 2  # a mirror of another format is made anew
 _MIRRORED_COLUMNS = (
     "id", "record_id", "key", "version", "operation_id", "error_class", "field", "reason",
     "attempts",
@@ -197,7 +199,8 @@ def _owned_name(crm: Crm) -> str:
 
 def mirror_dead_records(crms: Iterable[Crm]) -> None:
     """Mirror the dead records of each CRM in its queue `crm-dead-<crm>`, for people who look at
-    queues, where the mirror is missing or old.
+    queues, where the mirror is missing or old. Phone numbers and e-mail addresses are masked: the
+    erasure of a person's data does not wait for a queue that never ends.
 
     Raises RedisError, and what an unavailable database raises.
     """
@@ -208,15 +211,15 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
         entries = RecoveryEntry.objects.filter(
             crm_id=crm.id, state=RecoveryEntry.State.OPEN, record_id__isnull=False
         ).order_by("-id")
-        columns = ("id", "version", "attempts", "error_class")
-        versions = list(entries.values_list(*columns)[:_MAX_MIRRORED])
-        # A hash of the future content: an unchanged mirror costs one query and no write.
-        content_hash = hashlib.sha256(msgspec.json.encode(versions)).hexdigest()
+        rows = list(entries.values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
+        # An unchanged mirror costs one query and no write. The reason counts: it may be erased.
+        content = msgspec.json.encode((_MIRROR_FORMAT, rows))
+        content_hash = hashlib.sha256(content).hexdigest()
         key, queue = f"crm:dead:{crm.id}", DeadQueue(crm.name)
         stored_hash: Any = work_redis().get(key)
-        jobs = -(-len(versions) // _IN_ONE_JOB)
+        jobs = -(-len(rows) // _IN_ONE_JOB)
         if stored_hash == content_hash.encode() and queue.depth() == jobs:
             continue
-        rows = list(entries.values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
-        queue.replace([list(part) for part in chunks(rows, _IN_ONE_JOB)])
+        masked_rows = [personal.in_sentences(row) for row in rows]
+        queue.replace([list(part) for part in chunks(masked_rows, _IN_ONE_JOB)])
         work_redis().set(key, content_hash)

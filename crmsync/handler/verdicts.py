@@ -173,7 +173,9 @@ class Verdicts:
 
     def _die(self, row: Row, answer: Answer, error: str) -> None:
         self.ended[answer.entry.operation, "dead"] += 1
-        self._leave(row, _State.DEAD, None, row.attempt, error)
+        # The recovery log has the reason; the record is looked up before it is sent once more.
+        error_class = UNKNOWN if answer.entry.check else error
+        self._leave(row, _State.DEAD, None, row.attempt, error_class)
         self.dead.append((row, answer, error))
 
     def _leave(

@@ -68,10 +68,9 @@ def error(state: CrmState) -> str:
     Business systems see this only: the words of CRMs and drivers may name servers, and stay in the
     console.
     """
-    record = state.record
-    if record is None or not record.error_class or record.state == _State.CONFIRMED:
+    if not state.error_class:
         return ""
-    words = str(ERROR_CLASSES.get(record.error_class, record.error_class))
+    words = str(ERROR_CLASSES.get(state.error_class, state.error_class))
     return f"{words}: {state.field}" if state.field else words
 
 

@@ -9,7 +9,7 @@ from django.utils.translation import gettext as _
 from crmsync.messages import explanations, policies
 from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.messages.policies import Policies
-from crmsync.messages.states import CrmState, read_states
+from crmsync.messages.states import CrmState, read_error_classes, read_states
 from crmsync.models import LandingPage, Lead, Record
 from msgplatform.core import personal
 from msgplatform.core.data import ids as id_numbers
@@ -63,25 +63,28 @@ def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     records = [
         record for record in rows if record.policy_id in policies_by_id
     ]  # a policy may be gone
+    error_classes = read_error_classes(records)
     hive = set(policies.of_hive(policies_by_id))
     keys = {record.pk: policies.lead_of(record.key) for record in records
             if record.policy_id in hive}  # fmt: skip
     leads = Lead.objects.in_bulk({key for key in keys.values() if key is not None})
     names = _systems(lead.biz_id for lead in leads.values())
+    states = [
+        CrmState(policies_by_id[each.policy_id], each, error_class=error_classes[each.pk])
+        for each in records
+    ]
     return {
-        record.pk: _record_line(record, leads.get(keys.get(record.pk) or 0), policies_by_id, names)
-        for record in records
+        record.pk: _record_line(state, record, leads.get(keys.get(record.pk) or 0), names)
+        for state, record in zip(states, records, strict=True)
     }
 
 
 def _record_line(
-    record: Record, lead: Lead | None, policies_by_id: Policies, names: Mapping[int, str]
+    state: CrmState, record: Record, lead: Lead | None, names: Mapping[int, str]
 ) -> Hit:
-    policy = policies_by_id[record.policy_id]
-    state = CrmState(policy, record)
-    reason = ""
+    policy, reason = state.policy, ""
     if record.state != _State.CONFIRMED:
-        reason = str(ERROR_CLASSES.get(record.error_class, record.error_class))
+        reason = str(ERROR_CLASSES.get(state.error_class, state.error_class))
         if reason and record.attempt:
             reason = _("%(why)s; %(tries)d failed") % {"why": reason, "tries": record.attempt}
     if state.next_try_at:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
+from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet
 
 from crmsync import orders
 from crmsync.messages import lines, policies
 from crmsync.messages.fields import OF_RECORDS
 from crmsync.messages.policies import Policies
-from crmsync.models import Lead, Operation, Record
+from crmsync.models import Lead, Operation, Record, RecoveryEntry
+from crmsync.models.operations import UNKNOWN
 from msgplatform.core.flows.messages import (
     MAX_SORTED,
     Check,
@@ -114,7 +115,7 @@ def _conditions(policies_by_id: Policies) -> dict[str, str | Callable[[Any], Q]]
     return {
         "record_key": "key",
         "state": "state",
-        "error_class": "error_class",
+        "error_class": _has_error,
         "remote_id": "remote_id",
         "policy": "policy_id",
         "crm": lambda crm: Q(policy_id__in=policies.matching(policies_by_id, {"crm": crm})),
@@ -130,6 +131,16 @@ def _in_state(values: Values, policies_by_id: Policies) -> QuerySet[Record]:
 def _with_error(values: Values, policies_by_id: Policies) -> QuerySet[Record]:
     policy_ids = policies.matching(policies_by_id, values)
     return Record.objects.filter(policy_id__in=policy_ids, state__in=_RARE_STATES)
+
+
+def _has_error(error_class: str) -> Q:
+    """Also of dead records that are looked up before they are sent once more: their entry has the
+    reason."""
+    entries = RecoveryEntry.objects.filter(
+        record_id=OuterRef("pk"), state=RecoveryEntry.State.OPEN, error_class=error_class
+    )
+    is_checked = Q(state=_State.DEAD, error_class=UNKNOWN)
+    return Q(error_class=error_class) | is_checked & Q(Exists(entries))
 
 
 def _of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:

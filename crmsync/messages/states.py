@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from crmsync.messages import policies
 from crmsync.messages.policies import Policies
 from crmsync.models import Item, Lead, Policy, Record, RecoveryEntry
+from crmsync.models.operations import UNKNOWN
 from msgplatform.core.flows.page import Tone
 
 _State = Record.State
@@ -25,13 +26,15 @@ class CrmState:
     """A lead at one CRM. `record` is None until a poller has read the lead for it.
 
     Of a record that is not confirmed, `message` is the CRM's last answer, or the reason why the
-    record is dead; `field` is then the field at fault, where that is known.
+    record is dead; `field` is then the field at fault, where that is known. `error_class` is as
+    `read_error_classes` has it.
     """
 
     policy: Policy
     record: Record | None
     message: str = ""
     field: str = ""
+    error_class: str = ""
 
     @property
     def name(self) -> str:
@@ -85,10 +88,11 @@ def read_states(leads: Iterable[Lead], policies_by_id: Policies) -> dict[int, li
     return states
 
 
-def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str]]:
-    """Record → the reason why it is not confirmed, and the field at fault, where that is known; two
-    queries."""
-    record_ids = [record.pk for record in records if record.state != _State.CONFIRMED]
+def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str, str]]:
+    """Record → the reason why it is not confirmed, the field at fault, where that is known, and the
+    error class; two queries, or three."""
+    open_records = [record for record in records if record.state != _State.CONFIRMED]
+    record_ids = [record.pk for record in open_records]
     if not record_ids:
         return {}
     # An operation without failures has no items: those of versions that the CRM holds are older.
@@ -99,4 +103,23 @@ def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str]]:
     dead = RecoveryEntry.objects.filter(record_id__in=record_ids, state=RecoveryEntry.State.OPEN)
     # The newest open entry counts for more than the last try.
     reasons = dead.order_by("id").values_list("record_id", "reason", "field")
-    return messages | {pk: (reason, field) for pk, reason, field in reasons if pk is not None}
+    messages |= {pk: (reason, field) for pk, reason, field in reasons if pk is not None}
+    error_classes = read_error_classes(open_records)
+    return {pk: (*message, error_classes[pk]) for pk, message in messages.items()}
+
+
+def read_error_classes(records: Sequence[Record]) -> dict[int, str]:
+    """Record → its error class. A dead record that is looked up before it is sent once more has
+    that of its open entry, which is the reason."""
+    checked_ids = [
+        record.pk
+        for record in records
+        if record.state == _State.DEAD and record.error_class == UNKNOWN
+    ]
+    error_classes = {record.pk: record.error_class for record in records}
+    if checked_ids:
+        entries = RecoveryEntry.objects.filter(record_id__in=checked_ids)
+        reasons = entries.filter(state=RecoveryEntry.State.OPEN).order_by("id")
+        pairs = reasons.values_list("record_id", "error_class")
+        error_classes |= {pk: error for pk, error in pairs if pk is not None}
+    return error_classes

@@ -100,7 +100,7 @@ _QUEUE_ORDERS = METRICS.gauge(
 )
 _CALL_SECONDS = METRICS.gauge("crmsync_call_seconds", "What a call takes, a moving mean", "crm")
 _PER_SECOND = METRICS.gauge("crmsync_per_second", "Records answered a second, under load", "crm")
-_IN_FLIGHT = METRICS.gauge("crmsync_in_flight", "Calls without an answer", "crm")
+_IN_FLIGHT = METRICS.gauge("crmsync_in_flight", "Records in calls without an answer", "crm")
 _HELD = METRICS.gauge("crmsync_held_seconds", "Until the next call to a CRM may go", "crm")
 _BREAKERS = METRICS.gauge("crmsync_breaker", "0 closed, 1 half-open (probing), 2 open", "crm")
 _POLICY_HELD = METRICS.gauge("crmsync_policy_held", "1 while a poller holds the policy", *_POLICY)

@@ -35,6 +35,8 @@ log = logging.get(__name__)
 # Each operation's data is read as a whole: records of many operations go in several passes.
 _OPERATIONS = 20
 _State = models.Record.State
+# Records that were sent before come first: behind a long resend they would wait for its end.
+_CLAIM_ORDER = (_State.QUEUED, _State.RETRY, _State.WAITING)
 _LOST = "fault"  # the error class of records whose operation is gone
 _REASONS = {
     _LOST: "The operation of this record can no longer be read.",
@@ -79,7 +81,7 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
         lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
         due = Due([], uuid.uuid4().hex, lease.timestamp())
         candidates: list[dict[str, Any]] = []
-        for state in models.Record.OPEN:
+        for state in _CLAIM_ORDER:
             if len(candidates) < limit:
                 locked_rows = _due(policy.id, state, now).select_for_update()
                 candidates += locked_rows.values(*_COLUMNS)[: limit - len(candidates)]

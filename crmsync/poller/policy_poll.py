@@ -1,6 +1,6 @@
 """One policy in the poller, round by round.
 
-    each turn                     queue the records that are due
+    each turn                     queue records that are due, in turns with rows that are read
     at its interval, on request   read changed rows (a run of changes, or of everything)
     on schedule, on request       compare versions (a sweep), page by page
 
@@ -111,6 +111,7 @@ class PolicyPoll:
         )
         self._problem, self._problem_since = "", 0.0
         self._has_more, self._next_due = False, Every(_DUE_SECONDS)
+        self._had_due = False  # due records were queued last
 
     # -- a turn ----------------------------------------------------------------------------------
     def turn(self) -> float:
@@ -145,29 +146,45 @@ class PolicyPoll:
         live = presence.read_crms().get(crm.id)
         capacity = center.capacity(crm, live)
         now = sql.now()
-        # Due records come first: they are older than rows that a look would find.
-        if capacity and self._is_due(policy, now):
-            center.retry(crm, due.claim(policy, crm.id, capacity))
-            capacity = center.capacity(crm, live)
         wait = self._wait(policy, changes, live, now)
-        if wait > 0 and not _may_go_on(comparison, policy, now):
+        should_read = wait <= 0 or _may_go_on(comparison, policy, now)
+        if capacity:
+            # In turns with rows that are read: a long resend must not hold up new leads.
+            self._had_due = not (should_read and self._had_due) and self._is_due(policy, now)
+            if self._had_due:
+                center.retry(crm, due.claim(policy, crm.id, capacity))
+                capacity = center.capacity(crm, live)
+        if not (should_read or self._had_due):
             return min(wait, _IDLE_SECONDS)
         if not capacity:
             return self._full.next()
         self._full.reset()
+        if not should_read:
+            return 0.0  # more of them may be due
         limit = min(capacity, policy.batch_size)
         source, increment = self._open(policy)
-        if self._requested_kind(policy) in (_Kind.CHANGES, _Kind.FULL):
-            changes.request(policy, increment)
-            self._taken_request = policy
         if wait <= 0:
-            more = changes.round(policy, crm, increment, limit)
-            self._looked_at, self._has_more = None if more else now, more
-            self._problem, self._problem_since = "", 0.0
-            self._trouble.reset()
+            self._read(policy, crm, changes, increment, limit, now)
         self._compare(policy, crm, comparison, source, increment, limit, now)
         self._count_rounds(1)
         return 0.0
+
+    def _read(
+        self,
+        policy: Policy,
+        crm: Crm,
+        changes: Changes,
+        increment: Increment,
+        limit: int,
+        now: datetime,
+    ) -> None:
+        if self._requested_kind(policy) in (_Kind.CHANGES, _Kind.FULL):
+            changes.request(policy, increment)
+            self._taken_request = policy
+        more = changes.round(policy, crm, increment, limit)
+        self._looked_at, self._has_more = None if more else now, more
+        self._problem, self._problem_since = "", 0.0
+        self._trouble.reset()
 
     def _is_due(self, policy: Policy, now: datetime) -> bool:
         """True if a record is due. While page follows page, that is not asked for each of them."""

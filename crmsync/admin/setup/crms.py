@@ -37,7 +37,7 @@ COUNTED = 10_000
 @dataclass(frozen=True)
 class Health:
     """The state of one CRM now. `waiting` and `retries` are work orders in its queues, None while
-    Redis is unavailable; `live` is None when no handler reports the CRM."""
+    Redis is unavailable; `live` is None when no handler serves the CRM."""
 
     live: presence.LiveCrm | None
     waiting: int | None
@@ -73,6 +73,9 @@ def state_cell(row: Crm, health: Health) -> SafeString:
     if health.waiting is None:
         return cells.unknown()
     live = health.live
+    if live is None and not (health.waiting or health.retries):
+        # A handler serves, and reports, a CRM only while it has work.
+        return cells.mark(gettext("idle"), "plain", below=gettext("nothing to send"))
     if live is None:
         return cells.mark(gettext("not served"), "warn", below=gettext("no handler reports it"))
     if live.is_open:

@@ -23,10 +23,12 @@ from crmsync import presence
 from crmsync.adapters.registry import registry
 from crmsync.admin.setup.crm_form import CrmForm
 from crmsync.models import Crm, Policy, Source
+from crmsync.orders import MainQueue
 from crmsync.poller.reading import source as described
 from crmsync.trials import probing
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
+from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog, Biz, Preferences
@@ -266,8 +268,9 @@ class TestCrms:
     def test_the_list_says_how_each_does(self, admin_client: Client, url: str) -> None:
         crms = {
             name: crm_rows.sql_crm(name, url)
-            for name in ("well", "opened", "held", "alone", "stopped", "off")
+            for name in ("well", "opened", "held", "alone", "rested", "stopped", "off")
         }
+        jobs.put(MainQueue("alone").name, [{}], ttl=600)
         Crm.objects.filter(name="stopped").update(paused_at=sql.now(), paused_because="wrong token")
         Crm.objects.filter(name="off").update(enabled=False)
         presence.report_crms({
@@ -281,7 +284,8 @@ class TestCrms:
         admin = answer.context["cl"].model_admin
         wanted = {
             "well": "working", "opened": "breaker open", "held": "held back",
-            "alone": "not served", "stopped": "wrong token", "off": "switched off",
+            "alone": "not served", "rested": "nothing to send", "stopped": "wrong token",
+            "off": "switched off",
         }  # fmt: skip
         for name, words in wanted.items():
             assert words in admin.state(rows[name]), name

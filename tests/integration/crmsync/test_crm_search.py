@@ -137,6 +137,21 @@ class TestFind:
         assert (hit.title, hit.state) == ("王小明 · 13800000000", "hubspot: dead")
         assert (hit.reason, hit.tone) == ("refused by the CRM", "bad")
 
+    def test_records_that_are_looked_up_first_by_the_reason_why_they_are_dead(
+        self, biz: Biz, policy: Policy
+    ) -> None:
+        lead = new_lead(biz)
+        people = sync_support.policy(crm("tryton"), "people", biz=biz)
+        of_people = carry(people, "A7", DEAD, error_class="unknown")
+        for record, of in ((carry(policy, lead, DEAD, error_class="unknown"), policy),
+                           (of_people, people)):  # fmt: skip
+            recovery_steps.entry(record, of, error_class="conflict")
+        assert found(error_class="conflict") == [str(lead.pk), f"record-{of_people.pk}"]
+        assert found(error_class="conflict", name="王") == [str(lead.pk)]
+        assert found(error_class="fault") == []
+        for hit in engine.find(MESSAGES, {"error_class": "conflict"}, "", 50).hits:
+            assert hit.reason == "another record of the CRM"
+
     def test_records_are_listed_without_any_other_filter(self, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)
         carry(policy, lead)

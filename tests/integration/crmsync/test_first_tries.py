@@ -127,12 +127,12 @@ def test_a_repetition_after_a_lost_commit_changes_nothing(policy: Policy) -> Non
 def test_the_reason_of_an_older_failure_is_not_that_of_a_newer_version(policy: Policy) -> None:
     queued = sync.on_its_way(policy, sync.requests("a"))
     mark(queued, Retry(0, "busy"))
-    assert read_problems([queued.record("a")])[queued.record("a").pk] == ("busy", "")
+    assert read_problems([queued.record("a")])[queued.record("a").pk] == ("busy", "", "retry")
     again = Queued(policy, queued.operation, sync.again(queued))
     again.order.entries[0].attempt = 1
     mark(again, Ok("r-a"))
     newer(queued, "a", 2)
-    assert read_problems([queued.record("a")])[queued.record("a").pk] == ("", "")
+    assert read_problems([queued.record("a")])[queued.record("a").pk] == ("", "", "")
 
 
 def test_a_constant_number_of_statements(policy: Policy) -> None:

@@ -15,6 +15,7 @@ from crmsync.messages.tries import first_tries
 from crmsync.models import ExceptionEntry, Item, Operation, Record, RecoveryEntry
 from crmsync.monitor import counters
 from crmsync.orders import Request, RetryQueue
+from crmsync.recovery import actions
 from msgplatform.core.data import sql
 from msgplatform.models import MinuteCounter
 from tests.integration.crmsync import sync_support as sync
@@ -231,6 +232,27 @@ class TestUnknown:
         sync.handled(queued)
         assert queued.record("a").state == CONFIRMED
         assert sorted(creating.changed) == ["a", "b"]
+
+    def test_what_the_crm_holds_under_an_unknown_id_is_never_made_twice(
+        self, creating_server: Sink, creating: Store
+    ) -> None:
+        """Not when people try it again either: the CRM keeps other values than those it got."""
+        read = {"url": creating_server.url("/leads/{key}"), "record": "lead"}
+        crm = sync.http_crm(
+            creating_server, creating, retry_seconds=AT_ONCE, settings={"read": read}
+        )
+        creating.says["a"] = [sync.stored(Answer({"message": "oops"}, 502))]
+        queued = sync.queued(sync.policy(crm), sync.requests("a"))
+        sync.handled(queued)
+        creating.leads["a"]["name"] = "Name A"
+        for _ in range(2):
+            queued.order = sync.again(queued)
+            sync.handled(queued)
+            record, entry = queued.record("a"), RecoveryEntry.objects.latest("id")
+            assert (record.state, record.error_class) == (DEAD, "unknown")
+            assert (entry.state, entry.error_class) == (RecoveryEntry.State.OPEN, "conflict")
+            assert actions.retry([entry.pk], "ann") == 1
+        assert [request.method for request in asked(creating_server)] == ["POST", "GET", "GET"]
 
     def test_what_the_crm_holds_with_other_values_is_changed(
         self, creating_server: Sink, creating: Store

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import redis
 from django.conf import settings
+from django.db import connection
 
 from crmsync.adapters.outcomes import Ok, Retry
 from crmsync.directory import crm_from_row
@@ -85,4 +86,29 @@ def test_a_process_that_was_stopped_sends_no_further_request(
 def test_records_of_which_another_process_has_one_are_not_sent(order: ClaimedOrder) -> None:
     Record.objects.filter(key="2").update(claimed_by="another")
     order.renew_if_due()
+    assert order.is_lost
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_it_is_not_longer_because_the_database_answers_late(
+    work_redis: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_whole: bool
+) -> None:
+    queued(policy(Customers(tmp_path).crm()), requests(["1", "2", "3"]))
+    if not is_whole:
+        Record.objects.filter(key="2").update(claimed_by="another")
+    job = MainQueue("sales").claim()
+    assert job is not None
+    seconds = [0.0]
+    monkeypatch.setattr(
+        "crmsync.handler.claimed_order.time", SimpleNamespace(monotonic=lambda: seconds[0])
+    )
+    order = ClaimedOrder(job)
+
+    def answer_late(execute: Any, *arguments: Any) -> Any:
+        answer = execute(*arguments)
+        seconds[0] += settings.CRM_LEASE_SECONDS
+        return answer
+
+    with connection.execute_wrapper(answer_late):
+        assert len(order.check()[0]) == (3 if is_whole else 2)
     assert order.is_lost

@@ -9,17 +9,22 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from redis import Redis
 
 from crmsync import presence
+from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import registry
+from crmsync.handler.call_limits import CallLimits
+from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue
+from crmsync.recovery import actions
 from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
+from msgplatform.core.person.identity import MARK
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert
@@ -113,7 +118,17 @@ class TestThrottled:
         assert store.calls == 30
         assert took >= (30 - 2) / 20  # a burst of two
 
-    def test_the_limit_of_a_day_holds_the_crm(self, server: Sink, store: Store) -> None:
+    def test_a_low_rate_admits_a_record_that_needs_several_calls(self) -> None:
+        adapter = SimpleNamespace(calls=lambda count: 3 * count, per_second=0.03, per_day=0)
+        limits = CallLimits(1, QUICK)
+        assert limits.admit(cast(CRMAdapter, adapter), 5) == (1, 0.0)
+        size, wait = limits.admit(cast(CRMAdapter, adapter), 5)
+        assert (size, 0 < wait <= 100) == (0, True)
+
+    def test_the_limit_of_a_day_holds_the_crm_until_it_is_asked_again(
+        self, server: Sink, store: Store, work_redis: Redis
+    ) -> None:
+        """It may have been raised meanwhile."""
         crm = sync.http_crm(server, store, settings={"per_day": 5})
         queued = sync.queued(sync.policy(crm), sync.requests("abcdefgh"))
         before = sql.now()
@@ -126,8 +141,15 @@ class TestThrottled:
         for key in left:
             record = queued.record(key)
             assert record.attempt == 0
-            assert record.next_at - before > timedelta(hours=23)
+            minute = timedelta(seconds=60)
+            assert before + minute <= record.next_at <= sql.now() + minute
         assert Item.objects.count() == 5
+        crm.settings["per_day"] = 50
+        crm.save()
+        work_redis.delete(f"crm:hold:{crm.pk}")  # the minute is over
+        queued.order = sync.again(queued)
+        sync.handled(queued)
+        assert set(queued.states().values()) == {CONFIRMED}
 
     def test_of_a_look_up_too(self, work_redis: Redis) -> None:
         store = Store()
@@ -283,7 +305,7 @@ class TestBreaker:
 
 
 BROKEN = """
-from crmsync.adapters.base import CRMAdapter
+from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.outcomes import Ok
 
 class Broken(CRMAdapter):
@@ -299,6 +321,18 @@ class Broken(CRMAdapter):
 
     def read(self, keys):
         return {}
+
+class Careless(Broken):
+    name, title, is_upsert = "careless", "One that stores a record and fails", False
+    sent = []
+
+    def deliver(self, batch):
+        self.sent += [record.key for record in batch]
+        raise KeyError("after the call")
+
+    def read(self, keys):
+        known = [key for key in keys if key in self.sent]
+        return {key: Stored("r-" + key, {"name": "name " + key}) for key in known}
 """
 
 
@@ -310,7 +344,7 @@ def broken_adapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-crm\nVersion: 1\n")
     (info / "entry_points.txt").write_text(
-        "[msgplatform.crm_adapters]\nbroken = broken_crm:Broken\n"
+        "[msgplatform.crm_adapters]\nbroken = broken_crm:Broken\ncareless = broken_crm:Careless\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     registry.cache_clear()
@@ -333,6 +367,19 @@ def test_a_record_with_which_an_adapter_fails_is_dead_and_nobody_waits_for_it(
     assert (entry.error_class, entry.key) == ("fault", "c")
     assert entry.reason.startswith("KeyError")
     assert Alert.objects.filter(key=f"crm.fault:{bad.policy.crm_id}").exists()
+
+
+@pytest.mark.usefixtures("broken_adapter")
+def test_a_record_that_an_adapter_stored_before_it_failed_is_not_sent_again() -> None:
+    queued = sync.queued(sync.policy(sync.crm("careless", "careless")), sync.requests("a"))
+    sync.handled(queued)
+    entry = RecoveryEntry.objects.get()
+    assert (queued.record("a").state, entry.error_class) == (DEAD, "fault")
+    actions.retry([entry.pk], "ann")
+    queued.order = sync.again(queued)
+    sync.handled(queued)
+    assert (queued.record("a").state, queued.record("a").remote_id) == (CONFIRMED, "r-a")
+    assert sys.modules["broken_crm"].Careless.sent == ["a"]
 
 
 def test_a_crm_that_hangs_does_not_delay_another(customers: Customers, store: Store) -> None:
@@ -469,13 +516,7 @@ def test_dead_records_are_mirrored_in_the_dead_queue(
     queue = DeadQueue(crm.name)
     with sync.running() as handler:
         sync.turn_until(handler, lambda: queued.record("a").state == DEAD)
-        work_redis.delete("crm:dead")  # whose turn it was, until now
-        handler._next_mirror.at_once()
-        handler.turn()
-        assert queue.depth() == 1
-        held = jobs.claim(queue.name, 60)
-        assert held
-        assert [(row["key"], row["reason"]) for row in held.data] == [("a", "no")]
+        assert mirrored(handler, work_redis, crm) == [("a", "no")]
         work_redis.flushall()
         RecoveryEntry.objects.update(state=RecoveryEntry.State.SOLVED)
         handler._next_mirror.at_once()
@@ -543,3 +584,33 @@ class TestWaiting:
             sync.handled(queued)
         assert kept == [True] * 3
         assert queued.counts() == (10, 0, 0, 1)
+
+
+def mirrored(handler: DataHandler, work_redis: Redis, crm: Crm) -> list[tuple[str, str]]:
+    """Key and reason of each dead record, as the next turn mirrors them."""
+    work_redis.delete("crm:dead")  # whose turn it was, until now
+    handler._next_mirror.at_once()
+    handler.turn()
+    queue = DeadQueue(crm.name)
+    assert queue.depth() == 1
+    held = jobs.claim(queue.name, 60)
+    assert held
+    jobs.put_last([held])
+    return [(row["key"], row["reason"]) for row in held.data]
+
+
+def test_the_dead_queue_holds_no_phone_number_and_nothing_that_was_erased(
+    server: Sink, store: Store, work_redis: Redis
+) -> None:
+    """It never ends, and the erasure of a person's data waits for what holds the number."""
+    crm = sync.http_crm(server, store)
+    phone = "13800138000"
+    store.says[phone] = [Answer({"message": f"Duplicate entry '{phone}' of Ann"}, 422)]
+    queued = sync.queued(sync.policy(crm), sync.requests([phone]))
+    with sync.running() as handler:
+        sync.turn_until(handler, lambda: queued.record(phone).state == DEAD)
+        masked = "138****8000"
+        before = mirrored(handler, work_redis, crm)
+        assert before == [(masked, f"Duplicate entry '{masked}' of Ann")]
+        RecoveryEntry.objects.update(reason=MARK)
+        assert mirrored(handler, work_redis, crm) == [(masked, MARK)]

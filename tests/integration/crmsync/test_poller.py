@@ -21,7 +21,7 @@ from crmsync.directory import Crms, Page, Policies
 from crmsync.intake import intake
 from crmsync.models import ExceptionEntry, Lead, Operation, Record, Run
 from crmsync.orders import MainQueue, RetryQueue
-from crmsync.poller import policy_poll
+from crmsync.poller import due, policy_poll
 from crmsync.poller.changes import Changes
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import PolicyLeases, Poll
@@ -29,6 +29,8 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Biz
+from tests.integration.crmsync import sync_support
+from tests.integration.crmsync.recovery_steps import record
 from tests.integration.crmsync.sync_support import DEADLINE, crm
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -64,6 +66,12 @@ class Polled:
         page = Page("ad-1", self.biz.pk, "", "", "", (), frozenset())
         new = [intake.new_lead(page, {"name": name}, "", None) for name in names]
         return [int(verdict.id) for verdict in intake.add_many(new)]
+
+    def waiting(self, count: int) -> None:
+        """Records that are sent once more, each of an operation of its own."""
+        for request in sync_support.requests([f"w-{n}" for n in range(count)]):
+            operation = sync_support.new_operation(self.row, [request])
+            record(operation, request, Record.State.WAITING, next_at=sql.now())
 
     def turn(self) -> float:
         until = sql.now() + timedelta(seconds=60)
@@ -379,6 +387,38 @@ class TestTrouble:
         models.Source.objects.update(table="lead")
         polled.turn_until(Operation.objects.exists)
         assert polled.poll.facts().problem == ""
+
+    def test_a_long_resend_leaves_room_for_new_leads(
+        self, polled: Polled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also where one order at a time leaves the queue."""
+        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        polled.waiting(20)
+        jobs.put(MainQueue("sales").name, [{}] * 4, ttl=60)
+
+        def has_looked() -> bool:
+            main, retry = MainQueue("sales").name, RetryQueue("sales").name
+            if sum(jobs.depths([main, retry]).values()) == 4:
+                claimed = jobs.claim(main, 60) or jobs.claim(retry, 60)
+                jobs.done([claimed] if claimed else [])
+            return polled.poll._looked_at is not None
+
+        polled.turn_until(has_looked)
+        assert Record.objects.filter(state=Record.State.WAITING).count() > 10
+
+    def test_a_resend_pauses_only_while_the_queue_is_full(
+        self, polled: Polled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        polled.look_once()
+        polled.turn()
+        polled.waiting(5)
+        pauses = [polled.turn() for _ in range(4)]
+        assert (pauses[:3], RetryQueue("sales").depth()) == ([0, 0, 0], 4)
+        assert 0 < pauses[3] < 0.1
+        jobs.replace(RetryQueue("sales").name, [])
+        assert (polled.turn(), RetryQueue("sales").depth()) == (0, 1)
+        assert polled.turn() > 0.5
 
     def test_what_failed_goes_out_again_when_it_is_due(self, polled: Polled) -> None:
         key = polled.lead("a")

@@ -388,6 +388,17 @@ class TestDue:
         Record.objects.update(state=State.WAITING, next_at=sql.now())
         assert len(due.claim(poller.policy, poller.crm.id, 5).entries) == 5
 
+    def test_what_was_sent_before_comes_before_what_waits(self, poller: Poller) -> None:
+        """A resend of many records is long."""
+        poller.round(*[lead(n) for n in range(1, 8)])
+        now = sql.now()
+        Record.objects.update(state=State.WAITING, next_at=now - timedelta(hours=1), claimed_by="")
+        mark(6, state=State.RETRY, next_at=now)
+        mark(7, state=State.QUEUED, next_at=now, claimed_by="x" * 32)  # its handler is gone
+        found = due.claim(poller.policy, poller.crm.id, 3)
+        records = {entry.record for entry in found.entries}
+        assert {record(6).pk, record(7).pk} < records
+
     def test_the_newest_version_is_what_goes_out(self, poller: Poller) -> None:
         first, _ = poller.round(lead(1))
         second, _ = poller.round(lead(1, 2, "newer"))

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from crmsync.messages import page as message_page
-from crmsync.models import Crm, Item, Lead, Policy, Record, Run, Source
+from crmsync.models import Crm, Item, Lead, Policy, Record, RecoveryEntry, Run, Source
 from crmsync.policies import run_requests
 from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
@@ -101,6 +101,16 @@ class TestLeadAtCrms:
         )
         (state,) = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
         assert (state["state"], state["message"]) == ("dead", "refused by the CRM: LastName")
+
+    def test_a_dead_one_that_is_looked_up_first_has_the_class_of_its_entry(
+        self, caller: Caller, biz: Biz, policy: Policy
+    ) -> None:
+        lead = new_lead(biz)
+        _, entry = recovery_steps.dead(policy, str(lead.pk), "unknown")
+        RecoveryEntry.objects.filter(pk=entry.pk).update(error_class="conflict")
+        (state,) = answered(caller, f"/api/v1/leads/{lead.pk}/crms")["crms"]
+        words = (state["error_class"], state["message"])
+        assert words == ("conflict", "another record of the CRM")
 
     def test_no_server_is_named(self, caller: Caller, biz: Biz, policy: Policy) -> None:
         """The driver's text is for the console."""
