@@ -178,10 +178,10 @@ class Consumer:
 
 @dataclass
 class LossyNetwork:
-    """The way to a platform on which each answer to a `PUT` is lost."""
+    """The way to a platform on which each answer to a `PUT` or `POST` is lost."""
 
     platform_url: str
-    puts: list[str] = field(default_factory=list)  # addresses of what the platform has answered
+    lost: list[str] = field(default_factory=list)  # addresses of what the platform has answered
     url: str = ""
 
     @contextlib.contextmanager
@@ -201,8 +201,11 @@ class LossyNetwork:
 
             def do_PUT(self) -> None:
                 self._answer()
-                network.puts.append(self.path)
+                network.lost.append(self.path)
                 self.close_connection = True
+
+            def do_POST(self) -> None:
+                self.do_PUT()
 
             def _answer(self) -> requests.Response:
                 names = ("authorization", "content-type", "accept", "if-none-match")

@@ -382,6 +382,11 @@ def test_texts(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
     assert shown[0] == f"{ids[0]}  8613800000000  delivered"
     assert msgp("sms", "follow", ids[0], "--json").json["state"] == "delivered"
     assert "to" in msgp.refusal("sms", "send", "hello", "not a number")
+    away = msgp.refusal(
+        "sms", "send", "hello", "13800000004", "--patience", "0",
+        code=4, MSGP_URL="http://127.0.0.1:9",
+    )  # fmt: skip
+    assert "Repeat it with --idempotency-key" in away
     program = msgp.project.code("texts", SEND_SMS)
     environment = {"MSGPLATFORM_URL": cluster.base_url, "MSGPLATFORM_KEY": keys[0]}
     assert msgp.project.run(program, **environment) == "delivered delivered\n"
@@ -473,6 +478,23 @@ def test_platform_files(
     }  # fmt: skip
 
 
+def test_a_lost_answer_names_the_key(msgp: CommandLine, cluster: SmsCluster) -> None:
+    """The command under the key that its error names makes no second event."""
+    with LossyNetwork(cluster.base_url).running() as network:
+        arguments = ("publish", "lost.event", "1", "--patience", "0")
+        refusals = [
+            msgp.refusal(*arguments, *more, code=4, MSGP_URL=network.url)
+            for more in ([], ["--json"])
+        ]
+        refusal = msgp.refusal(*arguments, "-k", "lost-1", code=4, MSGP_URL=network.url)
+        assert "Repeat it" not in refusal
+        assert len(network.lost) == 3
+    keys = [re.findall("Repeat it with --idempotency-key ([^ :]+):", each)[0] for each in refusals]
+    for key in (*keys, "lost-1"):
+        assert msgp(*arguments, "-k", key, "--json").json["outcome"] == "duplicate"
+    assert "Repeat it" not in msgp.refusal("publish", "lost event", "1")
+
+
 def test_lost_answers(
     msgp: CommandLine, manager: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path
 ) -> None:
@@ -485,7 +507,7 @@ def test_lost_answers(
     file.write_text("consumers: {lost: {url: https://lost.example/hooks}}")
     with LossyNetwork(cluster.base_url).running() as network:
         refusal = manager.refusal(*apply, code=4, MSGP_URL=network.url)
-        assert len(network.puts) == 1
+        assert len(network.lost) == 1
         assert "msgp diff" in refusal
         assert "rotate" in refusal
         assert not secrets.exists()
@@ -494,7 +516,7 @@ def test_lost_answers(
         msgp("login", network.url, "--profile", "manager", "--key", "-", stdin=keys[2])
         listen = ("listen", "lost-too", "--set-up", "manager", "--event", "lost.thing")
         refusal = msgp.refusal(*listen, code=4)
-        assert network.puts[1:] == ["/api/v1/consumers/lost-too"]
+        assert network.lost[1:] == ["/api/v1/consumers/lost-too"]
         assert "consumers/lost-too/rotate" in refusal
     msgp("login", cluster.base_url, "--profile", "manager", "--key", "-", stdin=keys[2])
     with msgp.running(*listen) as listener:

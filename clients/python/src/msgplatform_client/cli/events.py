@@ -14,7 +14,7 @@ from ..answers import FOLLOW_SECONDS
 from . import payloads
 from .exits import Exit, Failure
 from .output import BAD, BOLD, FAINT, GOOD, Part, deliveries, moment
-from .session import Session, on_platform
+from .session import Session, key_in_errors, on_platform
 
 _JSON = {"Content-Type": "application/json"}
 _FAILED = {"exhausted", "poison"}
@@ -78,11 +78,12 @@ def publish(
         _publish_lines(session, payloads.read_text(file or "-"), event_type, channel)
         return
     text = _payload_text(event_type, payload, file)
-    body = payloads.request(event_type, text, key, channel)
-    accepted = session.request("POST", "messages", content=body.encode(), headers=_JSON).json()
-    session.output.result(accepted, [(accepted["id"], BOLD), "  ", accepted["outcome"]])
-    if is_followed:
-        _follow(session, accepted["id"], timeout)
+    with key_in_errors(key) as own_key:
+        body = payloads.request(event_type, text, own_key, channel)
+        accepted = session.request("POST", "messages", content=body.encode(), headers=_JSON).json()
+        session.output.result(accepted, [(accepted["id"], BOLD), "  ", accepted["outcome"]])
+        if is_followed:
+            _follow(session, accepted["id"], timeout)
 
 
 @on_platform

@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from ..events import new_key
 from .events import TimeoutOption, checked_id, states
 from .exits import Exit
 from .output import BAD, BOLD, FAINT, GOOD, WAITING, Part, moment
-from .session import Session, on_platform
+from .session import Session, key_in_errors, on_platform
 
 sms = typer.Typer(no_args_is_help=True, help="Send texts, and look at what becomes of them.")
 _UNDER_WAY = {"pending", "submitted", "responded"}
@@ -46,14 +45,16 @@ def send(
 
     msgp sms send 'Your code is 1234' 13800000000 -k order-7-code --follow
     """  # fmt: skip
-    body: dict[str, Any] = {"to": to, "text": text, "idempotency_key": key or new_key()}
     optional = {"account": account, "reference": reference, "schedule_at": at}
-    body |= {name: value for name, value in optional.items() if value}
-    accepted = session.request("POST", "sms", json=body).json()
-    lines: list[list[Part]] = [[(id, BOLD), "  ", accepted["outcome"]] for id in accepted["ids"]]
-    session.output.result(accepted, *lines)
-    if is_followed:
-        _follow(session, accepted["ids"], timeout)
+    values = {name: value for name, value in optional.items() if value}
+    with key_in_errors(key) as own_key:
+        body = {"to": to, "text": text, "idempotency_key": own_key, **values}
+        accepted = session.request("POST", "sms", json=body).json()
+        outcome, ids = accepted["outcome"], accepted["ids"]
+        lines: list[list[Part]] = [[(id, BOLD), "  ", outcome] for id in ids]
+        session.output.result(accepted, *lines)
+        if is_followed:
+            _follow(session, ids, timeout)
 
 
 @on_platform
