@@ -51,8 +51,10 @@ from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz
 SmsGateway.objects.create(name="north", host="127.0.0.1", port={port}, login_name="sp",
     login_password="secret", smg_login_name="north", smg_login_password="secret", corp_id="99999")
-SmsAccount.objects.create(biz=Biz.objects.get(name="orders"), name="orders", sp_number="10655",
-                          corp_id="12345")
+biz = Biz.objects.get(name="orders")
+SmsAccount.objects.create(biz=biz, name="orders", sp_number="10655", corp_id="12345",
+                          is_default=True)
+SmsAccount.objects.create(biz=biz, name="quiet", sp_number="10656", corp_id="12345", report_flag=2)
 """
 SEND_SMS = """
 import os
@@ -382,6 +384,8 @@ def test_texts(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
     assert shown[0] == f"{ids[0]}  8613800000000  delivered"
     assert msgp("sms", "follow", ids[0], "--json").json["state"] == "delivered"
     assert "to" in msgp.refusal("sms", "send", "hello", "not a number")
+    quiet = msgp("sms", "send", "hello", "13800000005", "--account", "quiet", "--follow", "--json")
+    assert quiet.objects[-1]["state"] == "accepted"  # no Report follows: it is a good end
     away = msgp.refusal(
         "sms", "send", "hello", "13800000004", "--patience", "0",
         code=4, MSGP_URL="http://127.0.0.1:9",

@@ -14,6 +14,8 @@ from .session import Session, key_in_errors, on_platform
 
 sms = typer.Typer(no_args_is_help=True, help="Send texts, and look at what becomes of them.")
 _UNDER_WAY = {"pending", "submitted", "responded"}
+# A text of an account without Reports ends as accepted.
+_ARRIVED = {"delivered", "accepted"}
 _TIMES = ("accepted_at", "schedule_at", "submitted_at", "responded_at", "reported_at")
 
 
@@ -77,7 +79,8 @@ def follow(
 ) -> None:
     """Follow a text until its state is final.
 
-    The exit code is 0 when it was delivered, 1 when it was not, 5 when the time was over.
+    The exit code is 0 when it was delivered, or accepted by the gateway where no Report comes, 1
+    when it was not, 5 when the time was over.
     """
     _follow(session, [checked_id(id)], timeout)
 
@@ -89,7 +92,7 @@ def _follow(session: Session, ids: list[str], timeout: float | None) -> None:
         for state in states(lambda id=id: session.get(f"sms/{id}"), _has_ended, timeout):  # type: ignore[misc]
             session.output.result(state, _line(state))
         endings.append(state["state"])
-    if any(ending != "delivered" for ending in endings):
+    if not _ARRIVED.issuperset(endings):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -99,7 +102,7 @@ def _has_ended(state: Mapping[str, Any]) -> bool:
 
 def _line(state: Mapping[str, Any]) -> list[Part]:
     name = state["state"]
-    style = GOOD if name == "delivered" else WAITING if name in _UNDER_WAY else BAD
+    style = GOOD if name in _ARRIVED else WAITING if name in _UNDER_WAY else BAD
     error = f"  {state['error']}" if state.get("error") else ""
     return [(state["id"], BOLD), f"  {state['to']}  ", (name, style), error]
 
