@@ -482,6 +482,24 @@ def test_platform_files(
     }  # fmt: skip
 
 
+def test_types(manager: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
+    """Those that all systems share, and with --system those of one system before them."""
+    for address, field in (
+        ("event-types/typed.thing", "of_all"),
+        ("systems/orders/event-types/typed.thing", "of_orders"),
+        ("systems/orders/event-types/typed.own", "own"),
+    ):
+        schema = {"type": "object", "properties": {field: {"type": "string"}}}
+        cluster.put(f"/api/v1/{address}", {"schema": schema}, keys[2])
+    shared, of_orders = manager("types").out, manager("types", "--system", "orders").out
+    assert "of_all: " in shared
+    assert "of_orders: " not in shared
+    assert "typed.own" not in shared
+    assert "of_all: " not in of_orders
+    assert "of_orders: " in of_orders
+    assert "typed.own" in of_orders
+
+
 def test_a_lost_answer_names_the_key(msgp: CommandLine, cluster: SmsCluster) -> None:
     """The command under the key that its error names makes no second event."""
     with LossyNetwork(cluster.base_url).running() as network:
