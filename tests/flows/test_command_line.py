@@ -595,6 +595,12 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
             result = next_result()
             assert (result["message_id"], result["attempt"], result["outcome"]) == (
                 second, 2, "delivered")  # fmt: skip
+            # A status counts as it does for the platform's senders, whatever follows it.
+            local.status, local.is_cut_off = 200, True
+            cut_off = msgp("publish", "listen.cut", "1", "--json").json["id"]
+            result = next_result()
+            assert (result["message_id"], result["status"], result["outcome"]) == (
+                cut_off, 200, "delivered")  # fmt: skip
             with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
                 assert listener.wait(timeout=300) == 1  # it says who has its place
                 done = msgp("publish", "listen.c", "3", "--follow")
@@ -614,7 +620,9 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
     subscribe(cluster, "pushed-to", local, "pushed.thing")
     assert "pushed" in msgp.refusal("listen", "pushed-to")
     assert "--set-up" in msgp.refusal("listen", "dev-anna", "--event", "a.b", code=2)
-    assert "http://" in msgp.refusal("listen", "dev-anna", "--forward", "localhost:1", code=2)
+    for address in ("localhost:1", "http://localhost:abc", "http://localhost:99999", "http://"):
+        refusal = msgp.refusal("listen", "dev-anna", "--forward", address, code=2)
+        assert "http://localhost:3000" in refusal, address
 
 
 def test_formats_of_deliveries(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None:
