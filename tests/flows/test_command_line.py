@@ -603,11 +603,16 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
                 cut_off, 200, "delivered")  # fmt: skip
             with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
                 assert listener.wait(timeout=300) == 1  # it says who has its place
-                done = msgp("publish", "listen.c", "3", "--follow")
-                assert done.lines[-1].endswith("dev-anna delivered 200")
-                printed = json.loads(next_line(other.stdout))
-                assert json.loads(printed["body"])["data"] == 3
-                assert msgp.interrupt(other).code == 130
+                with msgp.running("listen", "dev-anna", "--take-over", "--json") as newest:
+                    # Its first request waited: it does not take the place back.
+                    assert other.stderr
+                    assert "waiting for its place" not in other.stderr.read()
+                    assert other.wait(timeout=300) == 1
+                    done = msgp("publish", "listen.c", "3", "--follow")
+                    assert done.lines[-1].endswith("dev-anna delivered 200")
+                    printed = json.loads(next_line(newest.stdout))
+                    assert json.loads(printed["body"])["data"] == 3
+                    assert msgp.interrupt(newest).code == 130
             with msgp.running("listen", "dev-anna", "--take-over", "--json") as unread:
                 assert unread.stdout
                 unread.stdout.close()

@@ -179,8 +179,9 @@ class _Listener:
         if isinstance(error, NotNow):  # its deliveries are pushed to an address
             raise Failure(error.detail) from None
         if isinstance(error, ProblemError) and error.kind == "already-listening":
-            if self._has_place:
-                raise error  # it was taken over
+            # A first request that takes over is never refused: one that waited was displaced.
+            if self._has_place or self._take_over:
+                raise error  # another listener took over
             self._say("Another listener is there: waiting for its place (--take-over takes it).")
             return min(max(pause, retry_after), _MAX_PAUSE_SECONDS)
         if error.is_permanent:
