@@ -12,7 +12,7 @@ import httpx
 
 from . import answers
 from .answers import MessageFilters, expect
-from .events import Event, batches, new_key, sms_request
+from .events import Event, batches, encode, new_key, sms_request
 from .generated import AuthenticatedClient
 from .generated.api.bulk_jobs import jobs_create, jobs_retrieve
 from .generated.api.events import (
@@ -70,6 +70,7 @@ class AsyncClient:
     async def publish(
         self, event_type: str, payload: Any, *, key: str = "", channel: str = ""
     ) -> Accepted:
+        encode(payload)  # a wrong one is no fault of the answer
         body = Event(event_type, payload, key or new_key(), channel).request()
         answer = await self._call(messages_create.asyncio, client=self.api, body=body)
         return expect(Accepted, answer)
