@@ -33,7 +33,7 @@ from .generated.models.sms import Sms
 from .generated.models.verdict import Verdict
 from .generated.models.verdicts import Verdicts
 from .generated.types import UNSET
-from .retries import PATIENCE_SECONDS, AsyncRetryTransport, raise_problem_async
+from .retries import PATIENCE_SECONDS, AsyncRetryTransport, proxy_of, raise_problem_async
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ class AsyncClient:
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"},
             timeout=timeout,
-            transport=AsyncRetryTransport(httpx.AsyncHTTPTransport(), patience),
+            transport=AsyncRetryTransport(httpx.AsyncHTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem_async]},
         )
         self.api.set_async_httpx_client(self._http)

@@ -32,7 +32,7 @@ from .generated.models.sms import Sms
 from .generated.models.verdict import Verdict
 from .generated.models.verdicts import Verdicts
 from .generated.types import UNSET
-from .retries import PATIENCE_SECONDS, RetryTransport, raise_problem
+from .retries import PATIENCE_SECONDS, RetryTransport, proxy_of, raise_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,7 +55,7 @@ class Client:
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"},
             timeout=timeout,
-            transport=RetryTransport(httpx.HTTPTransport(), patience),
+            transport=RetryTransport(httpx.HTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem]},
         )
         self.api.set_httpx_client(self._http)
