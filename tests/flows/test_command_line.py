@@ -223,6 +223,7 @@ def test_publish(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None
     assert first["outcome"] == "created"
     assert msgp(*paid, "--json").json == {**first, "outcome": "duplicate"}
     assert cluster.script(PAYLOAD.format(id=first["id"])) == paid[2]  # 99.00 is not 99.0
+    assert msgp("message", first["id"], "--payload").lines[-1] == paid[2]
     other = ("publish", "order.paid", "1", "-k", "7-paid", "--json")
     refusal = json.loads(msgp(*other, code=1).err)
     assert (refusal["exit_code"], refusal["problem"]["type"]) == (1, "/problems/conflict")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -93,8 +92,14 @@ def message(
     with_payload: Annotated[bool, typer.Option("--payload", help="With its payload.")] = False,
 ) -> None:
     """Show an event: its deliveries, and the attempts of each."""
-    shown = session.get(f"messages/{checked_id(id)}", expand="payload" if with_payload else None)
-    session.output.result(shown, *_details(shown))
+    query = {"expand": "payload"} if with_payload else {}
+    answer = session.request("GET", f"messages/{checked_id(id)}", params=query)
+    shown = answer.json()
+    lines = list(_details(shown))
+    if with_payload:  # as it was published: a number keeps its digits
+        payload = payloads.texts_of_values(answer.text)["payload"]
+        lines += [[line] for line in payload.split("\n")]
+    session.output.result(shown, *lines)
 
 
 @on_platform
@@ -199,5 +204,3 @@ def _details(message: Mapping[str, Any]) -> Iterator[list[Part]]:
             yield [f"    next attempt {moment(each['next_at'])}"]
     if not message["deliveries"]:
         yield ["  ", *deliveries(message)]
-    if "payload" in message:
-        yield [json.dumps(message["payload"], ensure_ascii=False)]
