@@ -12,8 +12,8 @@ import httpx
 
 from . import answers
 from .answers import MessageFilters, expect
+from .client import Api
 from .events import Event, batches, encode, new_key, sms_request
-from .generated import AuthenticatedClient
 from .generated.api.bulk_jobs import jobs_create, jobs_retrieve
 from .generated.api.events import (
     messages_batch_create,
@@ -48,7 +48,7 @@ class AsyncClient:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        self.api = AuthenticatedClient(base_url=url.rstrip("/"), token=key)
+        self.api = Api(base_url=url.rstrip("/"), token=key)
         self._http = httpx.AsyncClient(
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"},

@@ -38,6 +38,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Api(AuthenticatedClient):
+    """The generated client; its `repr`, which gets into logs, is without the API key."""
+
+    def __repr__(self) -> str:
+        return f"<Api of {self._base_url}>"
+
+
 class Client:
     """A business system's connection to the platform, for any number of threads.
 
@@ -50,7 +57,7 @@ class Client:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        self.api = AuthenticatedClient(base_url=url.rstrip("/"), token=key)
+        self.api = Api(base_url=url.rstrip("/"), token=key)
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"},
