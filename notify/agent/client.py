@@ -145,8 +145,10 @@ def understand(response: Response, sent_count: int) -> Answer:
         if name.strip().lower() == b"retry-after" and value.strip().isdigit():
             retry_after = float(value)
             break
-    # A proxy that waited for the intake in vain says 504.
-    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after, is_slow=status == 504)
+    # A server that did not get the whole request in time says 408, a proxy that waited for the
+    # intake in vain 504.
+    is_slow = status in (408, 504)
+    return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after, is_slow=is_slow)
 
 
 def _verdicts(body: bytes, sent_count: int) -> Answer:

@@ -75,6 +75,7 @@ with Client(f"{URL}/", KEY) as client:
     # The system has no account.
     assert error_of(Refused, lambda: client.send_sms("13800000000", "hello")).is_permanent
 
+    assert KEY not in repr(client.api), "the key gets into logs"
     # What has no method of its own.
     post = feed_posts_create.sync(client=client.api, body=NewPostRequest(uid="ann", data="hello"))
     assert isinstance(post, Accepted)

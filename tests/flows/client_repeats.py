@@ -1,4 +1,5 @@
-"""Answers that are lost, cut off, or those of a proxy: what is repeated, and what is an error.
+"""Answers that are lost, cut off, or those of a proxy, and payloads that cannot be sent: what is
+repeated, and what is an error.
 
 It runs where only the client is installed, against a server of its own.
 """
@@ -6,6 +7,8 @@ It runs where only the client is installed, against a server of its own.
 import asyncio
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import TypeVar
@@ -13,14 +16,14 @@ from typing import TypeVar
 from msgplatform_client import (
     AsyncClient,
     Client,
-    PlatformError,
+    Event,
     Refused,
     Unavailable,
     Unreachable,
 )
 from msgplatform_client.generated.models import Accepted
 
-E = TypeVar("E", bound=PlatformError)
+E = TypeVar("E", bound=Exception)
 
 
 class Server(ThreadingTCPServer):
@@ -73,6 +76,11 @@ ANSWERED_ONCE: tuple[tuple[str, dict[str, str]], ...] = (
     ("/api/v1/consumers/a", {"If-Match": '"1"'}),
     ("/api/v1/platform?prune=true", {}),
 )
+NO_JSON: tuple[tuple[type[Exception], object], ...] = (
+    (TypeError, datetime.now(UTC)),
+    (TypeError, Decimal("99.00")),
+    (ValueError, float("nan")),
+)
 
 with Server() as server:
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -109,9 +117,20 @@ with Server() as server:
             http.put(path, json={})
             assert len(server.bodies) == 2, path
 
-    async def publish_once() -> Accepted:
+        server.prepare()
+        for kind, payload in NO_JSON:
+            error_of(kind, partial(client.publish, "a.b", payload))
+            events = [Event("a.b", 1), Event("a.b", payload)]
+            error_of(kind, partial(client.publish_many, events))
+        assert not server.bodies, "something was sent"
+
+    async def publish_once(payload: object = 1) -> Accepted:
         async with AsyncClient(url, "mp_test") as client:
-            return await client.publish("a.b", 1)
+            return await client.publish("a.b", payload)
+
+    for kind, payload in NO_JSON:
+        error_of(kind, partial(asyncio.run, publish_once(payload)))
+    assert not server.bodies, "something was sent"
 
     server.prepare(CUT, GOOD)
     assert asyncio.run(publish_once()).outcome == "created"

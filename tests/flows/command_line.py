@@ -138,6 +138,7 @@ class Consumer:
     seen: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     port: int = 0
     first_statuses: list[int] = field(default_factory=list)
+    is_cut_off: bool = False  # True: the connection breaks in the answer's body
 
     @property
     def url(self) -> str:
@@ -164,10 +165,12 @@ class Consumer:
                 self.send_response(status)
                 has_body = status != 204
                 if has_body:
-                    self.send_header("content-length", str(len(consumer.answer)))
+                    length = len(consumer.answer) + consumer.is_cut_off
+                    self.send_header("content-length", str(length))
                 self.end_headers()
                 if has_body:
                     self.wfile.write(consumer.answer)
+                    self.close_connection |= consumer.is_cut_off
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -178,10 +181,10 @@ class Consumer:
 
 @dataclass
 class LossyNetwork:
-    """The way to a platform on which each answer to a `PUT` is lost."""
+    """The way to a platform on which each answer to a `PUT` or `POST` is lost."""
 
     platform_url: str
-    puts: list[str] = field(default_factory=list)  # addresses of what the platform has answered
+    lost: list[str] = field(default_factory=list)  # addresses of what the platform has answered
     url: str = ""
 
     @contextlib.contextmanager
@@ -201,8 +204,11 @@ class LossyNetwork:
 
             def do_PUT(self) -> None:
                 self._answer()
-                network.puts.append(self.path)
+                network.lost.append(self.path)
                 self.close_connection = True
+
+            def do_POST(self) -> None:
+                self.do_PUT()
 
             def _answer(self) -> requests.Response:
                 names = ("authorization", "content-type", "accept", "if-none-match")

@@ -236,6 +236,16 @@ def test_repeats_of_python(project: PythonProject) -> None:
     assert project.run(PROGRAMS / "client_repeats.py") == "repeated as documented\n"
 
 
+def test_python_goes_through_a_proxy(project: PythonProject, tmp_path: Path) -> None:
+    certificate = tmp_path / "localhost.pem"
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", tmp_path / "key.pem", "-out", certificate]
+    execute([*command.split(), *names, *files], tmp_path)
+    printed = project.run(PROGRAMS / "client_proxies.py", str(certificate), str(files[1]))
+    assert printed == "through the proxy\n"
+
+
 def test_repeats_of_typescript(node: TypeScriptProject) -> None:
     assert node.run("client_repeats") == "repeated as documented\n"
 
@@ -257,7 +267,7 @@ def test_types(project: PythonProject) -> None:
     execute([*strict, "--follow-imports=silent", *own], sources)
     programs = [
         PROGRAMS / "client_example.py", PROGRAMS / "client_publishers.py",
-        PROGRAMS / "client_repeats.py",
+        PROGRAMS / "client_repeats.py", PROGRAMS / "client_proxies.py",
         project.code("first", quick_start), project.code("second", with_asyncio),
     ]  # fmt: skip
     execute([*strict, *programs], project.folder)

@@ -51,8 +51,10 @@ from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz
 SmsGateway.objects.create(name="north", host="127.0.0.1", port={port}, login_name="sp",
     login_password="secret", smg_login_name="north", smg_login_password="secret", corp_id="99999")
-SmsAccount.objects.create(biz=Biz.objects.get(name="orders"), name="orders", sp_number="10655",
-                          corp_id="12345")
+biz = Biz.objects.get(name="orders")
+SmsAccount.objects.create(biz=biz, name="orders", sp_number="10655", corp_id="12345",
+                          is_default=True)
+SmsAccount.objects.create(biz=biz, name="quiet", sp_number="10656", corp_id="12345", report_flag=2)
 """
 SEND_SMS = """
 import os
@@ -221,6 +223,7 @@ def test_publish(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None
     assert first["outcome"] == "created"
     assert msgp(*paid, "--json").json == {**first, "outcome": "duplicate"}
     assert cluster.script(PAYLOAD.format(id=first["id"])) == paid[2]  # 99.00 is not 99.0
+    assert msgp("message", first["id"], "--payload").lines[-1] == paid[2]
     other = ("publish", "order.paid", "1", "-k", "7-paid", "--json")
     refusal = json.loads(msgp(*other, code=1).err)
     assert (refusal["exit_code"], refusal["problem"]["type"]) == (1, "/problems/conflict")
@@ -382,6 +385,13 @@ def test_texts(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
     assert shown[0] == f"{ids[0]}  8613800000000  delivered"
     assert msgp("sms", "follow", ids[0], "--json").json["state"] == "delivered"
     assert "to" in msgp.refusal("sms", "send", "hello", "not a number")
+    quiet = msgp("sms", "send", "hello", "13800000005", "--account", "quiet", "--follow", "--json")
+    assert quiet.objects[-1]["state"] == "accepted"  # no Report follows: it is a good end
+    away = msgp.refusal(
+        "sms", "send", "hello", "13800000004", "--patience", "0",
+        code=4, MSGP_URL="http://127.0.0.1:9",
+    )  # fmt: skip
+    assert "Repeat it with --idempotency-key" in away
     program = msgp.project.code("texts", SEND_SMS)
     environment = {"MSGPLATFORM_URL": cluster.base_url, "MSGPLATFORM_KEY": keys[0]}
     assert msgp.project.run(program, **environment) == "delivered delivered\n"
@@ -473,6 +483,41 @@ def test_platform_files(
     }  # fmt: skip
 
 
+def test_types(manager: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
+    """Those that all systems share, and with --system those of one system before them."""
+    for address, field in (
+        ("event-types/typed.thing", "of_all"),
+        ("systems/orders/event-types/typed.thing", "of_orders"),
+        ("systems/orders/event-types/typed.own", "own"),
+    ):
+        schema = {"type": "object", "properties": {field: {"type": "string"}}}
+        cluster.put(f"/api/v1/{address}", {"schema": schema}, keys[2])
+    shared, of_orders = manager("types").out, manager("types", "--system", "orders").out
+    assert "of_all: " in shared
+    assert "of_orders: " not in shared
+    assert "typed.own" not in shared
+    assert "of_all: " not in of_orders
+    assert "of_orders: " in of_orders
+    assert "typed.own" in of_orders
+
+
+def test_a_lost_answer_names_the_key(msgp: CommandLine, cluster: SmsCluster) -> None:
+    """The command under the key that its error names makes no second event."""
+    with LossyNetwork(cluster.base_url).running() as network:
+        arguments = ("publish", "lost.event", "1", "--patience", "0")
+        refusals = [
+            msgp.refusal(*arguments, *more, code=4, MSGP_URL=network.url)
+            for more in ([], ["--json"])
+        ]
+        refusal = msgp.refusal(*arguments, "-k", "lost-1", code=4, MSGP_URL=network.url)
+        assert "Repeat it" not in refusal
+        assert len(network.lost) == 3
+    keys = [re.findall("Repeat it with --idempotency-key ([^ :]+):", each)[0] for each in refusals]
+    for key in (*keys, "lost-1"):
+        assert msgp(*arguments, "-k", key, "--json").json["outcome"] == "duplicate"
+    assert "Repeat it" not in msgp.refusal("publish", "lost event", "1")
+
+
 def test_lost_answers(
     msgp: CommandLine, manager: CommandLine, cluster: SmsCluster, keys: list[str], tmp_path: Path
 ) -> None:
@@ -485,7 +530,7 @@ def test_lost_answers(
     file.write_text("consumers: {lost: {url: https://lost.example/hooks}}")
     with LossyNetwork(cluster.base_url).running() as network:
         refusal = manager.refusal(*apply, code=4, MSGP_URL=network.url)
-        assert len(network.puts) == 1
+        assert len(network.lost) == 1
         assert "msgp diff" in refusal
         assert "rotate" in refusal
         assert not secrets.exists()
@@ -494,7 +539,7 @@ def test_lost_answers(
         msgp("login", network.url, "--profile", "manager", "--key", "-", stdin=keys[2])
         listen = ("listen", "lost-too", "--set-up", "manager", "--event", "lost.thing")
         refusal = msgp.refusal(*listen, code=4)
-        assert network.puts[1:] == ["/api/v1/consumers/lost-too"]
+        assert network.lost[1:] == ["/api/v1/consumers/lost-too"]
         assert "consumers/lost-too/rotate" in refusal
     msgp("login", cluster.base_url, "--profile", "manager", "--key", "-", stdin=keys[2])
     with msgp.running(*listen) as listener:
@@ -551,13 +596,24 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
             result = next_result()
             assert (result["message_id"], result["attempt"], result["outcome"]) == (
                 second, 2, "delivered")  # fmt: skip
+            # A status counts as it does for the platform's senders, whatever follows it.
+            local.status, local.is_cut_off = 200, True
+            cut_off = msgp("publish", "listen.cut", "1", "--json").json["id"]
+            result = next_result()
+            assert (result["message_id"], result["status"], result["outcome"]) == (
+                cut_off, 200, "delivered")  # fmt: skip
             with msgp.running("listen", "dev-anna", "--take-over", "--json") as other:
                 assert listener.wait(timeout=300) == 1  # it says who has its place
-                done = msgp("publish", "listen.c", "3", "--follow")
-                assert done.lines[-1].endswith("dev-anna delivered 200")
-                printed = json.loads(next_line(other.stdout))
-                assert json.loads(printed["body"])["data"] == 3
-                assert msgp.interrupt(other).code == 130
+                with msgp.running("listen", "dev-anna", "--take-over", "--json") as newest:
+                    # Its first request waited: it does not take the place back.
+                    assert other.stderr
+                    assert "waiting for its place" not in other.stderr.read()
+                    assert other.wait(timeout=300) == 1
+                    done = msgp("publish", "listen.c", "3", "--follow")
+                    assert done.lines[-1].endswith("dev-anna delivered 200")
+                    printed = json.loads(next_line(newest.stdout))
+                    assert json.loads(printed["body"])["data"] == 3
+                    assert msgp.interrupt(newest).code == 130
             with msgp.running("listen", "dev-anna", "--take-over", "--json") as unread:
                 assert unread.stdout
                 unread.stdout.close()
@@ -570,7 +626,9 @@ def test_listen(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None
     subscribe(cluster, "pushed-to", local, "pushed.thing")
     assert "pushed" in msgp.refusal("listen", "pushed-to")
     assert "--set-up" in msgp.refusal("listen", "dev-anna", "--event", "a.b", code=2)
-    assert "http://" in msgp.refusal("listen", "dev-anna", "--forward", "localhost:1", code=2)
+    for address in ("localhost:1", "http://localhost:abc", "http://localhost:99999", "http://"):
+        refusal = msgp.refusal("listen", "dev-anna", "--forward", address, code=2)
+        assert "http://localhost:3000" in refusal, address
 
 
 def test_formats_of_deliveries(msgp: CommandLine, cluster: SmsCluster, tmp_path: Path) -> None:

@@ -53,7 +53,8 @@ def endpoint(request: HttpRequest, key_prefix: str = "") -> HttpResponse:
             "In Python:\n\n"
             "    import xmlrpc.client\n"
             '    sms = xmlrpc.client.ServerProxy("%(url)s").sms\n'
-            '    sms.send("mp_… (your API key)", ["13800000000"], "Hello", {"reference": "7"})\n\n'
+            '    sms.send("mp_… (your API key)", ["13800000000"], "Hello",\n'
+            '             {"idempotency_key": "order-7-code"})\n\n'
             "system.listMethods names the methods, system.methodHelp explains one.\n"
         ) % {"url": request.build_absolute_uri("/rpc/")}
         return HttpResponse(

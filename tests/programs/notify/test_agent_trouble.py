@@ -213,12 +213,13 @@ def test_an_intake_that_does_not_answer_gets_smaller_requests(shop: Shop, intake
     assert sent[:3] == [12, 6, 3]
 
 
+@pytest.mark.parametrize("status", [408, 504])
 def test_a_row_that_is_too_slow_by_itself_stops_nobody_else(
-    shop: Shop, intake: Intake, relays: Make
+    shop: Shop, intake: Intake, relays: Make, status: int
 ) -> None:
     def script(messages: list[Any]) -> agent_support.Answer:
         bad = any(message["payload"]["n"] == 0 for message in messages)
-        return (504, {}, b"<html>") if bad else accept(messages)
+        return (status, {}, b"<html>") if bad else accept(messages)
 
     intake.script = script
     shop.insert(8)

@@ -12,8 +12,8 @@ import httpx
 
 from . import answers
 from .answers import MessageFilters, expect
-from .events import Event, batches, new_key, sms_request
-from .generated import AuthenticatedClient
+from .client import Api
+from .events import Event, batches, encode, new_key, sms_request
 from .generated.api.bulk_jobs import jobs_create, jobs_retrieve
 from .generated.api.events import (
     messages_batch_create,
@@ -33,7 +33,7 @@ from .generated.models.sms import Sms
 from .generated.models.verdict import Verdict
 from .generated.models.verdicts import Verdicts
 from .generated.types import UNSET
-from .retries import PATIENCE_SECONDS, AsyncRetryTransport, raise_problem_async
+from .retries import PATIENCE_SECONDS, AsyncRetryTransport, proxy_of, raise_problem_async
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,12 +48,12 @@ class AsyncClient:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        self.api = AuthenticatedClient(base_url=url.rstrip("/"), token=key)
+        self.api = Api(base_url=url.rstrip("/"), token=key)
         self._http = httpx.AsyncClient(
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"},
             timeout=timeout,
-            transport=AsyncRetryTransport(httpx.AsyncHTTPTransport(), patience),
+            transport=AsyncRetryTransport(httpx.AsyncHTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem_async]},
         )
         self.api.set_async_httpx_client(self._http)
@@ -70,6 +70,7 @@ class AsyncClient:
     async def publish(
         self, event_type: str, payload: Any, *, key: str = "", channel: str = ""
     ) -> Accepted:
+        encode(payload)  # a wrong one is no fault of the answer
         body = Event(event_type, payload, key or new_key(), channel).request()
         answer = await self._call(messages_create.asyncio, client=self.api, body=body)
         return expect(Accepted, answer)

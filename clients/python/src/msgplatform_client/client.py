@@ -11,7 +11,7 @@ import httpx
 
 from . import answers
 from .answers import MessageFilters, expect
-from .events import Event, batches, new_key, sms_request
+from .events import Event, batches, encode, new_key, sms_request
 from .generated import AuthenticatedClient
 from .generated.api.bulk_jobs import jobs_create, jobs_retrieve
 from .generated.api.events import (
@@ -32,10 +32,17 @@ from .generated.models.sms import Sms
 from .generated.models.verdict import Verdict
 from .generated.models.verdicts import Verdicts
 from .generated.types import UNSET
-from .retries import PATIENCE_SECONDS, RetryTransport, raise_problem
+from .retries import PATIENCE_SECONDS, RetryTransport, proxy_of, raise_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Api(AuthenticatedClient):
+    """The generated client; its `repr`, which gets into logs, is without the API key."""
+
+    def __repr__(self) -> str:
+        return f"<Api of {self._base_url}>"
 
 
 class Client:
@@ -50,12 +57,12 @@ class Client:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        self.api = AuthenticatedClient(base_url=url.rstrip("/"), token=key)
+        self.api = Api(base_url=url.rstrip("/"), token=key)
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
             headers={"Authorization": f"Bearer {key}"},
             timeout=timeout,
-            transport=RetryTransport(httpx.HTTPTransport(), patience),
+            transport=RetryTransport(httpx.HTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem]},
         )
         self.api.set_httpx_client(self._http)
@@ -75,8 +82,10 @@ class Client:
         """Publish an event. It is on the platform's disk when this returns.
 
         `key` names what happened, `order-7-paid`: published again with it, the event is a
-        `duplicate`. Without a key only the repeats of this one call are.
+        `duplicate`. Without a key only the repeats of this one call are. Raises TypeError or
+        ValueError for a payload that cannot be JSON, such as a datetime, a Decimal or NaN.
         """
+        encode(payload)  # a wrong one is no fault of the answer
         body = Event(event_type, payload, key or new_key(), channel).request()
         return expect(Accepted, self._call(messages_create.sync, client=self.api, body=body))
 
@@ -84,7 +93,8 @@ class Client:
         """Publish events, a thousand in a request: a verdict for each, in order.
 
         A wrong event is `rejected` with its reason and keeps no other from being accepted. After an
-        error the same events can be published again: they have their keys.
+        error the same events can be published again: they have their keys. A payload that
+        cannot be JSON raises as in `publish`, and no event of its thousand is sent.
         """
         verdicts: list[Verdict] = []
         for body in batches(events):

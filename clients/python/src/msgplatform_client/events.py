@@ -47,12 +47,18 @@ class Event:
         )
 
 
+def encode(payload: Any) -> bytes:
+    """A payload in JSON. Raises TypeError or ValueError for one that cannot be."""
+    return json.dumps(payload, ensure_ascii=False, allow_nan=False).encode()
+
+
 def batches(events: Iterable[Event]) -> Iterator[PublishBatchRequest]:
-    """The events in their order, in requests that the platform takes."""
+    """The events in their order, in requests that the platform takes. Raises TypeError or
+    ValueError at a payload that cannot be JSON."""
     batch: list[PublishRequest] = []
     batch_bytes = 0
     for event in events:
-        event_bytes = len(json.dumps(event.payload, ensure_ascii=False).encode())
+        event_bytes = len(encode(event.payload))
         if len(batch) == MAX_BATCH_ITEMS or (batch and batch_bytes + event_bytes > MAX_BATCH_BYTES):
             yield PublishBatchRequest(messages=batch)
             batch, batch_bytes = [], 0

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable
 from contextlib import aclosing, closing
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 from tenacity import AsyncRetrying, Future, RetryCallState, Retrying, stop_before_delay
@@ -87,6 +89,17 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         await self._inner.aclose()
+
+
+def proxy_of(url: str) -> str | None:
+    """The address of the proxy that the environment names for a platform, None for none: httpx
+    leaves the environment alone where it is given a transport."""
+    platform = urlsplit(url)
+    if proxy_bypass(platform.netloc):
+        return None
+    proxies = getproxies()
+    address = proxies.get(platform.scheme) or proxies.get("all")
+    return f"http://{address}" if address and "://" not in address else address
 
 
 def raise_problem(response: httpx.Response) -> None:

@@ -38,7 +38,9 @@ def types(
 
     msgp types -o events.py
     """
-    schemas = {each["name"]: each.get("schema") for each in session.pages("event-types")}
+    # The list has those of single systems, too.
+    shared = [each for each in session.pages("event-types") if each["system"] is None]
+    schemas = {each["name"]: each.get("schema") for each in shared}
     if system:
         own = session.pages("event-types", system=system)
         schemas |= {each["name"]: each.get("schema") for each in own}

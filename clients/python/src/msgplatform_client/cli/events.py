@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,7 +13,7 @@ from ..answers import FOLLOW_SECONDS
 from . import payloads
 from .exits import Exit, Failure
 from .output import BAD, BOLD, FAINT, GOOD, Part, deliveries, moment
-from .session import Session, on_platform
+from .session import Session, key_in_errors, on_platform
 
 _JSON = {"Content-Type": "application/json"}
 _FAILED = {"exhausted", "poison"}
@@ -78,11 +77,12 @@ def publish(
         _publish_lines(session, payloads.read_text(file or "-"), event_type, channel)
         return
     text = _payload_text(event_type, payload, file)
-    body = payloads.request(event_type, text, key, channel)
-    accepted = session.request("POST", "messages", content=body.encode(), headers=_JSON).json()
-    session.output.result(accepted, [(accepted["id"], BOLD), "  ", accepted["outcome"]])
-    if is_followed:
-        _follow(session, accepted["id"], timeout)
+    with key_in_errors(key) as own_key:
+        body = payloads.request(event_type, text, own_key, channel)
+        accepted = session.request("POST", "messages", content=body.encode(), headers=_JSON).json()
+        session.output.result(accepted, [(accepted["id"], BOLD), "  ", accepted["outcome"]])
+        if is_followed:
+            _follow(session, accepted["id"], timeout)
 
 
 @on_platform
@@ -92,8 +92,14 @@ def message(
     with_payload: Annotated[bool, typer.Option("--payload", help="With its payload.")] = False,
 ) -> None:
     """Show an event: its deliveries, and the attempts of each."""
-    shown = session.get(f"messages/{checked_id(id)}", expand="payload" if with_payload else None)
-    session.output.result(shown, *_details(shown))
+    query = {"expand": "payload"} if with_payload else {}
+    answer = session.request("GET", f"messages/{checked_id(id)}", params=query)
+    shown = answer.json()
+    lines = list(_details(shown))
+    if with_payload:  # as it was published: a number keeps its digits
+        payload = payloads.texts_of_values(answer.text)["payload"]
+        lines += [[line] for line in payload.split("\n")]
+    session.output.result(shown, *lines)
 
 
 @on_platform
@@ -198,5 +204,3 @@ def _details(message: Mapping[str, Any]) -> Iterator[list[Part]]:
             yield [f"    next attempt {moment(each['next_at'])}"]
     if not message["deliveries"]:
         yield ["  ", *deliveries(message)]
-    if "payload" in message:
-        yield [json.dumps(message["payload"], ensure_ascii=False)]

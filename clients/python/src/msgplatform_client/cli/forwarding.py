@@ -20,7 +20,8 @@ _CONNECT_SECONDS = 5.0
 
 @dataclass
 class Answer:
-    """What the program has answered; `status` 0 is no answer, and `error` says why."""
+    """What the program has answered; `status` 0 is no answer. `error` says why none came, or not
+    all of it."""
 
     status: int = 0
     seconds: float = 0.0
@@ -63,18 +64,19 @@ class Forwarder:
         try:
             response = self._http.send(message, stream=True)
             with closing(response):
-                answer.status, body = response.status_code, b""
+                # They count, as with the platform's own senders, when the body breaks off.
+                answer.status = response.status_code
+                names = ("content-type", "retry-after")
+                values = {name: response.headers.get(name) for name in names}
+                answer.headers = {name: value for name, value in values.items() if value}
+                body = b""
                 for piece in response.iter_bytes():
                     body += piece
                     if len(body) >= _MAX_BODY_BYTES or time.monotonic() - began > timeout:
                         break
                 answer.body = body[:_MAX_BODY_BYTES].decode(errors="replace")
-                retry_after = response.headers.get("retry-after")
-                names = {"content-type": response.headers.get("content-type"),
-                         "retry-after": retry_after}  # fmt: skip
-                answer.headers = {name: value for name, value in names.items() if value}
         except httpx.HTTPError as error:
-            answer = Answer(error=_kind(error), detail=str(error)[:_MAX_DETAIL])
+            answer.error, answer.detail = _kind(error), str(error)[:_MAX_DETAIL]
         answer.seconds = round(time.monotonic() - began, 3)
         return answer
 

@@ -74,8 +74,10 @@ def listen(
 
     msgp listen dev-anna --event 'order.*' --set-up manager --forward http://localhost:3000
     """
-    if forward and not forward.startswith(("http://", "https://")):
-        raise Failure("Write the address as http://localhost:3000.", Exit.USAGE)
+    if forward and not _is_address(forward):
+        raise Failure(
+            f"{forward} is no address of a program: write it as http://localhost:3000.", Exit.USAGE
+        )
     if event_types and not manager:
         raise Failure("--event sets the subscription up, and needs --set-up PROFILE.", Exit.USAGE)
     checked_part(consumer)
@@ -177,8 +179,9 @@ class _Listener:
         if isinstance(error, NotNow):  # its deliveries are pushed to an address
             raise Failure(error.detail) from None
         if isinstance(error, ProblemError) and error.kind == "already-listening":
-            if self._has_place:
-                raise error  # it was taken over
+            # A first request that takes over is never refused: one that waited was displaced.
+            if self._has_place or self._take_over:
+                raise error  # another listener took over
             self._say("Another listener is there: waiting for its place (--take-over takes it).")
             return min(max(pause, retry_after), _MAX_PAUSE_SECONDS)
         if error.is_permanent:
@@ -215,6 +218,16 @@ class _Listener:
             later = f"again at {result['next_attempt_at']}"
             parts.append(f"  {later if result['next_attempt_at'] else result['outcome']}")
         self._session.output.result(shown, parts)
+
+
+def _is_address(text: str) -> bool:
+    """True if requests can be sent there."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        return False
+    has_port = url.port is None or 0 < url.port < 65536
+    return url.scheme in {"http", "https"} and bool(url.host) and has_port
 
 
 def _facts(delivery: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,6 +81,7 @@ class Output:
             sentences += [each for each in details if each not in sentences[0]]
         elif isinstance(error, Failure):
             sentences += error.details
+        sentences += getattr(error, "__notes__", ())
         if self.is_json:
             problem = error.problem if isinstance(error, ProblemError) else None
             words = " ".join(sentences)

@@ -78,18 +78,7 @@ def batches(bodies: list[str]) -> Iterator[str]:
         yield _joined(batch)
 
 
-def _request_of_event(event: Any, line: str, name: str, channel: str) -> str:
-    if not isinstance(event, dict) or not {"event_type", "payload"} <= event.keys() <= _FIELDS:
-        raise Failure(
-            f"{name} is no event: write an object with event_type, payload and, if you like, "
-            "idempotency_key and channel.",
-            Exit.USAGE,
-        )
-    key, own_channel = event.get("idempotency_key") or "", event.get("channel") or channel
-    return request(event["event_type"], _texts_of_values(line)["payload"], key, own_channel)
-
-
-def _texts_of_values(line: str) -> dict[str, str]:
+def texts_of_values(line: str) -> dict[str, str]:
     """The names in an object, which was read as JSON before, each with its value as written."""
     texts: dict[str, str] = {}
     place = _end_of_gap(line, line.index("{") + 1)
@@ -100,6 +89,17 @@ def _texts_of_values(line: str) -> dict[str, str]:
         texts[name] = line[start:place]
         place = _end_of_gap(line, place)
     return texts
+
+
+def _request_of_event(event: Any, line: str, name: str, channel: str) -> str:
+    if not isinstance(event, dict) or not {"event_type", "payload"} <= event.keys() <= _FIELDS:
+        raise Failure(
+            f"{name} is no event: write an object with event_type, payload and, if you like, "
+            "idempotency_key and channel.",
+            Exit.USAGE,
+        )
+    key, own_channel = event.get("idempotency_key") or "", event.get("channel") or channel
+    return request(event["event_type"], texts_of_values(line)["payload"], key, own_channel)
 
 
 def _end_of_gap(line: str, place: int) -> int:

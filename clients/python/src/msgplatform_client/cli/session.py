@@ -14,6 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from importlib.metadata import version
 from typing import Annotated, Any, get_type_hints
@@ -25,6 +26,7 @@ import typer
 from ..answers import PAGE_ITEMS, next_cursor, reading_answers
 from ..client import Client
 from ..errors import NotFound, PlatformError
+from ..events import new_key
 from . import profiles
 from .exits import Exit, Failure, code_of
 from .output import Output
@@ -165,6 +167,21 @@ def checked_part(name: str) -> str:
     if not re.fullmatch(r"[-\w.]+", name):
         raise Failure(f"{name!r} is no name: write letters, digits, - and _.", Exit.USAGE)
     return name
+
+
+@contextmanager
+def key_in_errors(key: str) -> Iterator[str]:
+    """The idempotency key of a command: the one that its user gave, or a new one, which an error
+    then names, so that the command can be repeated under it."""
+    own = key or new_key()
+    try:
+        yield own
+    except PlatformError as error:
+        if not key and not error.is_permanent:
+            error.add_note(
+                f"Repeat it with --idempotency-key {own}: then it is done once, whatever happened."
+            )
+        raise
 
 
 def is_readable_by_others(profile: Profile) -> bool:

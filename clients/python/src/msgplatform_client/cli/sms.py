@@ -7,14 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from ..events import new_key
 from .events import TimeoutOption, checked_id, states
 from .exits import Exit
 from .output import BAD, BOLD, FAINT, GOOD, WAITING, Part, moment
-from .session import Session, on_platform
+from .session import Session, key_in_errors, on_platform
 
 sms = typer.Typer(no_args_is_help=True, help="Send texts, and look at what becomes of them.")
 _UNDER_WAY = {"pending", "submitted", "responded"}
+# A text of an account without Reports ends as accepted.
+_ARRIVED = {"delivered", "accepted"}
 _TIMES = ("accepted_at", "schedule_at", "submitted_at", "responded_at", "reported_at")
 
 
@@ -46,14 +47,16 @@ def send(
 
     msgp sms send 'Your code is 1234' 13800000000 -k order-7-code --follow
     """  # fmt: skip
-    body: dict[str, Any] = {"to": to, "text": text, "idempotency_key": key or new_key()}
     optional = {"account": account, "reference": reference, "schedule_at": at}
-    body |= {name: value for name, value in optional.items() if value}
-    accepted = session.request("POST", "sms", json=body).json()
-    lines: list[list[Part]] = [[(id, BOLD), "  ", accepted["outcome"]] for id in accepted["ids"]]
-    session.output.result(accepted, *lines)
-    if is_followed:
-        _follow(session, accepted["ids"], timeout)
+    values = {name: value for name, value in optional.items() if value}
+    with key_in_errors(key) as own_key:
+        body = {"to": to, "text": text, "idempotency_key": own_key, **values}
+        accepted = session.request("POST", "sms", json=body).json()
+        outcome, ids = accepted["outcome"], accepted["ids"]
+        lines: list[list[Part]] = [[(id, BOLD), "  ", outcome] for id in ids]
+        session.output.result(accepted, *lines)
+        if is_followed:
+            _follow(session, ids, timeout)
 
 
 @on_platform
@@ -76,7 +79,8 @@ def follow(
 ) -> None:
     """Follow a text until its state is final.
 
-    The exit code is 0 when it was delivered, 1 when it was not, 5 when the time was over.
+    The exit code is 0 when it was delivered, or accepted by the gateway where no Report comes, 1
+    when it was not, 5 when the time was over.
     """
     _follow(session, [checked_id(id)], timeout)
 
@@ -88,7 +92,7 @@ def _follow(session: Session, ids: list[str], timeout: float | None) -> None:
         for state in states(lambda id=id: session.get(f"sms/{id}"), _has_ended, timeout):  # type: ignore[misc]
             session.output.result(state, _line(state))
         endings.append(state["state"])
-    if any(ending != "delivered" for ending in endings):
+    if not _ARRIVED.issuperset(endings):
         raise typer.Exit(Exit.FAILED)
 
 
@@ -98,7 +102,7 @@ def _has_ended(state: Mapping[str, Any]) -> bool:
 
 def _line(state: Mapping[str, Any]) -> list[Part]:
     name = state["state"]
-    style = GOOD if name == "delivered" else WAITING if name in _UNDER_WAY else BAD
+    style = GOOD if name in _ARRIVED else WAITING if name in _UNDER_WAY else BAD
     error = f"  {state['error']}" if state.get("error") else ""
     return [(state["id"], BOLD), f"  {state['to']}  ", (name, style), error]
 
