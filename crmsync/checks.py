@@ -35,7 +35,8 @@ def triggers_can_be_made(
     """`migrate` asks this first: it would stop in its middle otherwise."""
     return [
         checks.Error(
-            f"the database {alias} has a binary log and does not let this user make triggers",
+            f"the database {alias} has a binary log, or is a node of Galera, and does not let this "
+            "user make triggers",
             hint=f"{lead_triggers.BINARY_LOG_REPAIR}. CRM sync needs triggers on its table lead.",
             id="crmsync.E002",
         )

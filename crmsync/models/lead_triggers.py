@@ -8,11 +8,12 @@ A version is at least the second (since 1970) of its change: after a restore a l
 versions again that CRMs have seen already, with other values.
 
 On MariaDB the user that migrates needs the privilege TRIGGER, which ALL PRIVILEGES on the database
-include, and not SUPER. Only a server with a binary log and `log_bin_trust_function_creators = 0`
-asks for SUPER when a trigger is made; `refused_beforehand` looks for that. Triggers run with the
-rights of the user that made them, their definer. Without that user, as after a restore on another
-server, each statement on `lead` fails (error 1449): so `migrate` makes them anew whenever they are
-not its user's (`renew`). `UTC_TIMESTAMP(6)` is when the statement began.
+include, and not SUPER. Only a server with `log_bin_trust_function_creators = 0` and a binary log,
+or a node of Galera, which emulates one, asks for SUPER when a trigger is made; `refused_beforehand`
+looks for that. Triggers run with the rights of the user that made them, their definer. Without that
+user, as after a restore on another server, each statement on `lead` fails (error 1449): so
+`migrate` makes them anew whenever they are not its user's (`renew`). `UTC_TIMESTAMP(6)` is when the
+statement began.
 
 SQLite's clock has milliseconds. The text ends with `001`, because Django writes a time without
 microseconds shorter, and texts of different length compare wrongly. Only an UPDATE that names
@@ -65,14 +66,16 @@ _STORED_SQLITE = (
     "SELECT name, sql, '', '' FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
 )
 _BINARY_LOG = (
-    "SELECT @@log_bin AND NOT @@log_bin_trust_function_creators AND NOT EXISTS ("
+    # MySQL knows no wsrep_on, and skips what is between /*M! and */.
+    "SELECT (@@log_bin /*M! OR @@wsrep_on */) AND NOT @@log_bin_trust_function_creators "
+    "AND NOT EXISTS ("
     "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' AND "
     """GRANTEE = CONCAT("'", SUBSTRING_INDEX(CURRENT_USER(), '@', 1), "'@'", """
     """SUBSTRING_INDEX(CURRENT_USER(), '@', -1), "'"))"""
 )
 BINARY_LOG_REPAIR = (
-    "SET GLOBAL log_bin_trust_function_creators = 1 as an administrator, or grant SUPER to this "
-    "user, until migrate has run"
+    "SET GLOBAL log_bin_trust_function_creators = 1 as an administrator (of Galera on every node), "
+    "or grant SUPER to this user, until migrate has run"
 )
 
 
@@ -134,8 +137,8 @@ def create(schema_editor: BaseDatabaseSchemaEditor) -> None:
             raise
         raise TriggerRefused(
             f"The triggers of the table lead cannot be made ({error.args[1]}). Grant TRIGGER on "
-            f"the database to this user. With a binary log: {BINARY_LOG_REPAIR}. Then run migrate "
-            "again."
+            f"the database to this user. With a binary log, or Galera: {BINARY_LOG_REPAIR}. Then "
+            "run migrate again."
         ) from error
 
 

@@ -121,6 +121,18 @@ def resume(path: Path) -> int:
     return count
 
 
+def code_for_proxy(path: Path) -> str:
+    """This cell in a line for the proxy. Raises InvalidInput where the file was not imported, as in
+    the cell that the system leaves: its requests would come back."""
+    file = Reader(path)
+    if not _is_logged(DONE, file):
+        raise Refused(
+            f"This file of {file.header.system} comes from cell {file.header.cell} and was not "
+            f"imported here, in cell {cells.own()}: print these lines in the cell that imported it."
+        )
+    return cells.own().code
+
+
 def names_for_proxy(path: Path) -> list[str]:
     """The names by which a proxy finds the cell of a request, as `deploy/nginx/cells.conf` makes
     them: prefixes of API keys, and names that are in an address. Raises InvalidInput."""

@@ -14,7 +14,7 @@ from msgplatform import env
 from msgplatform.core.servers.private_server import free_port
 
 SHIPPED = env.BASE_DIR / "deploy" / "nginx"
-HOST = "messages.example.com"
+HOST, CONSOLE_HOST = "messages.example.com", "cell-1.example.com"
 _SECONDS = 60.0
 _NGINX = """
 daemon off; pid {folder}/pid; error_log {folder}/errors warn; worker_processes 1;
@@ -33,17 +33,13 @@ _OWN_UPSTREAM = re.compile(r"^upstream msgplatform \{.*?^\}\n", re.MULTILINE | r
 
 class CellsProxy:
     """`ports` maps the numbers of cells to the ports of their web servers; with `has_map` off, all
-    requests go to the first of them, by msgplatform.conf alone."""
+    requests go to the first of them, by msgplatform.conf alone. CONSOLE_HOST is the last one's."""
 
     def __init__(self, folder: Path, ports: Mapping[int, int], has_map: bool = True) -> None:
         self.folder, self.port = folder, free_port()
         self._process: subprocess.Popen[bytes] | None = None
         (folder / "msgplatform").mkdir()
-        platform = (SHIPPED / "msgplatform.conf").read_text()
-        platform = _replaced(platform, r"listen 443 ssl http2;", f"listen 127.0.0.1:{self.port};")
-        platform = _replaced(platform, r"listen 80;", f"listen 127.0.0.1:{free_port()};")
-        platform = _replaced(platform, r"    ssl_[^\n]*\n", "")
-        platform = _replaced(platform, r"_connections 100;", "_connections 10000;")
+        platform = self._without_tls((SHIPPED / "msgplatform.conf").read_text())
         if has_map:
             platform, count = _OWN_UPSTREAM.subn("", platform)
             assert count == 1
@@ -56,16 +52,28 @@ class CellsProxy:
         user = "user root;" if Path.home() == Path("/root") else ""
         (folder / "nginx.conf").write_text(_NGINX.format(folder=folder, user=user))
 
+    def _without_tls(self, text: str) -> str:
+        text = _replaced(text, r"listen 443 ssl http2;", f"listen 127.0.0.1:{self.port};")
+        text = _replaced(text, r"listen 80;", f"listen 127.0.0.1:{free_port()};")
+        text = _replaced(text, r"    ssl_[^\n]*\n", "")
+        return _replaced(text, r"_connections 100;", "_connections 10000;")
+
     def _cells(self, ports: Mapping[int, int]) -> str:
+        console = self._without_tls(shipped_console())
+        console = _replaced(console, "//msgplatform_01;", f"//msgplatform_{max(ports):02x};")
         text = (SHIPPED / "cells.conf").read_text()
         text = _replaced(text, "unix:/run/nginx-msgplatform-moving", f"unix:{self.folder}/moving")
         text = _replaced(text, r"    01 msgplatform_01;\n", "".join(
             f"    {number:02x} msgplatform_{number:02x};\n" for number in ports if number
         ))  # fmt: skip
         text = _replaced(text, r"upstream msgplatform_0. \{.*?^\}\n", "")
-        return text + "".join(
-            f"upstream msgplatform_{number:02x} {{ server 127.0.0.1:{port}; keepalive 64; }}\n"
-            for number, port in ports.items()
+        return (
+            text
+            + console
+            + "".join(
+                f"upstream msgplatform_{number:02x} {{ server 127.0.0.1:{port}; keepalive 64; }}\n"
+                for number, port in ports.items()
+            )
         )
 
     def set_exceptions(self, cells: Mapping[str, str]) -> None:
@@ -126,6 +134,12 @@ class CellsProxy:
         program = shutil.which("nginx", path="/usr/sbin:/usr/local/sbin:/usr/bin")
         assert program, "nginx is not installed: scripts/packages.sh"
         return [program, "-p", str(self.folder), "-c", str(self.folder / "nginx.conf")]
+
+
+def shipped_console() -> str:
+    """The servers of a console in cells.conf, where they are commented out."""
+    _head, comment, block = (SHIPPED / "cells.conf").read_text().partition("# server {\n")
+    return "".join(line.removeprefix("# ") for line in (comment + block).splitlines(keepends=True))
 
 
 def _replaced(text: str, pattern: str, value: str) -> str:

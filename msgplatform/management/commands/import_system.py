@@ -3,7 +3,6 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.core import cells
 from msgplatform.core.errors import UNAVAILABLE, PlatformError
 from msgplatform.moving import importing
 
@@ -30,7 +29,8 @@ class Command(BaseCommand):
     def handle(self, *args: Any, file: Path, **options: Any) -> None:
         try:
             if options["proxy_lines"]:
-                code = cells.own().code if options["proxy_lines"] == "here" else "moving"
+                is_here = options["proxy_lines"] == "here"
+                code = importing.code_for_proxy(file) if is_here else "moving"
                 for name in importing.names_for_proxy(file):
                     self.stdout.write(f"{name} {code};")
             elif options["resume"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import time
 from collections.abc import Iterator
@@ -417,4 +418,4 @@ class TestChecks:
         ]
         assert len(ports) == 2
         for port in ports:
-            assert port.startswith(("127.0.0.1:", "${SMS_RECEIVER_PUBLISH:-127.0.0.1}:")), port
+            assert re.match(r"\$\{(WEB|SMS_RECEIVER)_PUBLISH:-127\.0\.0\.1\}:", port), port

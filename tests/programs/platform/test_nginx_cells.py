@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.cells_proxy import CellsProxy
+from tests.support.cells_proxy import CONSOLE_HOST, HOST, SHIPPED, CellsProxy, shipped_console
 
 MOVED = "mp_4k2j4h5g6f7d"
 
@@ -90,6 +90,27 @@ def test_each_request_goes_to_its_cell(
 ) -> None:
     status, body, _headers = proxy.ask("POST", path, headers, b"{}")
     assert (status, body.decode()) == (200, f"{cell} {path}")
+
+
+def test_a_console_has_a_name_of_its_own(proxy: CellsProxy) -> None:
+    """Whatever its requests name."""
+    for headers in ({}, key("03abcdefghijkl")):
+        status, body, _headers = proxy.ask("GET", "/x", {"Host": CONSOLE_HOST, **headers})
+        assert (status, body) == (200, b"five /x")
+
+
+def test_a_console_is_guarded_as_the_api_is() -> None:
+    """A server takes no line of another one, so cells.conf repeats those of msgplatform.conf."""
+    platform = (SHIPPED / "msgplatform.conf").read_text().partition("\nserver {")[2]
+    of_cell = {
+        HOST: CONSOLE_HOST,
+        "ssl/msgplatform": "ssl/cell-1",
+        "//msgplatform;": "//msgplatform_01;",
+    }
+    for name, other in of_cell.items():
+        platform = platform.replace(name, other)
+    lines = [line for line in platform.splitlines() if line.strip() and "# " not in line]
+    assert lines == shipped_console().splitlines()[1:]
 
 
 def test_a_system_that_moves_is_told_to_repeat(proxy: CellsProxy) -> None:

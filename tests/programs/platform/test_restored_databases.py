@@ -1,4 +1,4 @@
-"""Dumps that are loaded for another user, or cut short, and servers with a binary log: `migrate`,
+"""Dumps for another user, or cut short, a server with a binary log, a node of Galera: `migrate`,
 `doctor` and `up` say what is wrong, and `migrate` repairs what it can."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from configparser import ConfigParser
 from pathlib import Path
 from urllib.parse import quote
 
@@ -43,9 +44,30 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
     server.kill()
 
 
+@pytest.fixture
+def galera_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    """Alone, without a binary log, and as deployed otherwise."""
+    settings = ConfigParser(interpolation=None)
+    settings.read(ROOT / "deploy" / "galera" / "galera.cnf")
+    options: dict[str, str | int] = {
+        **settings["mariadbd"], "bind_address": "127.0.0.1", "wsrep_cluster_address": "gcomm://",
+        "wsrep_node_address": "127.0.0.1", "innodb_flush_log_at_trx_commit": 2,
+        "wsrep_provider_options":
+            f"gmcast.listen_addr=tcp://127.0.0.1:{free_port()};gcache.size=8M",
+    }  # fmt: skip
+    node = MariaDb(tmp_path_factory.mktemp("node") / "s", options).start()
+    yield node
+    node.kill()
+
+
 @pytest.fixture(autouse=True)
 def empty(server: MariaDb) -> None:
     server.execute("SET GLOBAL log_bin_trust_function_creators = 0")
+    make_empty(server)
+
+
+def make_empty(server: MariaDb) -> None:
+    """A database, and two users with all rights to it."""
     server.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
     server.execute(f"CREATE DATABASE {DATABASE}")
     for user in (OLD_USER, NEW_USER):
@@ -134,6 +156,22 @@ def test_a_binary_log_is_told_before_the_first_migration(server: MariaDb, tmp_pa
         assert "Traceback" not in said
         assert "SET GLOBAL log_bin_trust_function_creators = 1" in said
         assert not server.execute(f"SHOW TABLES FROM {DATABASE}"), "nothing was done"
+
+
+def test_a_node_of_galera_lets_this_user_make_triggers_as_deployed(
+    galera_node: MariaDb, tmp_path: Path
+) -> None:
+    """It emulates a binary log, and refuses triggers as a server that has one."""
+    make_empty(galera_node)
+    check = ["check", "--database", "default"]
+    code, said = manage(galera_node, OLD_USER, tmp_path, *check)
+    assert code == 0, said
+    galera_node.execute("SET GLOBAL log_bin_trust_function_creators = 0")
+    for words in (["migrate"], check):
+        code, said = manage(galera_node, OLD_USER, tmp_path, *words)
+        assert code == 1
+        assert "is a node of Galera, and does not let this user make triggers" in said
+        assert not galera_node.execute(f"SHOW TABLES FROM {DATABASE}"), "nothing was done"
 
 
 def test_a_user_that_may_make_triggers_is_let_through(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 import pytest
 from django.core.management import get_commands, load_command_class
+
+from msgplatform.web import __main__ as web
 
 UNITS = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
 
@@ -34,6 +37,20 @@ def test_a_unit_starts_a_command_with_its_options(
     command = load_command_class(get_commands()[name], name)
     given = vars(command.create_parser("manage.py", name).parse_args(arguments))
     assert {key: given[key] for key in expected} == expected
+
+
+def test_the_web_unit_takes_another_address_and_number_of_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = (UNITS / "msgplatform-web.service").read_text()
+    assert "\nEnvironmentFile=-/etc/msgplatform.web.env\n" in text
+    (line,) = re.findall(r"^ExecStart=\S+ -m msgplatform\.web (.*)$", text, re.M)
+    (options,) = re.findall(r"OPTIONS=(.+?) in /etc/msgplatform\.web\.env", text)
+    served: list[web.Options] = []
+    monkeypatch.setattr(web, "serve", served.append)
+    monkeypatch.setattr(sys, "argv", ["web", *line.replace("$OPTIONS", options).split()])
+    web.main()
+    assert served == [web.Options("10.0.0.41", 8000, 4)]
 
 
 @pytest.mark.parametrize("unit", sorted(UNITS.glob("*.service")), ids=lambda unit: unit.name)
