@@ -240,9 +240,9 @@ def test_python_goes_through_a_proxy(project: PythonProject, tmp_path: Path) -> 
     certificate = tmp_path / "localhost.pem"
     command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
     names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    files = ["-keyout", tmp_path / "key.pem", "-out", certificate]
-    execute([*command.split(), *names, *files], tmp_path)
-    printed = project.run(PROGRAMS / "client_proxies.py", str(certificate), str(files[1]))
+    key = tmp_path / "key.pem"
+    execute([*command.split(), *names, "-keyout", key, "-out", certificate], tmp_path)
+    printed = project.run(PROGRAMS / "client_proxies.py", str(certificate), str(key))
     assert printed == "through the proxy\n"
 
 
