@@ -39,7 +39,7 @@ _UNWRITTEN = """
 SELECT DISTINCT f.id FROM feed_user u JOIN feed f ON f.biz_id = u.biz_id AND f.id > u.floor
 LEFT JOIN eventqueue e ON e.qid = f.id AND e.status <> %s
 LEFT JOIN feed_broadcast b ON b.biz_id = u.biz_id AND b.fri_uid = u.uid AND b.feed_id = f.id
-WHERE u.active AND u.uid LIKE %s AND e.qid IS NULL AND b.feed_id IS NULL
+WHERE u.active AND u.uid LIKE %s AND f.id > %s AND e.qid IS NULL AND b.feed_id IS NULL
 """
 
 
@@ -206,7 +206,10 @@ def unwritten_posts() -> set[int]:
     """Posts that are handled, above the floor of a reader, and not written to that timeline. All
     readers are friends of all authors."""
     with connection.cursor() as cursor:
-        cursor.execute(_UNWRITTEN, [EventQueue.Status.HANDLED, "reader-%"])
+        # Floors only rise: below the lowest, posts are not looked at.
+        cursor.execute("SELECT MIN(floor) FROM feed_user WHERE active AND uid LIKE 'reader-%%'")
+        (lowest,) = cursor.fetchone()
+        cursor.execute(_UNWRITTEN, [EventQueue.Status.HANDLED, "reader-%", lowest or 0])
         return {row[0] for row in cursor.fetchall()}
 
 

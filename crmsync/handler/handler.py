@@ -163,7 +163,7 @@ class DataHandler(Worker):
         busy_workers = [one for one in self._served.values() if one.is_busy or one.is_held]
         owned_workers = [one for one in busy_workers if one.is_owned()]
         names = [_owned_name(one.crm) for one in owned_workers]
-        lost_names = owners.renew(names, self.name, OWNERSHIP_SECONDS)
+        lost_names, _lapsed = owners.renew(names, self.name, OWNERSHIP_SECONDS)
         for workers in owned_workers:
             if _owned_name(workers.crm) not in lost_names:
                 workers.own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)

@@ -28,6 +28,8 @@ ROUND_ORDERS = 160
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
 _RENEW_SECONDS = 0.5  # for a thousand queues it is a good part of a round
+# No request begins so long after a renewal: Redis is away, and would not learn of its outcome.
+_BEGIN_SECONDS = 3.0
 REPORT_SECONDS = 1.0
 # No signal comes when an order is finished and the next one of its queue may be taken.
 _BUSY_SECONDS = 0.25
@@ -118,10 +120,9 @@ class OrderClaimer:
             presence.withdraw(self.owner)
 
     @property
-    def is_owner(self) -> bool:
-        """False while another sender may take the orders in flight for those of a dead one: no
-        request may begin."""
-        return time.monotonic() - self._owned_at < OWNERSHIP_SECONDS
+    def may_begin(self) -> bool:
+        """False while the orders in flight may soon be another sender's: no request begins."""
+        return time.monotonic() - self._owned_at < _BEGIN_SECONDS
 
     # -- the thread ------------------------------------------------------------------------------
     def round(self) -> float:
@@ -199,10 +200,13 @@ class OrderClaimer:
             return
         # Another owns one when this process, or Redis, was away for longer than the ownership.
         began_at = time.monotonic()
-        for name in owners.renew(list(self._in_flight), self.owner, OWNERSHIP_SECONDS):
+        names = list(self._in_flight)
+        lost_names, lapsed_names = owners.renew(names, self.owner, OWNERSHIP_SECONDS)
+        for name in lost_names:
             for order in self._in_flight[name]:
                 order.is_lost = True
-        if not self.is_owner:
+        # By Redis' clock: that of a virtual machine that was paused has stood still.
+        if lapsed_names:
             self._mark_taken_back()
         self._owned_at = began_at
         self._next_renewal.restart()  # only now: after an error it is due at once

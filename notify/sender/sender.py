@@ -166,13 +166,13 @@ class Sender(Worker):
         window, and each of its lanes an equal part of that. A long queue starves no short one, and
         a system with many consumers none with few. Returns the number of messages."""
         ready_lanes = self.lanes.ready()
-        if not (ready_lanes and self.results.has_capacity and self.claimer.is_owner):
+        if not (ready_lanes and self.results.has_capacity):
             return 0
         usage = self.lanes.usage()
         sent_count, lane_counts = 0, Counter(lane.system for lane in ready_lanes)
         for lane in ready_lanes:
             free = self.engine.free
-            if free <= 0:
+            if free <= 0 or not self.claimer.may_begin:
                 break
             part = max(1, free // (len(lane_counts) * lane_counts[lane.system]))
             lane_counts[lane.system] -= 1

@@ -6,8 +6,8 @@ some of their messages lies in the queue of the marker, perhaps. The next sender
 back *unsent*, behind these outcomes; the marker applies that to a message that still carries the
 claim, and the maker queues it anew.
 
-A sender that only stood still begins no request after OWNERSHIP_SECONDS without a renewal, and
-learns with the next one which orders it has no more (`OrderClaimer.is_owner`).
+A sender that only stood still begins no request some seconds after its last renewal
+(`OrderClaimer.may_begin`), and learns with the next one which orders it has no more.
 """
 
 from __future__ import annotations
@@ -21,8 +21,10 @@ from notify import orders
 
 log = logging.get(__name__)
 
-# A sender that only stood still has this long to renew its ownership.
-_LEAST_PATIENCE_SECONDS = 3.0
+# A sender that has lost Redis needs some seconds to come back: two connects, and a pause.
+_LEAST_PATIENCE_SECONDS = 7.0
+# Between two looks so far apart a holder may have renewed.
+_LOOK_SECONDS = 5.0
 
 
 class Strays:
@@ -31,11 +33,15 @@ class Strays:
     def __init__(self, owner: str) -> None:
         self._owner = owner
         self._seen_at: dict[tuple[str, str], float] = {}  # by queue and job id, monotonic
+        self._looked_at = 0.0
 
     def take_back(self, timeouts: Mapping[str, float], in_hand: Iterable[jobs.Claimed]) -> set[str]:
         """Put the strays of these queues back, unless results wait that may be theirs; returns the
         queues that have some back. `timeouts`: how long a request of a queue may take."""
         now, own_ids = time.monotonic(), {claimed.id for claimed in in_hand}
+        if now - self._looked_at > _LOOK_SECONDS:
+            self._seen_at = {}
+        self._looked_at = now
         strays = owners.strays(list(timeouts), self._owner, own_ids)
         self._seen_at = {stray: self._seen_at.get(stray, now) for stray in strays}
         lasting = [

@@ -36,20 +36,22 @@ for i = 1, #ARGV - 2 do
 end
 return won
 """
-# KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of those that another has. A missing
-# key (it ran out, or Redis was flushed) is taken again: there may be work in flight.
+# KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of those that another has, and of
+# those that were missing (they ran out, or Redis was flushed), which are taken again: there may be
+# work in flight.
 _RENEW = """
 redis.call('DEL', KEYS[1] .. ':none')  -- as in _OWN
-local lost = {}
+local lost, lapsed = {}, {}
 for i = 1, #KEYS do
   local holder = redis.call('GET', KEYS[i])
   if holder and holder ~= ARGV[1] then
     lost[#lost + 1] = i
   else
+    if not holder then lapsed[#lapsed + 1] = i end
     redis.call('SET', KEYS[i], ARGV[1], 'PX', ARGV[2])
   end
 end
-return lost
+return {lost, lapsed}
 """
 _DISOWN = """
 for i = 1, #KEYS do
@@ -78,14 +80,15 @@ def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) 
     return [names[index - 1] for index in indices]
 
 
-def renew(names: Sequence[str], owner: str, seconds: float) -> list[str]:
-    """Keep owning queues whose messages are still in flight; returns those that another process
-    owns by now."""
+def renew(names: Sequence[str], owner: str, seconds: float) -> tuple[list[str], list[str]]:
+    """Keep owning queues whose messages are still in flight. Returns those that another process
+    owns by now, and those that nobody owned: another may have done so meanwhile."""
     if not names:
-        return []
+        return [], []
     script = work_redis().register_script(_RENEW)
-    indices: Any = script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
-    return [names[index - 1] for index in indices]
+    answer: Any = script(keys=[OWNER + name for name in names], args=[owner, int(seconds * 1000)])
+    lost, lapsed = ([names[index - 1] for index in indices] for indices in answer)
+    return lost, lapsed
 
 
 def disown(names: Sequence[str], owner: str) -> None:

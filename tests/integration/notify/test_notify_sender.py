@@ -52,6 +52,7 @@ def _loopback(settings: LazySettings) -> None:
 def _unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is taken for dead because this machine stood still for some seconds."""
     monkeypatch.setattr("notify.sender.claimer.OWNERSHIP_SECONDS", 600.0)
+    monkeypatch.setattr("notify.sender.claimer._BEGIN_SECONDS", 600.0)
     monkeypatch.setattr("notify.presence.STALE_SECONDS", 600.0)
     monkeypatch.setattr("notify.presence._senders._seconds", 600.0)
     monkeypatch.setattr("notify.presence._dedicated._seconds", 600.0)
@@ -638,17 +639,13 @@ class TestDeadSender:
         self.report(alive, {})
         assert queues.lengths([queue_of(row)]) == {queue_of(row): (0, 1)}
 
-    def test_who_stood_still_sends_nothing_that_was_taken_back(
-        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_who_stood_still_sends_nothing_that_was_taken_back(self, biz: Biz) -> None:
         """Also when the other one has finished with it, and gives its queue up."""
         one, other = subscribed(biz, "one"), subscribed(biz, "other")
         put(one, 1, items=3), put(other, 1, items=1)
         slow, alive = self.claimers()
         slow.claim()
         held = {order.claimed.queue: order for order in slow.take()}
-        monkeypatch.setattr(slow, "_owned_at", time.monotonic() - 601)
-        assert not slow.is_owner
         self.dies(one)
         self.report(alive, {})
         alive.claim()
@@ -657,13 +654,10 @@ class TestDeadSender:
         alive.disown()
         slow._next_renewal.at_once()
         slow._keep()
-        assert slow.is_owner
         assert held[queue_of(one)].is_lost
         assert not held[queue_of(other)].is_lost, "nobody has taken it"
 
-    def test_who_stood_still_does_not_take_its_own_order_for_a_dead_one_s(
-        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_who_stood_still_does_not_take_its_own_order_for_a_dead_one_s(self, biz: Biz) -> None:
         row = subscribed(biz, "one")
         put(row, 1, items=3)
         slow, alive = self.claimers()
@@ -671,7 +665,6 @@ class TestDeadSender:
         (held,) = slow.take()
         self.dies(row)
         self.report(alive, {})
-        monkeypatch.setattr(slow, "_owned_at", time.monotonic() - 601)
         slow._next_renewal.at_once()
         slow._keep()
         assert held.is_lost, "before it claims the order once more"

@@ -55,14 +55,15 @@ def test_a_queue_belongs_to_one_sender_at_a_time(work_redis: redis.Redis) -> Non
     assert owners.own([QUEUE, "notify-1-1"], "a", 600) == [QUEUE], "only queues with work"
     assert owners.own([QUEUE], "b", 600) == []
     assert owners.own([QUEUE], "a", 600) == [QUEUE]
-    assert owners.renew([QUEUE], "b", 60_000) == [QUEUE], "another process owns it"
+    assert owners.renew([QUEUE], "b", 60_000) == ([QUEUE], []), "another process owns it"
     assert work_redis.pttl(f"queues:owner:{QUEUE}") <= 600_000, "only the owner renews"
     owners.disown([QUEUE], "b")
     assert owners.own([QUEUE], "b", 600) == []
     owners.disown([QUEUE], "a")
     assert owners.own([QUEUE], "b", 600) == [QUEUE]
     work_redis.delete(f"queues:owner:{QUEUE}")
-    assert owners.renew([QUEUE], "b", 600) == []
+    assert owners.renew([QUEUE], "b", 600) == ([], [QUEUE]), "nobody owned it meanwhile"
+    assert owners.renew([QUEUE], "b", 600) == ([], [])
     assert owners.own([QUEUE], "a", 600) == [], "who has work in hand owns it again"
 
 
@@ -349,7 +350,7 @@ def test_a_full_redis_is_drained(work_redis: redis.Redis) -> None:
         time.sleep(0.05)
         assert recovery.recover(is_only_copy=lambda name: name == MARKER) == 1
         assert owners.own([QUEUE], "a", 600) == [QUEUE]
-        assert owners.renew([QUEUE], "a", 600) == []
+        assert owners.renew([QUEUE], "a", 600) == ([], [])
         claimed = jobs.claim_all([QUEUE], 30, Any)[0]
         assert len(claimed) == 1
         assert owners.take_back(owners.strays([QUEUE], "a", []), "a")
