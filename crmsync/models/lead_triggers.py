@@ -66,9 +66,11 @@ _STORED_SQLITE = (
     "SELECT name, sql, '', '' FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
 )
 _BINARY_LOG = (
-    # MySQL knows no wsrep_on, and skips what is between /*M! and */.
-    "SELECT (@@log_bin /*M! OR @@wsrep_on */) AND NOT @@log_bin_trust_function_creators "
-    "AND NOT EXISTS ("
+    # MySQL skips what is between /*M! and */. @@wsrep_on would be an error of a MariaDB that was
+    # built without Galera.
+    "SELECT (@@log_bin /*M! OR EXISTS (SELECT 1 FROM information_schema.GLOBAL_VARIABLES "
+    "WHERE VARIABLE_NAME = 'WSREP_ON' AND VARIABLE_VALUE = 'ON') */) "
+    "AND NOT @@log_bin_trust_function_creators AND NOT EXISTS ("
     "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' AND "
     """GRANTEE = CONCAT("'", SUBSTRING_INDEX(CURRENT_USER(), '@', 1), "'@'", """
     """SUBSTRING_INDEX(CURRENT_USER(), '@', -1), "'"))"""

@@ -175,8 +175,8 @@ def _values(filter: Mapping[str, Any]) -> Values:
 def _indexed(values: Values) -> QuerySet[SgipMt]:
     """Rows by the conditions that indexes narrow; `_fits` decides about the others."""
     columns = {
-        "ids": "id__in", "number": "user_number", "account": "account_id", "finals": "final__in",
-        "since": "id__gte", "until": "id__lt",
+        "ids": "id__in", "number": "user_number__in", "account": "account_id",
+        "finals": "final__in", "since": "id__gte", "until": "id__lt",
     }  # fmt: skip
     conditions = {column: values[name] for name, column in columns.items() if name in values}
     return SgipMt.objects.filter(**conditions)

@@ -112,7 +112,8 @@ class ArchiveAdmin(ReadOnlyAdmin):
         number = row_id(text)
         if number is not None and rows.filter(pk=number).exists():
             return rows.filter(pk=number)
-        return rows.filter(user_number=sgip.international(text)) if clear else rows.none()
+        numbers = sgip.searched_numbers(text)
+        return rows.filter(user_number__in=numbers) if clear else rows.none()
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         row = super().get_object(request, object_id, from_field)

@@ -120,10 +120,10 @@ class InFlight:
     ) -> TextSearchResult:
         """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
         begin, _colon, seen_text = cursor.partition(":")
-        number = sgip.international(query)
+        numbers = sgip.searched_numbers(query)
 
         def matches(mt: Mt, _final: str) -> bool:
-            return query in mt.text or query == mt.reference or number == mt.user_number
+            return query in mt.text or query == mt.reference or mt.user_number in numbers
 
         at = filters.number(begin, "cursor") if begin else 0
         part = walk(matches, at, seconds, _HITS, systems)
@@ -141,11 +141,12 @@ def _matches(values: Values, mt: Mt, final: str) -> bool:
     """True if a message matches the whole filter."""
     message_id = int(mt.id)
     columns = {
-        "id": message_id, "number": mt.user_number, "account": mt.account, "state": final,
-        "biz": mt.biz, "reference": mt.reference, "key": mt.key,
+        "id": message_id, "account": mt.account, "state": final, "biz": mt.biz,
+        "reference": mt.reference, "key": mt.key,
     }  # fmt: skip
     return (
-        all(columns[name] == value for name, value in values.items() if name in columns)
+        mt.user_number in values.get("number", (mt.user_number,))
+        and all(columns[name] == value for name, value in values.items() if name in columns)
         and values.get("since", 0) <= message_id
         and message_id < values.get("until", message_id + 1)
     )

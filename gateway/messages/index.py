@@ -7,8 +7,9 @@ idempotency key, and by what else they have as far as a short walk gets (`in_fli
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -19,6 +20,7 @@ from gateway.messages.page import page
 from gateway.messages.states import archived_states
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.api import filter_fields, filters
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, MessageStore, Option
 from msgplatform.core.flows.messages import (
@@ -29,6 +31,7 @@ from msgplatform.core.flows.messages import (
     Source,
     Systems,
     Values,
+    merged,
     ordered,
 )
 from msgplatform.messages.engine import exact_id
@@ -39,8 +42,8 @@ _USUAL = (_Final.DELIVERED, _Final.ACCEPTED)
 
 
 # -- fields --------------------------------------------------------------------------------------
-def read_number(text: str, field: str) -> str:
-    return sgip.international(filters.searchable(text, field))
+def _read_numbers(text: str, field: str) -> tuple[str, ...]:
+    return sgip.searched_numbers(filters.searchable(text, field))
 
 
 def _read_account(text: str, field: str) -> int:
@@ -68,7 +71,7 @@ NUMBER = FilterField(
     gettext_lazy("Number"),
     gettext_lazy("The recipient, with or without 86"),
     personal=True,
-    read=read_number,
+    read=_read_numbers,
 )
 ACCOUNT = FilterField(
     gettext_lazy("Account"),
@@ -100,6 +103,13 @@ FIELDS: Fields = {
 
 
 # -- the archive ---------------------------------------------------------------------------------
+def _of_numbers(rows: QuerySet[Any], values: Values) -> Sequence[QuerySet[Any]]:
+    return [
+        sql.of_one(rows, "user_number", number).order_by("-user_number", "-id")
+        for number in values["number"]
+    ]
+
+
 def _in_rare_state(source: Source, values: Values) -> Reader | None:
     return None if values["state"] in _USUAL else ordered("state").open(source, values)
 
@@ -115,7 +125,7 @@ ARCHIVE = Source(
     lines=archived_lines,
     indexes=[
         BY_ID,
-        ordered("number"),
+        merged(("number",), _of_numbers),
         ordered("account"),
         Index(("state",), _in_rare_state),
         ordered("biz"),
@@ -123,7 +133,7 @@ ARCHIVE = Source(
     ],
     conditions={
         "id": "id",
-        "number": "user_number",
+        "number": "user_number__in",
         "account": "account_id",
         "state": "final",
         "biz": "biz_id",
@@ -141,7 +151,7 @@ def _readings(query: str, personal: bool) -> Iterator[Values]:
     if query.isascii() and query.lstrip("+").isdigit():
         yield from exact_id(query)
         if personal:
-            yield {"number": read_number(query, "number")}
+            yield {"number": _read_numbers(query, "number")}
     yield {"key": query}
     yield {"reference": query}
 

@@ -94,14 +94,25 @@ def spellings(number: str) -> tuple[str, ...]:
 def international(number: str) -> str:
     """A telephone number as SGIP has it: `86` in front, no plus. A number that is no Chinese mobile
     number keeps its digits."""
-    text = number.strip().replace(" ", "").replace("-", "")
+    text = _without_signs(number)
     digits = text.removeprefix("+").removeprefix("00")
     # Behind a + or 00 stands a country's number: 1 is that of North America.
     is_mobile = digits == text and len(digits) == _MOBILE and digits.startswith("1")
     return _COUNTRY + digits if is_mobile else digits
 
 
+def searched_numbers(text: str) -> tuple[str, ...]:
+    """The numbers that a text in a search may mean: the one that `international` reads, and for a
+    Chinese mobile number without 86 the foreign one that is stored in the same digits."""
+    number, digits = international(text), _without_signs(text)
+    return (number, digits) if number == _COUNTRY + digits else (number,)
+
+
 def written_form(number: str) -> str:
     """The text that `international` reads as this number: the number, or a foreign one that looks
     like a Chinese mobile number with a plus."""
     return number if international(number) == number else f"+{number}"
+
+
+def _without_signs(number: str) -> str:
+    return number.strip().replace(" ", "").replace("-", "")

@@ -104,8 +104,23 @@ with ThreadingHTTPServer(("127.0.0.1", 0), Platform) as server, Proxy() as proxy
         each.shutdown()
 
 set_environment(ALL_PROXY="proxy.example:3128", HTTPS_PROXY="http://secure.example:3128")
-assert proxy_of("http://messages.example") == "http://proxy.example:3128"
-assert proxy_of("https://messages.example") == "http://secure.example:3128"
+assert str(proxy_of("http://messages.example")) == "http://proxy.example:3128"
+assert str(proxy_of("https://messages.example")) == "http://secure.example:3128"
+for wrong in ("socks://proxy.example", "socks5://proxy.example:1080", "http://proxy.example:port"):
+    set_environment(ALL_PROXY=wrong)
+    for make in (Client, AsyncClient):
+        reason = ""
+        try:
+            make("https://messages.example", "mp_test")
+        except ValueError as error:
+            reason = str(error)
+        assert reason.startswith("ALL_PROXY has no address of an HTTP proxy"), (wrong, reason)
+        assert "HTTPS_PROXY" in reason
+        assert "messages.example into NO_PROXY" in reason
+set_environment(ALL_PROXY="socks5://proxy.example", HTTPS_PROXY="https://secure.example")
+assert str(proxy_of("https://messages.example")) == "https://secure.example"
+set_environment(ALL_PROXY="socks5://proxy.example", NO_PROXY="messages.example")
+assert proxy_of("https://messages.example") is None
 set_environment()
 assert proxy_of("https://messages.example") is None
 print("through the proxy")

@@ -187,6 +187,8 @@ def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_pa
     assert "needs the key" in nobody.refusal("login", url, code=2)
     nowhere = ("login", "http://127.0.0.1:9", "--key", key, "--patience", "0")
     assert "does not answer" in nobody.refusal(*nowhere, code=4)
+    socks = ("login", "http://messages.example", "--key", key)
+    assert "ALL_PROXY" in nobody.refusal(*socks, code=2, ALL_PROXY="socks5://127.0.0.1:9")
     with Consumer(200, b"<p>hello").listening() as other:
         assert "unknown form" in nobody.refusal("login", other.url, "--key", key, code=1)
     assert not (tmp_path / "home/config").exists()  # nothing was kept

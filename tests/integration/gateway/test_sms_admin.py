@@ -266,9 +266,11 @@ def test_whatever_is_chosen_is_read_from_an_index(admin_client: Client, shop: Ca
         SENT, f"{SENT}?cursor={mt.pk - 2**30}", f"{SENT}?state=accepted", f"{SENT}?state=delivered",
         f"{SENT}?account=rare", f"{SENT}?account=marketing&cursor={mt.pk}",
         f"{SENT}?account=rare&state=failed", f"{SENT}?since={since}", f"{SENT}?id={mt.pk}",
-        f"{SENT}?number={mt.user_number}", f"{SENT}?biz=shop&state=failed",
+        f"{SENT}?number={mt.user_number}", f"{SENT}?number={mt.user_number[2:]}",
+        f"{SENT}?biz=shop&state=failed",
         RECEIVED, f"{RECEIVED}?owner=0", f"{RECEIVED}?owner={shop.biz.pk}&p=2",
         f"{RECEIVED}?id_since={since}", f"{RECEIVED}?q={mo.user_number}", f"{RECEIVED}?q={mo.pk}",
+        f"{RECEIVED}?q={mo.user_number[2:]}",
         REPORTS, f"{REPORTS}?matched=no", f"{REPORTS}?q={mt.pk}", USERS,
     ]:  # fmt: skip
         with CaptureQueriesContext(connection) as captured:
@@ -327,6 +329,12 @@ class TestLists:
         SgipMo.objects.exclude(pk=orphan.pk).update(biz_id=shop.biz.pk)
         SgipMo.objects.filter(pk=orphan.pk).update(biz_id=0, text="<b>who?</b>", missing=1)
         assert rows_of(admin_client, f"{RECEIVED}?owner=0") == [orphan.pk]
+        foreign, chinese = SgipMo.objects.exclude(pk=orphan.pk)[:2]
+        SgipMo.objects.filter(pk=foreign.pk).update(user_number="13125551234")
+        SgipMo.objects.filter(pk=chinese.pk).update(user_number="8613125551234")
+        both = rows_of(admin_client, f"{RECEIVED}?q=13125551234")
+        assert both == sorted([foreign.pk, chinese.pk], reverse=True)
+        assert rows_of(admin_client, f"{RECEIVED}?q=%2B13125551234") == [foreign.pk]
         text = page(admin_client, f"{RECEIVED}?owner=0")
         assert "&lt;b&gt;who?" in text
         assert "1 missing" in text

@@ -149,6 +149,24 @@ class TestSearch:
             )
         assert engine.find(FLOW.messages, {"number": "13800000077", "biz": "0"}, "", 10).hits == []
 
+    def test_a_foreign_one_by_the_digits_of_its_events(self, shop: Caller) -> None:
+        """A Chinese mobile number has the same digits: the lists have both."""
+        digits, texts = "13125551234", list[str]()
+        for make in (archived, lambda shop, to: send(shop.biz, to=to)):
+            texts = [make(shop, to=digits), make(shop, to=f"+{digits}"), *texts]
+            for query, wanted in (
+                (digits, set(texts)), (f"+{digits}", set(texts[1::2])),
+                (f"86{digits}", set(texts[::2])),
+            ):  # fmt: skip
+                found = engine.find(FLOW.messages, {"number": query}, "", 10)
+                assert {hit.id for hit in found.hits} == wanted, query
+                assert {hit.id for hit in engine.search(FLOW.messages, query, 10)} == wanted, query
+        live = engine.search_text(FLOW.messages, digits, timezone.now(), "", 10.0)
+        assert {hit.id for hit in live.hits} == set(texts[:2])
+        filter = {"number": digits, "biz": "shop", "state": "delivered"}
+        found = engine.find(FLOW.messages, filter, "", 10)
+        assert [hit.id for hit in found.hits] == sorted(texts[2:], key=int, reverse=True)
+
     def test_texts_in_redis_and_the_archive(
         self, shop: Caller, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -414,6 +432,9 @@ class TestResend:
 
     def test_a_foreign_number_of_eleven_digits_stays_one(self, shop: Caller) -> None:
         original = archived(shop, result=5, to="+1 312 555 1234")
+        for digits, count in (("13125551234", 1), ("8613125551234", 0)):
+            given = {"since": "2026-01-01", "number": digits}
+            assert FLOW.action("resend").count(given) == flows.Counted(count), digits
         assert self.job() == 1
         (claimed,) = store.claim(SmsGateway.objects.get().pk, "me", 100, 30)
         assert claimed.mt.user_number == "13125551234"

@@ -12,6 +12,7 @@ from gateway.sgip import (
     SequenceSource,
     absolute_time,
     international,
+    searched_numbers,
     smg_node_id,
     sp_node_id,
     spellings,
@@ -133,3 +134,18 @@ def test_a_foreign_number_of_eleven_digits_is_no_chinese_mobile_number(written: 
 def test_a_number_is_written_so_that_it_is_read_as_itself(number: str, written: str) -> None:
     assert written_form(number) == written
     assert international(written) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("131-2555-1234", ("8613125551234", "13125551234")),
+        ("+13125551234", ("13125551234",)),
+        ("8613125551234", ("8613125551234",)),
+        ("10655", ("10655",)),
+    ],
+)
+def test_digits_without_86_are_searched_as_both_numbers(
+    text: str, numbers: tuple[str, ...]
+) -> None:
+    assert searched_numbers(text) == numbers

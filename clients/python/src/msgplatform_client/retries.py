@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -91,15 +91,27 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-def proxy_of(url: str) -> str | None:
+def proxy_of(url: str) -> httpx.URL | None:
     """The address of the proxy that the environment names for a platform, None for none: httpx
-    leaves the environment alone where it is given a transport."""
+    leaves the environment alone where it is given a transport. Raises ValueError for a proxy that
+    is no HTTP proxy: httpx waits for one of SOCKS without a time limit."""
     platform = urlsplit(url)
     if proxy_bypass(platform.netloc):
         return None
     proxies = getproxies()
-    address = proxies.get(platform.scheme) or proxies.get("all")
-    return f"http://{address}" if address and "://" not in address else address
+    name = platform.scheme if proxies.get(platform.scheme) else "all"
+    address = proxies.get(name)
+    if not address:
+        return None
+    with suppress(httpx.InvalidURL):
+        proxy = httpx.URL(address if "://" in address else f"http://{address}")
+        if proxy.scheme in {"http", "https"}:
+            return proxy
+    raise ValueError(
+        f"{name.upper()}_PROXY has no address of an HTTP proxy (http:// or https://), and no other "
+        f"kind is supported: set {platform.scheme.upper()}_PROXY to one, or write "
+        f"{platform.hostname} into NO_PROXY."
+    )
 
 
 def raise_problem(response: httpx.Response) -> None:

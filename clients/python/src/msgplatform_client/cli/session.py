@@ -79,9 +79,12 @@ class Session:
         return self._client
 
     def connect(self, profile: Profile) -> None:
-        """Talk to this platform from now on."""
+        """Talk to this platform from now on. Raises Failure for an unusable proxy."""
         self.close()
-        self._client = Client(profile.url, profile.key, patience=self.patience)
+        try:
+            self._client = Client(profile.url, profile.key, patience=self.patience)
+        except ValueError as error:
+            raise Failure(str(error), Exit.USAGE) from error
 
     def close(self) -> None:
         if self._client is not None:
