@@ -116,6 +116,13 @@ def is_allowed_without_redis(caller: ApiCaller) -> bool:
     return True
 
 
+def give_back(caller: ApiCaller) -> None:
+    """Put a write that `is_allowed_without_redis` let pass back into the reserve: Django counts it
+    itself. Called only in the event loop."""
+    if _rate("write") is not None:
+        _reserves[caller.key_id].remaining += 1
+
+
 def headers_without_redis(caller: ApiCaller) -> dict[str, str]:
     """The headers for a write that `is_allowed_without_redis` let pass, as exact as the reserve
     allows. Called only in the event loop."""
