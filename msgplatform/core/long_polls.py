@@ -32,6 +32,11 @@ class Waiting:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._wake_of: dict[str, Callable[[bool], None]] = {}
+        self._at_add: list[Callable[[], None]] = []
+
+    def call_at_add(self, call: Callable[[], None]) -> None:
+        """Call this in the event loop whenever a request begins to wait; it must not block."""
+        self._at_add.append(call)
 
     def add(self, topic: str, wake: Callable[[bool], None]) -> None:
         """Call `wake` once when something comes, with False. An earlier request for the topic is
@@ -41,6 +46,8 @@ class Waiting:
             self._wake_of[topic] = wake
         if earlier is not None:
             earlier(True)
+        for call in self._at_add:
+            call()
 
     def remove(self, topic: str, wake: Callable[[bool], None]) -> None:
         """The request waits no longer; nothing happens if a later one has its place."""

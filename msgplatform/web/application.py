@@ -18,6 +18,7 @@ from django.conf import settings
 from django.urls import URLPattern, URLResolver, get_resolver
 from django.urls.resolvers import RoutePattern
 from django.utils.module_loading import import_string
+from rest_framework.permissions import SAFE_METHODS
 
 from msgplatform.api.intake import SingleIntake
 from msgplatform.api.problems.error_pages import API_PREFIX
@@ -120,7 +121,9 @@ class Application:
                 if isinstance(answer, int):
                     return answer, waited
                 if len(answer.body) > answers.PIECE:
-                    share.add(len(answer.body))
+                    # A refusal says that nothing was done: untrue once a write has an answer.
+                    can_refuse = scope["method"] in SAFE_METHODS
+                    share.add(len(answer.body), can_refuse)
             except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
                 answer = answers.refusal(_problem(error), scope["path"].startswith(API_PREFIX))
             await self._send(answer, send, request_id)

@@ -145,11 +145,11 @@ class Allowance:
         self._all_requests += 1
         return Share(self, address)
 
-    def add(self, address: str, size: int) -> None:
-        """Count bytes. Raises Full."""
-        if self._all_bytes + size > self._max_bytes:
+    def add(self, address: str, size: int, can_refuse: bool) -> None:
+        """Count bytes. Raises Full if `can_refuse`; else they may exceed the bounds."""
+        if can_refuse and self._all_bytes + size > self._max_bytes:
             raise Full(_FULL)
-        if self._bytes[address] + size > self._max_bytes * self._share:
+        if can_refuse and self._bytes[address] + size > self._max_bytes * self._share:
             raise Full(_ONE_ADDRESS)
         self._bytes[address] += size
         self._all_bytes += size
@@ -172,9 +172,9 @@ class Share:
     def __init__(self, allowance: Allowance, address: str) -> None:
         self._allowance, self._address, self._size = allowance, address, 0
 
-    def add(self, size: int) -> None:
-        """Count another part of the body, or the answer. Raises Full."""
-        self._allowance.add(self._address, size)
+    def add(self, size: int, can_refuse: bool = True) -> None:
+        """Count another part of the body, or the answer. Raises Full if `can_refuse`."""
+        self._allowance.add(self._address, size, can_refuse)
         self._size += size
 
     def give_back(self) -> None:

@@ -102,6 +102,7 @@ class FastIntake:
         limits = throttling.headers_without_redis(caller)
         verdict_and_error = _submit(route.intake, caller, headers, body)
         if verdict_and_error is None:
+            throttling.give_back(caller)
             return None
         verdict, error = await verdict_and_error
         more = [(name.lower().encode(), value.encode()) for name, value in limits.items()]

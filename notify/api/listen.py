@@ -159,7 +159,7 @@ class ListenView(APIView):
         }
         response = Response(NextDeliverySerializer(answer).data)
         if lease is None:
-            WATCH.look_soon()
+            WATCH.ensure_started()
             long_polls.wait_for(response, topic(row.pk))
         return response
 

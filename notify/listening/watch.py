@@ -1,7 +1,8 @@
 """Wakes the listeners that wait in this web server when a delivery of theirs is due.
 
-One thread asks for all of them with one query: after a maker's signal, when the next one is due,
-and every few seconds, since signals can be lost. It asks nothing while nobody waits.
+One thread asks for all of them with one query: when one begins to wait, after a maker's signal,
+when the next delivery is due, and every few seconds, since signals can be lost. It asks nothing
+while nobody waits.
 """
 
 from __future__ import annotations
@@ -39,14 +40,15 @@ class Watch:
         self._loop: ThreadLoop | None = None
         self._asked_at = -MIN_SECONDS
 
-    def look_soon(self) -> None:
-        """A listener is about to wait: something may have come since its own look."""
+    def ensure_started(self) -> None:
+        """Start the thread unless it runs. It looks whenever a listener begins to wait: something
+        may have come since the listener's own look."""
         with self._starting:
             if self._loop is None:
                 self._loop = ThreadLoop("listeners", self._turn)
                 self._loop.start()
+                WAITING.call_at_add(self._loop.wake)
                 Listener(signals.LISTENERS, self._loop.wake).start()
-        self._loop.wake()
 
     def _turn(self) -> float:
         """Wake those whose deliveries are due; returns the seconds until the next look."""

@@ -24,7 +24,7 @@ from rest_framework.throttling import BaseThrottle
 
 from msgplatform.api.access import rates
 from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.core import logging
+from msgplatform.core import logging, long_polls
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.rates.shared import Quota, Spent
 
@@ -116,6 +116,13 @@ def is_allowed_without_redis(caller: ApiCaller) -> bool:
     return True
 
 
+def give_back(caller: ApiCaller) -> None:
+    """Put a write that `is_allowed_without_redis` let pass back into the reserve: Django counts it
+    itself. Called only in the event loop."""
+    if _rate("write") is not None:
+        _reserves[caller.key_id].remaining += 1
+
+
 def headers_without_redis(caller: ApiCaller) -> dict[str, str]:
     """The headers for a write that `is_allowed_without_redis` let pass, as exact as the reserve
     allows. Called only in the event loop."""
@@ -168,10 +175,12 @@ class ApiKeyThrottle(BaseThrottle):
             if isinstance(caller, ApiCaller)
             else f"address:{network_of(client_address(request))}"
         )
-        usage = _take(f"{scope}:{who}", rate)
+        # A long poll that has waited was counted when it came.
+        has_waited = bool(request.META.get(long_polls.HAS_WAITED))
+        usage = _take(f"{scope}:{who}", rate, 0 if has_waited else 1)
         if usage:
             request.META[HEADERS] = _headers(rate, usage.left, usage.reset)
-            self.waiting = usage.wait
+            self.waiting = 0.0 if has_waited else usage.wait
         if self.waiting == 0 and scope == "write" and isinstance(caller, ApiCaller):
             _fill_reserve(caller, rate)
         return self.waiting == 0

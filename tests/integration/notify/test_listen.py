@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import threading
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -38,13 +40,14 @@ from tests.support.notify_rows import publish, subscription
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status = ReceiveMsg.Status
 LISTEN = "/api/v1/consumers/laptop/listen"
+SOON = 60.0
 
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     # The thread that wakes waiting requests is the web server's: see test_listen_server.
-    monkeypatch.setattr(watch.WATCH, "look_soon", lambda: None)
+    monkeypatch.setattr(watch.WATCH, "ensure_started", lambda: None)
     keys.forget()
 
 
@@ -349,6 +352,42 @@ def test_a_flush_of_redis_loses_nothing(laptop: Laptop, work_redis: Any) -> None
     assert second["id"] == first["id"]
     problem(laptop.result(first), 409, "lease-lost")
     laptop.finish(second)
+
+
+# -- the watch -----------------------------------------------------------------------------------
+class Observed(watch.Watch):
+    """Tells when it has looked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_looked = threading.Event()
+
+    def _turn(self) -> float:
+        pause = super()._turn()
+        self.has_looked.set()
+        return pause
+
+    def stop(self) -> None:
+        assert self._loop
+        self._loop.stop(SOON)
+
+
+def test_a_request_that_waits_after_the_watch_has_looked_is_woken(
+    laptop: Laptop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A retry that is due sends no signal.
+    monkeypatch.setattr(watch, "Listener", lambda *_: SimpleNamespace(start=lambda: None))
+    waiting = long_polls.Waiting()
+    monkeypatch.setattr(watch, "WAITING", waiting)
+    laptop.make()
+    observed, is_woken = Observed(), threading.Event()
+    observed.ensure_started()
+    try:
+        assert observed.has_looked.wait(SOON)
+        waiting.add(watch.topic(laptop.row.pk), lambda _is_replaced: is_woken.set())
+        assert is_woken.wait(SOON)
+    finally:
+        observed.stop()
 
 
 # -- the rest of the platform --------------------------------------------------------------------

@@ -13,6 +13,7 @@ from pytest_django import DjangoAssertNumQueries
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import client_address
+from msgplatform.core import long_polls
 from tests.support import api_support
 from tests.support.api_support import Api, problem
 
@@ -76,6 +77,16 @@ class TestPerKey:
         assert api.post(ECHO, b"{}", plain)["RateLimit-Remaining"] == "199"
         rates(read="off")
         assert not api.get(ECHO, plain).has_header("RateLimit-Limit")
+
+    def test_a_long_poll_is_counted_when_it_comes(self, api: Api, rates: Any) -> None:
+        rates(write="2/hour")
+        _, plain = api.key()
+        waited = {long_polls.HAS_WAITED: True}
+        answers = [api.post(ECHO, b"{}", plain, **more) for more in ({}, waited, {}, waited, {})]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 200, 429]
+        assert [answer["RateLimit-Remaining"] for answer in answers] == ["1", "1", "0", "0", "0"]
+        by_header = api.post(ECHO, b"{}", plain, headers={long_polls.HAS_WAITED: "1"})
+        assert by_header.status_code == 429
 
     def test_refused_requests_do_not_prolong_it(
         self, api: Api, rates: Any, work_redis: redis.Redis

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+import redis
 import time_machine
 from django.core.handlers.wsgi import WSGIHandler
 from django.db import OperationalError
@@ -14,9 +15,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
-from msgplatform.api.access import keys
+from msgplatform.api.access import keys, throttling
 from msgplatform.api.intake import SingleIntake
-from msgplatform.core.errors import OutcomeUnknown, Unavailable
+from msgplatform.core.errors import NotNow, OutcomeUnknown, Unavailable
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.web.application import Application
 from msgplatform.web.django_app import DjangoApp
@@ -166,6 +167,37 @@ def test_every_ending_is_told(
     assert b"hunter2" not in said.body
     if kind:
         assert json.loads(said.body)["type"] == f"/problems/{kind}"
+
+
+def test_a_request_that_goes_to_django_is_counted_once(
+    work_redis: redis.Redis, sms_redis: object, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(throttling, "_paused_until", 0.0)
+    monkeypatch.setattr(throttling, "_reserves", {})
+    rates = {"DEFAULT_THROTTLE_RATES": {"write": "500/hour"}}
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, **rates}
+    both = Both()
+    caller = keys.verify(both.keys[0]["good"])
+    assert caller is not None
+
+    def refuse(_biz: int, _item: PublishBody, _call: object) -> None:
+        raise NotNow("The events of this system are validated.")
+
+    fast_intake = CountingIntake([SingleIntake(MESSAGES, PublishBody, refuse)])
+    both.applications[0] = Application(fast_intake, DjangoApp(WSGIHandler(), threads=1))
+    body = json.dumps(BODIES[MESSAGES]).encode()
+    headers = plain(body, idempotency_key="k1")
+    other_key = json.dumps({**BODIES[MESSAGES], "idempotency_key": "k2"}).encode()
+    statuses = []
+    try:
+        # The first one is for the reserve, which Redis counts ahead.
+        for sent in (body, body, other_key, body[:-1]):
+            statuses.append(both.ask("POST", MESSAGES, headers, sent)[0].status)
+            assert throttling._reserves[caller.key_id].remaining == 5
+    finally:
+        both.loop.close()
+    assert (fast_intake.served, statuses) == (0, [202, 200, 400, 400])
+    assert work_redis.get(f"throttle:write:key:{caller.key_id}") == b"9"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])

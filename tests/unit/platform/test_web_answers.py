@@ -70,6 +70,20 @@ def test_an_answer_that_is_not_read_counts_in_the_allowance(
     asyncio.run(run())
 
 
+def test_an_answer_to_a_write_is_never_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(application_module, "_BODY_BYTES", SIZE)
+
+    async def run() -> None:
+        app = Application(FastIntake([]), DjangoApp(_long, threads=1))
+        read, written = Client(99), Client(99)
+        await app(SCOPE, _receive, read.send)
+        await app({**SCOPE, "method": "POST"}, _receive, written.send)
+        assert (read.status, written.status) == (503, 200)
+        assert b"".join(written.bodies) == b"x" * SIZE
+
+    asyncio.run(run())
+
+
 def test_a_short_answer_is_one_piece() -> None:
     async def run() -> None:
         client = Client(99)

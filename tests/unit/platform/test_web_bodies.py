@@ -122,6 +122,16 @@ def test_one_address_has_a_share() -> None:
     allowance.take("10.0.0.4")
 
 
+def test_what_is_not_refused_is_counted() -> None:
+    allowance = Allowance(2, 100, 1.0)
+    written, read = allowance.take("10.0.0.1"), allowance.take("10.0.0.2")
+    written.add(101, can_refuse=False)
+    with pytest.raises(Full):
+        read.add(1)
+    written.give_back()
+    read.add(100)
+
+
 def test_all_is_given_back() -> None:
     allowance = Allowance(2, 100, 1.0)
     for _ in range(10):
