@@ -606,18 +606,19 @@ def mirrored(handler: DataHandler, work_redis: Redis, crm: Crm) -> list[tuple[st
     return [(row["key"], row["reason"]) for row in held.data]
 
 
+@pytest.mark.parametrize("before", ["", "wx"])
 def test_the_dead_queue_holds_no_phone_number_and_nothing_that_was_erased(
-    server: Sink, store: Store, work_redis: Redis
+    server: Sink, store: Store, work_redis: Redis, before: str
 ) -> None:
     """It never ends, and the erasure of a person's data waits for what holds the number."""
     crm = sync.http_crm(server, store)
-    phone = "13800138000"
-    store.says[phone] = [Answer({"message": f"Duplicate entry '{phone}' of Ann"}, 422)]
-    queued = sync.queued(sync.policy(crm), sync.requests([phone]))
+    phone, masked = "13800138000", "138****8000"
+    key = before + phone
+    store.says[key] = [Answer({"message": f"Duplicate entry '{phone}' of Ann"}, 422)]
+    queued = sync.queued(sync.policy(crm), sync.requests([key]))
     with sync.running() as handler:
-        sync.turn_until(handler, lambda: queued.record(phone).state == DEAD)
-        masked = "138****8000"
-        before = mirrored(handler, work_redis, crm)
-        assert before == [(masked, f"Duplicate entry '{masked}' of Ann")]
+        sync.turn_until(handler, lambda: queued.record(key).state == DEAD)
+        reason = f"Duplicate entry '{masked}' of Ann"
+        assert mirrored(handler, work_redis, crm) == [(before + masked, reason)]
         RecoveryEntry.objects.update(reason=MARK)
-        assert mirrored(handler, work_redis, crm) == [(masked, MARK)]
+        assert mirrored(handler, work_redis, crm) == [(before + masked, MARK)]
