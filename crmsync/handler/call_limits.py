@@ -1,8 +1,9 @@
 """Limits on calls to a CRM: its rate, its quota of a day, pauses that it asks for, the breaker.
 
 Rate, quota and pauses are kept in Redis, where every process sees them: CRM `n` has `crm:rate:<n>`,
-`crm:day:<n>` and `crm:hold:<n>`. The breaker is in the memory of the only process that serves the
-CRM. Methods that ask Redis raise RedisError.
+`crm:day:<n>` and `crm:hold:<n>`. The hold has the value _QUOTA where the quota is used up. The
+breaker is in the memory of the only process that serves the CRM. Methods that ask Redis raise
+RedisError.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ log = logging.get(__name__)
 DAY_SECONDS = 86_400.0
 # A CRM may ask for fewer calls without naming a time, or name an absurd one.
 _MIN_HOLD, _MAX_HOLD = 1.0, DAY_SECONDS
-# The quota of a day is asked again after so many seconds: people may have raised it.
+_CRM, _QUOTA = b"crm", b"quota"  # the values of a hold
+# Records are due again after so many seconds: people may have raised the quota by then, and nothing
+# is queued while the CRM is held.
 _QUOTA_SECONDS = 60.0
 _MIN_ANSWERED = 100  # records
 _SMOOTHING = 0.3  # the share of the newest second, or call, in a moving mean
@@ -48,7 +51,7 @@ class CallLimits:
         # Shared by all processes, so that two handlers that follow each other keep the limits.
         self._rate = SharedRateLimit(work_redis, f"crm:rate:{crm}")
         self._quota = Quota(work_redis)
-        self._held_until = 0.0  # monotonic
+        self._held_until, self._is_quota = 0.0, False  # monotonic; by the quota
         self._answered = 0
         self._was_idle = False
         # Orders that workers have, since when there is one, and the seconds before that.
@@ -72,6 +75,8 @@ class CallLimits:
         now = time.monotonic()
         with self._lock:
             hold_seconds = max(0.0, self._held_until - now)
+            if self._is_quota:
+                hold_seconds = min(hold_seconds, _QUOTA_SECONDS)
             is_probing = self._breaker.state is breaker.State.HALF_OPEN
             return max(hold_seconds, self._breaker.wait(now)), is_probing and not hold_seconds
 
@@ -106,21 +111,29 @@ class CallLimits:
             if not wait:
                 return records, 0.0
             records //= 2  # the rest of the day's quota may do for fewer
-        wait = min(wait, _QUOTA_SECONDS)
-        self.hold(wait)
-        return 0, wait
+        self.hold(wait, _QUOTA)
+        return 0, min(wait, _QUOTA_SECONDS)
 
-    def hold(self, seconds: float) -> None:
+    def hold(self, seconds: float, value: bytes = _CRM) -> None:
         """Keep every process from sending to the CRM for so many seconds."""
         seconds = min(_MAX_HOLD, max(_MIN_HOLD, seconds))
         key, milliseconds = f"crm:hold:{self._crm}", int(seconds * 1000)
         # A shorter hold must not end a longer one. Two processes may both write: that does no harm.
         remaining: Any = work_redis().pttl(key)
         if remaining < milliseconds:
-            work_redis().set(key, 1, px=milliseconds)
+            work_redis().set(key, value, px=milliseconds)
+        until = time.monotonic() + seconds
         with self._lock:
-            self._held_until = max(self._held_until, time.monotonic() + seconds)
+            if until > self._held_until:
+                self._held_until, self._is_quota = until, value == _QUOTA
         log.info("crm_held", crm=self._crm, seconds=round(seconds, 1))
+
+    def end_quota_hold(self) -> None:
+        """End a hold by the quota, which may have been raised: if it was not, one order is refused
+        and the CRM is held anew."""
+        key = f"crm:hold:{self._crm}"
+        if work_redis().get(key) == _QUOTA:
+            work_redis().delete(key)
 
     # -- after a call ----------------------------------------------------------------------------
     def end(self, records: int, started_at: float, has_failed: bool) -> None:

@@ -67,6 +67,8 @@ class CrmWorkers:
         ]
 
     def start(self) -> None:
+        """Raises RedisError."""
+        self.limits.end_quota_hold()  # these workers may be here because the settings have changed
         for worker in self._workers:
             worker.loop.start()
 

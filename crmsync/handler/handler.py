@@ -48,7 +48,7 @@ _MORE_SECONDS = 1.0
 _MAX_MIRRORED = 10_000
 _MIRROR_SECONDS = 30.0
 _IN_ONE_JOB = 500
-_MIRROR_FORMAT = 2  # a mirror of another format is made anew
+_MIRROR_FORMAT = 3  # a mirror of another format is made anew
 _MIRRORED_COLUMNS = (
     "id", "record_id", "key", "version", "operation_id", "error_class", "field", "reason",
     "attempts",
@@ -220,6 +220,8 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
         jobs = -(-len(rows) // _IN_ONE_JOB)
         if stored_hash == content_hash.encode() and queue.depth() == jobs:
             continue
-        masked_rows = [personal.in_sentences(row) for row in rows]
+        masked_rows = [
+            personal.in_sentences(row) | {"key": personal.in_key(row["key"])} for row in rows
+        ]
         queue.replace([list(part) for part in chunks(masked_rows, _IN_ONE_JOB)])
         work_redis().set(key, content_hash)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db.models import BooleanField, Exists, ExpressionWrapper, OuterRef, Q, QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery
+from django.db.models.lookups import Exact
 
 from crmsync import orders
 from crmsync.messages import lines, policies
 from crmsync.messages.fields import OF_RECORDS
 from crmsync.messages.policies import Policies
+from crmsync.messages.states import ENDED, UNSOLVED
 from crmsync.models import Lead, Operation, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
 from msgplatform.core.flows.messages import (
@@ -134,13 +136,12 @@ def _with_error(values: Values, policies_by_id: Policies) -> QuerySet[Record]:
 
 
 def _has_error(error_class: str) -> Q:
-    """Also of dead records that are looked up before they are sent once more: their entry has the
-    reason."""
-    entries = RecoveryEntry.objects.filter(
-        record_id=OuterRef("pk"), state=RecoveryEntry.State.OPEN, error_class=error_class
-    )
-    is_checked = Q(state=_State.DEAD, error_class=UNKNOWN)
-    return Q(error_class=error_class) | is_checked & Q(Exists(entries))
+    """Also of dead and dismissed records that are looked up before they are sent once more: their
+    newest entry has the reason."""
+    entries = RecoveryEntry.objects.filter(record_id=OuterRef("pk"), state__in=UNSOLVED)
+    reason = Subquery(entries.order_by("-id").values("error_class")[:1])
+    is_checked = Q(state__in=ENDED, error_class=UNKNOWN)
+    return Q(error_class=error_class) | is_checked & Q(Exact(reason, error_class))
 
 
 def _of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:

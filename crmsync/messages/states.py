@@ -17,6 +17,9 @@ from crmsync.models.operations import UNKNOWN
 from msgplatform.core.flows.page import Tone
 
 _State = Record.State
+# The states of records that have a reason in the recovery log, and of the entries that hold it.
+ENDED = (_State.DEAD, _State.DISMISSED)
+UNSOLVED = (RecoveryEntry.State.OPEN, RecoveryEntry.State.DISMISSED)
 UNREAD = "unread"
 _TONES: dict[int, Tone] = {_State.CONFIRMED: "good", _State.DEAD: "bad", _State.RETRY: "warn"}
 
@@ -109,17 +112,14 @@ def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str, str]]:
 
 
 def read_error_classes(records: Sequence[Record]) -> dict[int, str]:
-    """Record → its error class. A dead record that is looked up before it is sent once more has
-    that of its open entry, which is the reason."""
+    """Record → its error class. A dead or dismissed record that is looked up before it is sent once
+    more has that of its newest entry, which is the reason."""
     checked_ids = [
-        record.pk
-        for record in records
-        if record.state == _State.DEAD and record.error_class == UNKNOWN
+        record.pk for record in records if record.state in ENDED and record.error_class == UNKNOWN
     ]
     error_classes = {record.pk: record.error_class for record in records}
     if checked_ids:
-        entries = RecoveryEntry.objects.filter(record_id__in=checked_ids)
-        reasons = entries.filter(state=RecoveryEntry.State.OPEN).order_by("id")
-        pairs = reasons.values_list("record_id", "error_class")
+        entries = RecoveryEntry.objects.filter(record_id__in=checked_ids, state__in=UNSOLVED)
+        pairs = entries.order_by("id").values_list("record_id", "error_class")
         error_classes |= {pk: error for pk, error in pairs if pk is not None}
     return error_classes

@@ -192,7 +192,7 @@ class Decisions:
         if each.problem:
             row |= {
                 "state": int(_State.DEAD), "next_at": None, "claimed_by": "",
-                "sending_operation": 0, "error_class": MAPPING,
+                "sending_operation": 0, "error_class": UNKNOWN if check else MAPPING,
             }  # fmt: skip
             self._endings[round.operation, "dead"] += 1
             self._dead.append((row, each))

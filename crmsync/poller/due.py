@@ -180,9 +180,12 @@ def _mark_dead(
     """Mark records as dead whose values were erased, or whose operation is gone or cannot be read:
     `sync_recover` can restore that from Redis."""
     row_ids = [row["id"] for row in rows]
+    # Records that may be stored, which `_lease` has marked, are looked up before they are sent.
+    may_be_stored = When(error_class=UNKNOWN, then=Value(UNKNOWN))
     models.Record.objects.filter(pk__in=row_ids).update(
-        state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0, error_class=error
-    )
+        state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0,
+        error_class=Case(may_be_stored, default=Value(error)),
+    )  # fmt: skip
     open_entries = models.RecoveryEntry.objects.filter(
         record_id__in=row_ids, state=models.RecoveryEntry.State.OPEN
     )

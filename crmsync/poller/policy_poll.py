@@ -106,12 +106,11 @@ class PolicyPoll:
         # The policy whose request was taken: `policies` shows the request for two seconds more.
         self._taken_request: Policy | None = None
         self._looked_at: datetime | None = None  # the last look without further rows
-        self._compared_at: datetime | None = (
-            None  # as `swept_at`, which `policies` has two seconds later
-        )
+        self._compared_at: datetime | None = None  # `swept_at`, two seconds before `policies`
         self._problem, self._problem_since = "", 0.0
         self._has_more, self._next_due = False, Every(_DUE_SECONDS)
         self._had_due = False  # due records were queued last
+        self._read_at = 0.0  # monotonic; until then a source that failed is left in peace
 
     # -- a turn ----------------------------------------------------------------------------------
     def turn(self) -> float:
@@ -123,7 +122,9 @@ class PolicyPoll:
         try:
             return self._turn(policy, crm)
         except _SOURCE_ERRORS as error:
-            return self._report(policy, str(error))
+            pause = self._report(policy, str(error))
+            self._read_at = time.monotonic() + pause  # due records go out meanwhile
+            return min(pause, _IDLE_SECONDS)
         except LeaseLost as error:
             log.warning("policy_lost", policy=policy.name, why=str(error))
             # Another poller has gone on: the run and watermark in memory are out of date.
@@ -146,11 +147,11 @@ class PolicyPoll:
         live = presence.read_crms().get(crm.id)
         capacity = center.capacity(crm, live)
         now = sql.now()
-        wait = self._wait(policy, changes, live, now)
-        should_read = wait <= 0 or _may_go_on(comparison, policy, now)
+        pause = self._read_at - time.monotonic()
+        wait = max(pause, self._wait(policy, changes, live, now))
+        should_read = wait <= 0 or (pause <= 0 and _may_go_on(comparison, policy, now))
         if capacity:
-            # In turns with rows that are read: a long resend must not hold up new leads.
-            self._had_due = not (should_read and self._had_due) and self._is_due(policy, now)
+            self._had_due = self._is_due(policy, now, should_read)
             if self._had_due:
                 center.retry(crm, due.claim(policy, crm.id, capacity))
                 capacity = center.capacity(crm, live)
@@ -186,9 +187,10 @@ class PolicyPoll:
         self._problem, self._problem_since = "", 0.0
         self._trouble.reset()
 
-    def _is_due(self, policy: Policy, now: datetime) -> bool:
-        """True if a record is due. While page follows page, that is not asked for each of them."""
-        if self._has_more and not self._next_due.take():
+    def _is_due(self, policy: Policy, now: datetime, should_read: bool) -> bool:
+        """True if a record is due, and its turn has come: a long resend must not hold up new leads.
+        While page follows page, that is not asked for each of them."""
+        if should_read and (self._had_due or (self._has_more and not self._next_due.take())):
             return False
         self._next_due.restart()
         return due.is_due(policy.id, now)
@@ -197,14 +199,13 @@ class PolicyPoll:
         self, policy: Policy, changes: Changes, live: presence.LiveCrm | None, now: datetime
     ) -> float:
         """Seconds until the next look for changes."""
-        if self._requested_kind(policy) or _may_go_on(changes, policy, now):
+        is_requested = self._requested_kind(policy)
+        if is_requested or _may_go_on(changes, policy, now) or self._is_sweep_due(policy, now):
             return 0.0
         if self._looked_at and self._looked_at > now:  # the database's clock went back
             self._looked_at = now
         interval = policy.interval * self._pace.factor(live)
         due_at = schedule.next_look(now, self._looked_at, interval, policy.cron, policy.hours)
-        if self._is_sweep_due(policy, now):
-            return 0.0
         return max(0.0, (due_at - now).total_seconds())
 
     def _compare(
@@ -269,10 +270,8 @@ class PolicyPoll:
     def facts(self) -> PolicyFacts:
         """For console, metrics and alerts; called by another thread."""
         source_facts = self._parts[1].facts if self._parts else None
-        facts = PolicyFacts(
-            problem=self._problem,
-            problem_for=time.time() - self._problem_since if self._problem else 0.0,
-        )
+        problem_for = time.time() - self._problem_since if self._problem else 0.0
+        facts = PolicyFacts(problem=self._problem, problem_for=problem_for)
         if source_facts is None:
             return facts
         return msgspec.structs.replace(

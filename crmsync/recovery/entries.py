@@ -119,13 +119,19 @@ def lock_entry(entry_id: int) -> tuple[RecoveryEntry, Record] | None:
 
 
 def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Split records: with a stored request, and with rows that have to be read again."""
+    """Split records: with a stored request, and with rows that have to be read again, because their
+    operation is gone or the mapping refused them. Call it before entries are closed: the open entry
+    tells why a record is dead."""
     operation_ids = {record.operation_id for record in records}
     stored_ids = set(Operation.objects.filter(id__in=operation_ids).values_list("id", flat=True))
+    dead_ids = [record.pk for record in records if record.state == _State.DEAD]
+    entries = RecoveryEntry.objects.filter(record_id__in=dead_ids, state=RecoveryEntry.State.OPEN)
+    refused = entries.filter(error_class=MAPPING)
+    refused_ids = set(refused.order_by().values_list("record_id", flat=True))
     sendable: list[Record] = []
     unread: list[Record] = []
     for record in records:
-        is_stored = record.operation_id in stored_ids and record.error_class != MAPPING
+        is_stored = record.operation_id in stored_ids and record.pk not in refused_ids
         (sendable if is_stored else unread).append(record)
     return sendable, unread
 

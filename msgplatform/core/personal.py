@@ -22,6 +22,7 @@ _PHONE = re.compile(
     r"(?<![A-Za-z0-9.])(?!\d{4}-\d\d-\d\d|(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d))"
     r"\+?\d(?:[ .()-]?\d){6,14}(?![A-Za-z0-9])"
 )
+_DIGITS = re.compile(r"(?<!\d)\d{7,15}(?!\d)")
 _STARS = "****"
 
 
@@ -48,6 +49,11 @@ def in_sentence(text: str) -> str:
     """A sentence, such as a CRM's, with its phone numbers and e-mail addresses masked."""
     text = _EMAIL.sub(lambda match: f"{match[1][0]}{_STARS}@{match[2]}", text)
     return _PHONE.sub(lambda match: _digits(match[0]), text)
+
+
+def in_key(key: str) -> str:
+    """A source's key, such as `wx13800138000`: like `in_sentence`, also beside letters."""
+    return _DIGITS.sub(lambda match: _digits(match[0]), in_sentence(key))
 
 
 def _digits(text: str) -> str:

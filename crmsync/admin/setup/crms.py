@@ -74,8 +74,8 @@ def state_cell(row: Crm, health: Health) -> SafeString:
         return cells.unknown()
     live = health.live
     if live is None and not (health.waiting or health.retries):
-        # A handler serves, and reports, a CRM only while it has work.
-        return cells.mark(gettext("idle"), "plain", below=gettext("nothing to send"))
+        # A handler serves, and reports, a CRM only while it has orders.
+        return cells.mark(gettext("idle"), "plain", below=gettext("its queues are empty"))
     if live is None:
         return cells.mark(gettext("not served"), "warn", below=gettext("no handler reports it"))
     if live.is_open:

@@ -284,7 +284,7 @@ class TestCrms:
         admin = answer.context["cl"].model_admin
         wanted = {
             "well": "working", "opened": "breaker open", "held": "held back",
-            "alone": "not served", "rested": "nothing to send", "stopped": "wrong token",
+            "alone": "not served", "rested": "its queues are empty", "stopped": "wrong token",
             "off": "switched off",
         }  # fmt: skip
         for name, words in wanted.items():

@@ -19,7 +19,8 @@ from crmsync import orders, presence
 from crmsync.messages import tries
 from crmsync.messages.index import LEADS, MESSAGES
 from crmsync.messages.page import page as message_page
-from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record
+from crmsync.models import Item, LandingPage, Lead, Operation, Policy, Record, RecoveryEntry
+from crmsync.recovery import actions
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
@@ -143,14 +144,23 @@ class TestFind:
         lead = new_lead(biz)
         people = sync_support.policy(crm("tryton"), "people", biz=biz)
         of_people = carry(people, "A7", DEAD, error_class="unknown")
-        for record, of in ((carry(policy, lead, DEAD, error_class="unknown"), policy),
-                           (of_people, people)):  # fmt: skip
-            recovery_steps.entry(record, of, error_class="conflict")
-        assert found(error_class="conflict") == [str(lead.pk), f"record-{of_people.pk}"]
-        assert found(error_class="conflict", name="王") == [str(lead.pk)]
-        assert found(error_class="fault") == []
-        for hit in engine.find(MESSAGES, {"error_class": "conflict"}, "", 50).hits:
-            assert hit.reason == "another record of the CRM"
+        of_lead = carry(policy, lead, DEAD, error_class="unknown")
+        dismissed = RecoveryEntry.State.DISMISSED
+        recovery_steps.entry(
+            of_lead, policy, error_class="fault", state=dismissed
+        )  # an earlier one
+        entries = [
+            recovery_steps.entry(record, of, error_class="conflict").pk
+            for record, of in ((of_lead, policy), (of_people, people))
+        ]
+        for _ in ("dead", "dismissed"):
+            assert found(error_class="conflict") == [str(lead.pk), f"record-{of_people.pk}"]
+            assert found(error_class="conflict", name="王") == [str(lead.pk)]
+            assert found(error_class="fault") == []
+            hits = engine.find(MESSAGES, {"error_class": "conflict"}, "", 50).hits
+            assert {hit.reason for hit in hits} == {"another record of the CRM"}
+            actions.dismiss(entries, "ann")
+        assert set(Record.objects.values_list("state", flat=True)) == {DISMISSED}
 
     def test_records_are_listed_without_any_other_filter(self, biz: Biz, policy: Policy) -> None:
         lead = new_lead(biz)

@@ -14,13 +14,14 @@ from typing import Any, cast
 import pytest
 from redis import Redis
 
-from crmsync import presence
+from crmsync import directory, presence
 from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import registry
 from crmsync.handler.call_limits import CallLimits
 from crmsync.handler.handler import DataHandler
 from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue
+from crmsync.poller.distribution import DistributionCenter
 from crmsync.recovery import actions
 from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
@@ -125,31 +126,37 @@ class TestThrottled:
         size, wait = limits.admit(cast(CRMAdapter, adapter), 5)
         assert (size, 0 < wait <= 100) == (0, True)
 
-    def test_the_limit_of_a_day_holds_the_crm_until_it_is_asked_again(
+    def test_the_limit_of_a_day_holds_the_crm_until_somebody_raises_it(
         self, server: Sink, store: Store, work_redis: Redis
     ) -> None:
-        """It may have been raised meanwhile."""
         crm = sync.http_crm(server, store, settings={"per_day": 5})
         queued = sync.queued(sync.policy(crm), sync.requests("abcdefgh"))
         before = sql.now()
         with sync.running() as handler:
             sync.turn_until(handler, lambda: QUEUED not in queued.states().values())
-        assert store.calls == 5
-        states = queued.states()
-        left = [key for key, state in states.items() if state == WAITING]
-        assert len(left) == 3
-        for key in left:
-            record = queued.record(key)
-            assert record.attempt == 0
-            minute = timedelta(seconds=60)
-            assert before + minute <= record.next_at <= sql.now() + minute
-        assert Item.objects.count() == 5
-        crm.settings["per_day"] = 50
-        crm.save()
-        work_redis.delete(f"crm:hold:{crm.pk}")  # the minute is over
-        queued.order = sync.again(queued)
-        sync.handled(queued)
-        assert set(queued.states().values()) == {CONFIRMED}
+            assert store.calls == 5
+            left = [key for key, state in queued.states().items() if state == WAITING]
+            assert len(left) == 3
+            for key in left:
+                record = queued.record(key)
+                assert record.attempt == 0
+                minute = timedelta(seconds=60)
+                assert before <= record.next_at <= sql.now() + minute
+            assert Item.objects.count() == 5
+            # Nothing is queued meanwhile: an order would wait for longer than its lease.
+            sync.turn_until(handler, lambda: live(crm).held_for > 23 * 3600)
+            center = DistributionCenter(directory.policy_from_row(queued.policy))
+            assert center.capacity(directory.crm_from_row(crm), live(crm)) == 0
+            crm.settings["per_day"] = 50
+            crm.save()
+            queued.order = sync.again(queued)
+            sync.turn_until(handler, lambda: set(queued.states().values()) == {CONFIRMED})
+
+    def test_a_hold_that_the_crm_asked_for_outlasts_new_settings(self, work_redis: Redis) -> None:
+        CallLimits(1, QUICK).hold(300)
+        limits = CallLimits(1, QUICK)
+        limits.end_quota_hold()
+        assert limits.seconds_until_open() > 200
 
     def test_of_a_look_up_too(self, work_redis: Redis) -> None:
         store = Store()
@@ -599,18 +606,19 @@ def mirrored(handler: DataHandler, work_redis: Redis, crm: Crm) -> list[tuple[st
     return [(row["key"], row["reason"]) for row in held.data]
 
 
+@pytest.mark.parametrize("before", ["", "wx"])
 def test_the_dead_queue_holds_no_phone_number_and_nothing_that_was_erased(
-    server: Sink, store: Store, work_redis: Redis
+    server: Sink, store: Store, work_redis: Redis, before: str
 ) -> None:
     """It never ends, and the erasure of a person's data waits for what holds the number."""
     crm = sync.http_crm(server, store)
-    phone = "13800138000"
-    store.says[phone] = [Answer({"message": f"Duplicate entry '{phone}' of Ann"}, 422)]
-    queued = sync.queued(sync.policy(crm), sync.requests([phone]))
+    phone, masked = "13800138000", "138****8000"
+    key = before + phone
+    store.says[key] = [Answer({"message": f"Duplicate entry '{phone}' of Ann"}, 422)]
+    queued = sync.queued(sync.policy(crm), sync.requests([key]))
     with sync.running() as handler:
-        sync.turn_until(handler, lambda: queued.record(phone).state == DEAD)
-        masked = "138****8000"
-        before = mirrored(handler, work_redis, crm)
-        assert before == [(masked, f"Duplicate entry '{masked}' of Ann")]
+        sync.turn_until(handler, lambda: queued.record(key).state == DEAD)
+        reason = f"Duplicate entry '{masked}' of Ann"
+        assert mirrored(handler, work_redis, crm) == [(before + masked, reason)]
         RecoveryEntry.objects.update(reason=MARK)
-        assert mirrored(handler, work_redis, crm) == [(masked, MARK)]
+        assert mirrored(handler, work_redis, crm) == [(before + masked, MARK)]

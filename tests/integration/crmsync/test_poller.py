@@ -28,6 +28,7 @@ from crmsync.poller.poller import PolicyLeases, Poll
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
+from msgplatform.core.rates.backoff import Backoff
 from msgplatform.models import Biz
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import record
@@ -380,6 +381,7 @@ class TestTrouble:
         polled.lead("a")
         for _ in range(3):
             polled.turn()
+            polled.poll._read_at = 0.0  # the pause is over
         entry = ExceptionEntry.objects.get()
         assert (entry.kind, entry.policy_id) == ("source", polled.row.pk)
         assert "no_such_table" in entry.message
@@ -387,6 +389,32 @@ class TestTrouble:
         models.Source.objects.update(table="lead")
         polled.turn_until(Operation.objects.exists)
         assert polled.poll.facts().problem == ""
+
+    def test_what_is_due_goes_out_while_the_source_cannot_be_read(
+        self, polled: Polled, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        monkeypatch.setattr(policy_poll, "MAX_AWAY_PAUSE", 3600.0)
+        polled.poll._trouble = Backoff(first=3600.0, factor=1.0, cap=3600.0, jitter=0.0)
+        models.Source.objects.update(table="no_such_table")
+        polled.waiting(3)
+        assert [polled.turn() for _ in range(3)] == [1.0, 0.0, 0.0]
+        assert RetryQueue("sales").depth() == 3
+        assert ExceptionEntry.objects.get().kind == "source"
+
+    def test_what_is_due_goes_out_while_a_run_waits_for_its_hours(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        polled = Polled(batch_size=2)
+        polled.leads(*"abcdefg")
+        polled.turn_until(lambda: polled.poll._has_more)
+        later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
+        rows = models.Policy.objects.filter(pk=polled.row.pk)
+        rows.update(hours="-".join(f"{each:%H:%M}" for each in later))
+        monkeypatch.setattr(due, "_OPERATIONS", 1)
+        polled.waiting(2)
+        assert [polled.turn() for _ in range(2)] == [0.0] * 2
+        assert RetryQueue("sales").depth() == 2
 
     def test_a_long_resend_leaves_room_for_new_leads(
         self, polled: Polled, monkeypatch: pytest.MonkeyPatch

@@ -25,7 +25,9 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
 from msgplatform.core.queues import jobs
 from msgplatform.models import MinuteCounter
-from tests.integration.crmsync import recovery_steps
+from tests.integration.crmsync import recovery_steps, sync_support
+from tests.integration.crmsync.sync_support import Store
+from tests.support.json_stub import Answer, asked, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,6 +58,20 @@ class Poller:
     def hold(self, seconds: float) -> None:
         until = sql.now() + timedelta(seconds=seconds)
         models.Policy.objects.filter(pk=self.row.pk).update(claimed_by=HOLDER, lease_until=until)
+
+    def serve(self, crm: models.Crm) -> None:
+        """Read for another CRM."""
+        models.Policy.objects.filter(pk=self.row.pk).update(crm=crm)
+        self.crm = directory.crm_from_row(crm)
+
+    def send(self, *rows: Row) -> None:
+        """A round whose records a handler sends."""
+        this, stored = self.round(*rows)
+        DistributionCenter(self.policy).distribute(self.crm, this, stored)
+        with sync_support.running() as handler:
+            sync_support.turn_until(
+                handler, lambda: not Record.objects.filter(claimed_by=this.claim).exists()
+            )
 
     def round(self, *rows: Row, run: int = 0, are_new: bool = False) -> tuple[Round, StoredRound]:
         operation = ids.new(0)
@@ -326,6 +342,25 @@ class TestMapping:
         assert "JSON" in entry.reason
         assert counts(this.operation) == (2, 0, 0, 1, None)
 
+    def test_one_that_may_be_stored_is_looked_up_when_it_is_tried_again(
+        self, work_redis: redis.Redis, settings: Any
+    ) -> None:
+        settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+        poller, crm = Poller(mapping="name = name\nmail = extra.email"), Store()
+        crm.says["1"] = [sync_support.stored(Answer({"message": "oops"}, 500))]
+        with serving(crm) as server:
+            poller.serve(sync_support.http_crm(server, crm, retry_seconds=[3600]))
+            poller.send(lead(1))
+            assert (record().state, record().error_class) == (State.RETRY, "unknown")
+            poller.round(lead(1, version=2, extra="no json"))
+            entry = RecoveryEntry.objects.get()
+            assert (record().state, entry.error_class) == (State.DEAD, "mapping")
+            assert actions.retry([entry.pk], "ann") == 1
+            assert record().version == -1  # it is read again
+            poller.send(lead(1, version=2))
+        assert record().state == State.CONFIRMED
+        assert [request.method for request in asked(server)] == ["POST", "GET", "PATCH"]
+
     def test_one_that_is_nested_too_deeply_holds_up_no_other(self, poller: Poller) -> None:
         deep = '{"a":' * 5000 + "1" + "}" * 5000
         _, stored = poller.round(lead(1, extra=deep), lead(2))
@@ -417,13 +452,29 @@ class TestDue:
         assert (entry.operation, entry.request.version) == (this.operation, 2)
         assert orders.digest(entry.request) == record().digest
 
-    def test_a_lost_operation_is_a_persons(self, poller: Poller) -> None:
+    @pytest.mark.parametrize(
+        ("state", "before", "after"),
+        [
+            (State.WAITING, "", "fault"),
+            (State.WAITING, "unknown", "unknown"),
+            (State.QUEUED, "", "unknown"),  # its handler is gone, and may have sent it
+        ],
+    )
+    def test_a_lost_operation_is_a_persons(
+        self, poller: Poller, state: State, before: str, after: str
+    ) -> None:
+        """A record that may be stored is looked up all the same when it is tried again."""
         this, _ = poller.round(lead(1))
         Operation.objects.all().delete()
-        mark(1, state=State.WAITING, next_at=sql.now())
+        mark(1, state=state, next_at=sql.now(), error_class=before)
         assert due.claim(poller.policy, poller.crm.id, 9).entries == []
-        assert (record().state, record().error_class) == (State.DEAD, "fault")
-        assert f"--operation {this.operation}" in RecoveryEntry.objects.get().reason
+        assert (record().state, record().error_class) == (State.DEAD, after)
+        entry = RecoveryEntry.objects.get()
+        assert entry.error_class == "fault"
+        assert f"--operation {this.operation}" in entry.reason
+        actions.retry([entry.pk], "ann")
+        _, stored = poller.round(lead(1))
+        assert [one.check for one in stored.entries] == [after == "unknown"]
 
 
 class TestFirstLoad:

@@ -158,8 +158,7 @@ def test_a_row_that_the_mapping_refused_is_read_again(
 ) -> None:
     policy.source.version_column = column
     policy.source.save()
-    record, entry = dead(policy, "a")
-    Record.objects.update(error_class="mapping")
+    record, entry = dead(policy, "a", "mapping")
 
     assert actions.retry([entry.pk], "ann") == 1
 

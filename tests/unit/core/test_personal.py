@@ -53,6 +53,19 @@ def test_sentences_stay_sentences(text: str, shown: str) -> None:
     assert personal.in_sentence(text) == shown
 
 
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("wx13800138000", "wx138****8000"),
+        ("ann@example.com", "a****@example.com"),
+        ("250201404226577152", "250201404226577152"),
+        ("order-123456", "order-123456"),
+    ],
+)
+def test_keys(key: str, shown: str) -> None:
+    assert personal.in_key(key) == shown
+
+
 def test_the_texts_of_a_filter() -> None:
     given = {
         "number": "13812345678",
