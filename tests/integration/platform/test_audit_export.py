@@ -369,6 +369,25 @@ def test_what_is_refused_waits_with_an_alert_and_comes_later(
     assert not Alert.objects.exclude(open_key=None).exists()
 
 
+def test_a_fresh_entry_waits_without_an_alert_after_a_quiet_time(settings: Any) -> None:
+    entries(1)
+    export()
+    AuditExport.objects.update(moved_at=sql.now() - timedelta(hours=9))
+    entries(3)
+    AuditLog.objects.filter(line=None).update(at=sql.now() - timedelta(minutes=1))
+    with Sink(answering(REFUSED)) as refusing:
+        settings.AUDIT_EXPORT = refusing.url()
+        worker = Exporter()
+        for _ in range(2):
+            with pytest.raises(NotTaken, match="HTTP 500"):
+                worker.turn()
+        assert not Alert.objects.exists()
+        AuditLog.objects.filter(line=2).update(at=sql.now() - timedelta(hours=1))
+        with pytest.raises(NotTaken):
+            worker.turn()
+    assert Alert.objects.exists(), "the first of those that wait"
+
+
 def test_a_target_that_hangs_holds_up_nothing(
     settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
