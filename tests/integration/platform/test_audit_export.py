@@ -118,6 +118,12 @@ def test_a_long_entry_leaves_its_detail_out(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(text)["detail"]["left_out"] > lines.MAX_BYTES
 
 
+def of_key(line: bytes, value: str) -> bytes:
+    """The line with this in place of its key's name."""
+    before, _key, after = line.partition(b'"key":"')
+    return before + b'"key":' + value.encode() + after[after.index(b'"') + 1 :]
+
+
 # -- the verifier --------------------------------------------------------------------------------
 def test_a_whole_chain_in_rotated_and_compressed_files(
     written: list[bytes], tmp_path: Path
@@ -159,6 +165,8 @@ def test_what_is_left_out_swapped_or_cut_is_named(written: list[bytes], tmp_path
         ([*w[:9], w[9][:200]], "audit.log:10: a line is cut off"),
         ([*w[:4], other, *w[5:]], "audit.log:5: line 5 was changed"),
         ([*w[:4], w[4][:90] + w[4][91:], *w[5:]], "audit.log:5: "),
+        ([*w[:4], of_key(w[4], "[]"), *w[5:]], "audit.log:5: line 5 was changed: it is no JSON"),
+        ([*w[:9], of_key(w[9], "[" * 100_000)], "audit.log:10: a line was changed"),
         ([b"{}\n", *w], "audit.log:1: is no line of the audit log"),
     ):
         code, text = verify(of(tmp_path, rows))
