@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from django.db import DatabaseError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -62,7 +64,10 @@ class ErasureRunner:
         row = Erasure.objects.get(pk=claim.ids[0])
         try:
             _work(row)
-        except (*UNAVAILABLE, RedisError):
+        except (*UNAVAILABLE, RedisError) as error:
+            # It is tried again when the lease is over; meanwhile its page says why it stands still.
+            with suppress(DatabaseError):
+                _claimed(row).update(error=type(error).__name__)
             raise
         except Exception as error:
             # Only this erasure waits; somebody has to look at it.
