@@ -404,6 +404,21 @@ def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
     assert json.loads(erasure_list.path().read_text()) == {"key": row.key, "cancelled": True}
 
 
+def test_an_erasure_that_fails_while_it_is_cancelled_stays_so(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = erasures.start(identifiers(ANN), "asked by mail", False, "eve")
+
+    def fail(claimed: Erasure) -> None:
+        erasures.cancel(claimed.key, "eve")
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(runner, "_work", fail)
+    ErasureRunner().turn()
+    row.refresh_from_db()
+    assert (row.state, row.error) == (_State.CANCELLED, "")
+
+
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
     Biz.objects.update(encrypts_payloads=True)
     sealing.forget()
