@@ -150,7 +150,9 @@ class CrmSandboxView(APIView):
 
         Drops its records and the calls; its behaviour stays. 409 for a CRM of another kind.
         """
-        _store_of(name)[1].empty()
+        row, store = _store_of(name)
+        store.empty()
+        audit(request, "sandbox_emptied", row.name)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

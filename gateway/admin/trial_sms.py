@@ -3,6 +3,7 @@ shows what becomes of it, step by step."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,15 +17,14 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.intake.accept import intake
+from gateway.intake.accept import accept
 from gateway.intake.request import MAX_TEXT
 from gateway.intake.trial_sms import trial_request
 from gateway.messages.page import page as message_page_of
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
 from msgplatform.core import logging, personal
-from msgplatform.core.connections import RedisError
-from msgplatform.core.errors import InvalidInput, OutcomeUnknown, Unavailable
+from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.lazy_text import translated
 
 log = logging.get(__name__)
@@ -63,6 +63,8 @@ class TestSmsForm(forms.Form):
     text = forms.CharField(
         label=_("Text"), max_length=MAX_TEXT, widget=Textarea({"rows": 3}), strip=False
     )
+    # Makes the message one, however often the form is sent.
+    key = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
@@ -71,7 +73,8 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
     def view(request: HttpRequest) -> HttpResponse:
         if not request.user.has_perm(PERMISSION):
             raise PermissionDenied
-        form = TestSmsForm(request.POST or None, initial={"text": gettext("A test message")})
+        start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
+        form = TestSmsForm(request.POST or None, initial=start)
         if request.method == "POST" and form.is_valid():
             message = _send(request, form)
             if message:
@@ -90,40 +93,33 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
 
 
 def _send(request: HttpRequest, form: TestSmsForm) -> str:
-    """The new message's id; '' when it was refused: the form has the reason then."""
-    form_values = form.cleaned_data
-    account, gateway = form_values["account"], form_values["gateway"]
-    trial = trial_request(account, gateway, form_values["number"], form_values["text"], REFERENCE)
+    """The message's id; '' when it was refused: the form has the reason then."""
+    values = form.cleaned_data
+    account, gateway, key = values["account"], values["gateway"], values["key"]
+    trial = trial_request(account, gateway, values["number"], values["text"], REFERENCE, key)
     try:
-        batch = intake().prepare([trial])
-    except RedisError as error:
-        log.warning("test_sms_failed", why=str(error)[:200])
-        form.add_error(None, gettext("The SMS Redis does not answer; nothing was sent."))
-        return ""
-    try:
-        (verdict,) = intake().commit(batch)
+        (verdict,) = accept([trial])
         verdict.raise_rejected()
     except InvalidInput as error:
         form.add_error(_FIELDS.get(error.field), translated(error.args[0]))
+        return ""
+    except Conflict:
+        form.add_error(None, gettext("This form was sent before, with other values. Open it anew."))
         return ""
     except Unavailable as error:
         log.warning("test_sms_failed", why=str(error)[:200])
         form.add_error(None, gettext("The SMS Redis does not answer; nothing was sent."))
         return ""
-    except (RedisError, OutcomeUnknown) as error:
+    except OutcomeUnknown as error:
         log.warning("test_sms_failed", why=str(error)[:200])
         form.add_error(
             None, gettext("The SMS Redis does not answer; the message may have been sent.")
         )
         return ""
     (message,) = verdict.ids
-    audit(
-        request,
-        "sms_tested",
-        message,
-        account=account.name,
-        gateway=(gateway and gateway.name) or "",
-    )
+    if verdict.outcome == "created":
+        gateway_name = gateway.name if gateway else ""
+        audit(request, "sms_tested", message, account=account.name, gateway=gateway_name)
     return str(message)
 
 

@@ -49,6 +49,12 @@ class SecretPageAdmin(ModelAdmin):
         }  # fmt: skip
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
+    @confirmed  # a secret that is made before the proof may never be seen
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().add_view(request, form_url, extra_context)
+
     @answers_limited_people  # the session has it of the person's own form
     @confirmed
     def secret_view(self, request: HttpRequest) -> HttpResponse:
@@ -58,7 +64,8 @@ class SecretPageAdmin(ModelAdmin):
             with suppress(Undecryptable):  # its encryption key was removed meanwhile
                 secret = encryption.decrypt(entry["secret"])
         if not secret:
-            messages.info(request, _("The secret has been shown already; it is not kept."))
+            text = _("The secret was shown already, or was not fetched in time; it is not kept.")
+            messages.info(request, text)
             return redirect(
                 f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
             )

@@ -46,7 +46,8 @@ _PLATFORM = {
     "manage:person-data": ("msgplatform.find_person", "msgplatform.erase_person",
                            personal.PERMISSION),
     "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
-    "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob"),
+    "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob",
+                    personal.PERMISSION),
     "manage:statistics": ("msgplatform.view_minutecounter",),
 }  # fmt: skip
 

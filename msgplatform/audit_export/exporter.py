@@ -64,7 +64,7 @@ class Exporter:
             self._hand_over(claim)
         except targets.NotTaken as error:
             claims.release(AuditExport, claim)
-            self._report(state.moved_at, oldest.at if oldest else state.moved_at, str(error))
+            self._report(state.moved_at, _oldest_at(state, oldest), str(error))
             raise
         return 0.0
 
@@ -105,6 +105,16 @@ class Exporter:
 def _first_row() -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
     columns = ("id", "line", "last_hash", "pending", "moved_at", "claimed_by")
     return columns, [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")]
+
+
+def _oldest_at(state: AuditExport, unlined: AuditLog | None) -> datetime:
+    """When the entry was made that has waited longest: the first pending one, or else the first
+    without a line."""
+    oldest = unlined
+    if state.pending:
+        number = state.line - state.pending.count("\n")
+        oldest = AuditLog.objects.filter(line=number).first()
+    return oldest.at if oldest else state.moved_at  # its entry may have been deleted
 
 
 def _pending(signer: lines.Signer, claim: claims.Claim) -> str:

@@ -119,7 +119,7 @@ def claimed_number(line: bytes) -> int | None:
     """The number that a line claims to have, whether it is true or not; None for none."""
     try:
         number = json.loads(line)["line"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     return number if isinstance(number, int) and number > 0 else None
 
@@ -132,13 +132,14 @@ def verified(line: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Line:
     try:
         content = json.loads(line)
         name, number, previous = content["key"], content["line"], content["previous"]
+        key = keys.get(name)
         raw_signature = base64.b64decode(signature.removesuffix(_END), validate=True)
-    except (ValueError, KeyError, TypeError, NotBase64):
+    except (ValueError, KeyError, TypeError, NotBase64, RecursionError):
         raise NotALine("was changed: it is no JSON of this form") from None
-    if name not in keys:
+    if key is None:
         raise NotALine(f"is signed with the key {name!r}, which is not among the keys here")
     try:
-        keys[name].verify(raw_signature, signed)
+        key.verify(raw_signature, signed)
     except InvalidSignature:
         raise NotALine("was changed: its signature is not of this text") from None
     return Line(number, previous, hash_of(line))

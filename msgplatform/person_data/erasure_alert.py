@@ -4,8 +4,9 @@ written."""
 from __future__ import annotations
 
 import socket
-from collections.abc import Container, Iterator
-from datetime import timedelta
+from collections.abc import Container
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from django.utils.translation import gettext_noop as _
 
@@ -22,11 +23,17 @@ from msgplatform.person_data import erasure_list
 PATIENCE = timedelta(days=3)
 _MAX_CONDITIONS = 100
 _LIST = key(ERASURE, "list")
+_State = Erasure.State
 
 
 def report() -> None:
     """Raise or resolve the alert of each erasure."""
-    alerts.reconcile([ERASURE], list(_conditions()), _Lists())
+    rows = Erasure.objects.filter(state__in=Erasure.OPEN).order_by("id")[:_MAX_CONDITIONS]
+    now = sql.now()
+    conditions = [condition for row in rows if (condition := _condition(row, now))]
+    tried_rows = [row for row in rows if row.error and row.state == _State.RUNNING]
+    undecided = _Undecided({key(ERASURE, row.key) for row in tried_rows})
+    alerts.reconcile([ERASURE], conditions, undecided)
 
 
 def raise_for_list(error: OSError) -> None:
@@ -53,35 +60,37 @@ def _list_key() -> str:
     return f"{_LIST}-{socket.gethostname()}"
 
 
-class _Lists(Container[str]):
-    """The keys of alerts about lists: each machine decides about its own."""
+@dataclass
+class _Undecided(Container[str]):
+    """Keys of alerts that stay as they are: of erasures that are tried again, which may work or be
+    held up by a server, and of lists: each machine decides about its own."""
+
+    tried_keys: Container[str]
 
     def __contains__(self, alert_key: object) -> bool:
-        return str(alert_key).startswith(_LIST)
+        return alert_key in self.tried_keys or str(alert_key).startswith(_LIST)
 
 
-def _conditions() -> Iterator[Condition]:
-    now = sql.now()
-    rows = Erasure.objects.filter(state__in=Erasure.OPEN).order_by("id")
-    for row in rows[:_MAX_CONDITIONS]:
-        waited = now - (row.repeated_at or row.created_at)
-        if row.error:
-            subject = lazy_message(_("An erasure of one person's data fails"))
-            text = lazy_message(
-                _(
-                    "%(error)s in %(store)s. It is tried again each minute; the entry "
-                    "erasure_failed in the log of run_bulk has more."
-                ),
-                error=row.error,
-                store=row.store,
-            )
-        elif waited > PATIENCE:
-            subject = lazy_message(_("An erasure of one person's data waits"))
-            text = lazy_message(
-                _("It was asked for %(age)s ago. On their way: %(open)s."),
-                age=age(waited.total_seconds()),
-                open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
-            )
-        else:
-            continue
-        yield Condition(key(ERASURE, row.key), subject, text)
+def _condition(row: Erasure, now: datetime) -> Condition | None:
+    """What is wrong with an open erasure, if anything is."""
+    waited = now - (row.repeated_at or row.created_at)
+    if row.error and row.state == _State.WAITING:
+        subject = lazy_message(_("An erasure of one person's data fails"))
+        text = lazy_message(
+            _(
+                "%(error)s in %(store)s. It is tried again each minute; the entry "
+                "erasure_failed in the log of run_bulk has more."
+            ),
+            error=row.error,
+            store=row.store,
+        )
+    elif waited > PATIENCE:
+        subject = lazy_message(_("An erasure of one person's data waits"))
+        text = lazy_message(
+            _("It was asked for %(age)s ago. On their way: %(open)s."),
+            age=age(waited.total_seconds()),
+            open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
+        )
+    else:
+        return None
+    return Condition(key(ERASURE, row.key), subject, text)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+from django.db import DatabaseError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
@@ -60,15 +62,20 @@ class ErasureRunner:
         if not claim.ids:
             return False
         row = Erasure.objects.get(pk=claim.ids[0])
+        # A cancel that came meanwhile wins.
+        running_row = _claimed(row).filter(state=_State.RUNNING)
         try:
             _work(row)
-        except (*UNAVAILABLE, RedisError):
+        except (*UNAVAILABLE, RedisError) as error:
+            # It is tried again when the lease is over; meanwhile its page says why it stands still.
+            with suppress(DatabaseError):
+                running_row.update(error=type(error).__name__)
             raise
         except Exception as error:
             # Only this erasure waits; somebody has to look at it.
             log.exception("erasure_failed", erasure=row.key, store=row.store)
             wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
-            _claimed(row).update(**wait, claimed_by="", error=type(error).__name__)
+            running_row.update(**wait, claimed_by="", error=type(error).__name__)
         return True
 
     def _keep_list(self) -> None:

@@ -20,7 +20,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import SecretPageAdmin, UndeletableAdmin, audit, next_page
+from msgplatform.admin import SecretPageAdmin, UndeletableAdmin, audit, confirmed, next_page
 from msgplatform.admin.fields import LinesField, each
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
@@ -230,6 +230,7 @@ class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
             next_address,
         )
 
+    @confirmed
     def rotate_view(self, request: HttpRequest, pk: int) -> HttpResponse:
         consumer = Receive.objects.filter(pk=pk).first()
         if consumer is None:

@@ -134,7 +134,9 @@ class SandboxView(QueryView):
 
         Drops what the sandbox got; its behaviour stays. 409 for a consumer that is no sandbox.
         """
-        own.store(_sandbox_of(request, system, consumer).pk).empty()
+        row = _sandbox_of(request, system, consumer)
+        own.store(row.pk).empty()
+        audit(request, "sandbox_emptied", f"{row} #{row.pk}")
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

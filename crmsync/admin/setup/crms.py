@@ -217,9 +217,12 @@ class CrmAdmin(UndeletableAdmin):
             with transaction.atomic():
                 # Not if it was paused anew during the test.
                 rows = Crm.objects.filter(pk=pk, paused_at=row.paused_at)
-                if rows.update(paused_at=None, paused_because=""):
+                is_resumed = row.paused_at and rows.update(paused_at=None, paused_because="")
+                if is_resumed:
                     audit(request, "crm_resumed", row.name, paused_because=row.paused_because)
-            if result.kind == "ok":
+            if not is_resumed:
+                messages.warning(request, gettext("The CRM was in another state by then."))
+            elif result.kind == "ok":
                 messages.success(request, gettext("%s works; its records go on.") % row)
             else:
                 text = gettext("The records of %(crm)s go on. %(result)s")

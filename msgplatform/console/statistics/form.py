@@ -79,6 +79,9 @@ class StatisticsForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
+        for dimension in self.activity.dimensions if self.activity else ():
+            if dimension.name not in self.fields and self.data.get(dimension.name):
+                self.add_error(None, gettext("There is no such choice."))
         now = timezone.now()
         since, until = values.get("since"), min(values.get("until") or now, now)
         until = max(until, _FIRST)

@@ -61,7 +61,7 @@ def of_flow(
     counts, by_day = total(points), query.step == "day"
     uncounted_names = activity.uncounted(query.selection)
     tables = [
-        _by_dimension(query, dimension, sums, request)
+        _by_dimension(form, query, dimension, sums, request)
         for dimension in activity.dimensions
         if dimension.name not in query.selection
     ]
@@ -124,16 +124,21 @@ def of_all(
 
 
 def _by_dimension(
-    query: CounterQuery, dimension: Dimension, sums: groups.Sums, request: HttpRequest
+    form: StatisticsForm,
+    query: CounterQuery,
+    dimension: Dimension,
+    sums: groups.Sums,
+    request: HttpRequest,
 ) -> Table:
     lines = groups.table(query, dimension, sums)
+    can_choose = dimension.name in form.fields
     may_open = request.user.has_perm(dimension.permission)
     uncounted_names = {*dimension.uncounted, *query.activity.uncounted(query.selection)}
     rows = [
         Row(
             line.group.title,
             _values(query.activity, line.counts, uncounted_names),
-            _address(request, **{dimension.name: line.group.key}),
+            _address(request, **{dimension.name: line.group.key}) if can_choose else "",
             line.group.url if may_open and person_limits.may_open(request, line.group.url) else "",
         )
         for line in lines[:SHOWN]

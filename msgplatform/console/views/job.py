@@ -32,7 +32,7 @@ from msgplatform.console.views.page import (
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.jobs import outcomes
-from msgplatform.models import BulkJob
+from msgplatform.models import AuditLog, BulkJob
 from msgplatform.person_limits import answers_limited_people
 
 _State = BulkJob.State
@@ -128,6 +128,9 @@ def _time_left(row: BulkJob) -> timedelta | None:
     missing = max(0, row.total - row.done)
     if row.rate:
         return timedelta(seconds=missing / row.rate)
+    resumed = AuditLog.objects.filter(target=row.audit_target, action="bulk_pending")
+    if row.waits or resumed.exists():  # its age is not the time that its steps took
+        return None
     return (timezone.now() - row.created_at) * (missing / row.done)
 
 

@@ -111,6 +111,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         form=form,
         preview=None if preview is None else [_shown(request, hits) for hits in preview],
         is_whole=all(hits.is_whole for hits in preview or ()),
+        shown=_mark(person) if person else "",
         earlier=_earlier(person) if person else (),
         erasures=Erasure.objects.all()[:_SHOWN],
         can_find=request.user.has_perm(FIND),
@@ -139,6 +140,10 @@ def _export(request: HttpRequest, person: Person) -> StreamingHttpResponse:
 def _start(request: HttpRequest, person: Person, form: PersonForm) -> Erasure | None:
     """The erasure that was asked for; None with an error in the form."""
     _require(request, ERASE)
+    if request.POST.get("shown") != _mark(person):
+        words = _("Something was changed since it was found: look at it, then erase.")
+        form.add_error(None, words)
+        return None
     actor = request.user.get_username()
     try:
         row = erasures.start(
@@ -152,6 +157,11 @@ def _start(request: HttpRequest, person: Person, form: PersonForm) -> Erasure | 
         return None
     messages.success(request, _("The erasure has begun."))
     return row
+
+
+def _mark(person: Person) -> str:
+    """Names the person whose data the page shows: the form may have been changed since."""
+    return " ".join(people.hashes(person.identifiers))
 
 
 def _audit(request: HttpRequest, action: str, person: Person) -> None:

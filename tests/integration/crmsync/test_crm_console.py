@@ -263,6 +263,9 @@ class TestCrms:
         post(admin_client, f"crm/{crm.pk}/resume/", status=302)
         crm = Crm.objects.get()
         assert (crm.paused_at, crm.paused_because) == (None, "")
+        assert "its records go on" in get(admin_client, f"crm/{crm.pk}/change/")
+        post(admin_client, f"crm/{crm.pk}/resume/", status=302)  # from a page that is out of date
+        assert "was in another state by then" in get(admin_client, f"crm/{crm.pk}/change/")
         assert AuditLog.objects.get(action="crm_resumed").target == "sales"
 
     def test_the_list_says_how_each_does(self, admin_client: Client, url: str) -> None:

@@ -63,6 +63,7 @@ def test_records_come_are_changed_and_are_deleted(crm: Crm, manager: Manager) ->
     assert manager.send("DELETE", PATH).status_code == 204
     answer = manager.send("GET", PATH).json()
     assert (answer["records"], answer["calls"]) == ([], [])
+    assert AuditLog.objects.get(action="sandbox_emptied").target == crm.name
 
 
 def test_other_values_of_the_same_version_are_stored(crm: Crm) -> None:

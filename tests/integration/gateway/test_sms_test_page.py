@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import secrets
 from typing import Any
 
 import pytest
@@ -22,8 +23,11 @@ PAGE, LIST = "/admin/gateway/smsaccount/test/", "/console/search/sms"
 
 
 def form(**changed: Any) -> dict[str, Any]:
-    given = {"account": SmsAccount.objects.get().pk, "gateway": "", "number": "13800000000",
-             "text": "您好"}  # fmt: skip
+    """What the browser sends for a form that was opened anew."""
+    given = {
+        "account": SmsAccount.objects.get().pk, "gateway": "", "number": "13800000000",
+        "text": "您好", "key": f"console-{secrets.token_hex(12)}",
+    }  # fmt: skip
     return {**given, **changed}
 
 
@@ -48,6 +52,15 @@ def test_from_the_form_to_the_handset(admin_client: Client, shop: Caller) -> Non
     ended = admin_client.get(answer["Location"]).content.decode()
     assert 'class="delivered"' in ended
     assert 'id="waits"' not in ended
+
+
+def test_a_form_sent_twice_is_one_message(admin_client: Client, shop: Caller) -> None:
+    key = admin_client.get(PAGE).context["form"]["key"].value()
+    first, second = (admin_client.post(PAGE, form(key=key)) for _ in range(2))
+    assert second["Location"] == first["Location"]
+    assert len(sms_client().keys("*mt:*")) == AuditLog.objects.count() == 1
+    assert "Open it anew" in admin_client.post(PAGE, form(key=key, text="x")).content.decode()
+    assert admin_client.get(PAGE).context["form"]["key"].value() != key
 
 
 @pytest.mark.parametrize(

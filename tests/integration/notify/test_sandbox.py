@@ -16,7 +16,7 @@ from msgplatform.api.access import keys
 from msgplatform.core import sandbox as core
 from msgplatform.core.data import sql
 from msgplatform.core.http.engine import engine_from_settings, outline
-from msgplatform.models import Biz
+from msgplatform.models import AuditLog, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive, Receive, ReceiveMsg
@@ -90,6 +90,7 @@ def test_a_delivery_fails_as_it_is_told_to_and_arrives(row: BizReceive) -> None:
     assert manager.send("GET", f"{PATH}?message=1").json()["calls"] == []
     assert manager.send("DELETE", PATH).status_code == 204
     assert manager.send("GET", PATH).json()["calls"] == []
+    assert AuditLog.objects.get(action="sandbox_emptied").target == f"{row} #{row.pk}"
 
 
 def test_a_binary_cloud_event_after_a_delay(row: BizReceive, server: Server) -> None:

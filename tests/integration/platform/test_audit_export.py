@@ -118,6 +118,12 @@ def test_a_long_entry_leaves_its_detail_out(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(text)["detail"]["left_out"] > lines.MAX_BYTES
 
 
+def of_key(line: bytes, value: str) -> bytes:
+    """The line with this in place of its key's name."""
+    before, _key, after = line.partition(b'"key":"')
+    return before + b'"key":' + value.encode() + after[after.index(b'"') + 1 :]
+
+
 # -- the verifier --------------------------------------------------------------------------------
 def test_a_whole_chain_in_rotated_and_compressed_files(
     written: list[bytes], tmp_path: Path
@@ -159,6 +165,8 @@ def test_what_is_left_out_swapped_or_cut_is_named(written: list[bytes], tmp_path
         ([*w[:9], w[9][:200]], "audit.log:10: a line is cut off"),
         ([*w[:4], other, *w[5:]], "audit.log:5: line 5 was changed"),
         ([*w[:4], w[4][:90] + w[4][91:], *w[5:]], "audit.log:5: "),
+        ([*w[:4], of_key(w[4], "[]"), *w[5:]], "audit.log:5: line 5 was changed: it is no JSON"),
+        ([*w[:9], of_key(w[9], "[" * 100_000)], "audit.log:10: a line was changed"),
         ([b"{}\n", *w], "audit.log:1: is no line of the audit log"),
     ):
         code, text = verify(of(tmp_path, rows))
@@ -367,6 +375,25 @@ def test_what_is_refused_waits_with_an_alert_and_comes_later(
     assert seen.headers["authorization"] == "Bearer the-token"
     assert seen.headers["content-type"] == "application/x-ndjson"
     assert not Alert.objects.exclude(open_key=None).exists()
+
+
+def test_a_fresh_entry_waits_without_an_alert_after_a_quiet_time(settings: Any) -> None:
+    entries(1)
+    export()
+    AuditExport.objects.update(moved_at=sql.now() - timedelta(hours=9))
+    entries(3)
+    AuditLog.objects.filter(line=None).update(at=sql.now() - timedelta(minutes=1))
+    with Sink(answering(REFUSED)) as refusing:
+        settings.AUDIT_EXPORT = refusing.url()
+        worker = Exporter()
+        for _ in range(2):
+            with pytest.raises(NotTaken, match="HTTP 500"):
+                worker.turn()
+        assert not Alert.objects.exists()
+        AuditLog.objects.filter(line=2).update(at=sql.now() - timedelta(hours=1))
+        with pytest.raises(NotTaken):
+            worker.turn()
+    assert Alert.objects.exists(), "the first of those that wait"
 
 
 def test_a_target_that_hangs_holds_up_nothing(

@@ -268,7 +268,8 @@ def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
 def test_the_scope_for_jobs_is_given_by_who_may_act_in_every_flow() -> None:
     needed = systems.scope_permissions("manage:jobs")
     assert {name.partition(".")[2] for name in needed} == {
-        "add_bulkjob", "change_bulkjob", *(name for may in MAY.values() for name in may)
+        "add_bulkjob", "change_bulkjob", "view_personal",
+        *(name for may in MAY.values() for name in may),
     }  # fmt: skip
 
 

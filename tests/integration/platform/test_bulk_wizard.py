@@ -303,6 +303,20 @@ def test_pause_resume_and_cancel(row: BizReceive, admin_client: Client) -> None:
     assert listed["Location"] == address
 
 
+def test_a_job_that_stood_still_has_no_time_left(admin_client: Client) -> None:
+    job = BulkJob.objects.create(flow="notify", filter={}, total=100, done=50, created_by="x")
+    address = f"/console/bulk/jobs/{job.pk}"
+    assert "time left" in admin_client.get(address).content.decode()
+    BulkJob.objects.update(waits=True)
+    assert "time left" not in admin_client.get(address).content.decode()
+    BulkJob.objects.update(waits=False)
+    for to in ("paused", "pending"):
+        admin_client.post(address, {"to": to})
+    assert "time left" not in admin_client.get(address).content.decode()
+    BulkJob.objects.update(rate=10)
+    assert "time left" in admin_client.get(address).content.decode()
+
+
 @pytest.mark.parametrize(
     ("permissions", "sees", "changes"),
     [

@@ -446,7 +446,7 @@ def test_the_provider_ends_sessions(provider: OidcProvider) -> None:
     server = Client(enforce_csrf_checks=True)
     wrongs: list[dict[str, Any]] = [
         {"events": {}}, {"nonce": "x"}, {"aud": "x"}, {"iss": "x"}, {"exp": 1}, {"jti": None},
-        {"sub": None},
+        {"sub": None}, {"iat": time.time() - 700}, {"iat": time.time() - 700, "exp": None},
     ]  # fmt: skip
     for wrong in wrongs:
         token = logout_token(provider, sid=None, **wrong)

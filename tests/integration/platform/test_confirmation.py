@@ -13,7 +13,9 @@ from pytest_django.fixtures import Settings
 
 from msgplatform.api.access import throttling
 from msgplatform.console.signing_in import login
-from msgplatform.models import Biz
+from msgplatform.models import ApiKey, Biz
+from notify import operations
+from notify.models import Receive
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
 PASSWORD = "a long enough one"
@@ -91,16 +93,33 @@ def test_every_form_of_people_asks(anna: Client) -> None:
     assert anna.get(USERS).status_code == 200
 
 
-def test_a_new_secret_is_shown_after_the_proof(anna: Client) -> None:
-    biz = Biz.objects.create(name="shop")
-    entry = {"biz": biz.pk, "name": "k", "scopes": ["events:write"], "enabled": "on"}
-    made = anna.post("/admin/msgplatform/apikey/add/", entry)
-    assert made["Location"] == "/admin/msgplatform/apikey/secret/"
-    asked = anna.get(made["Location"])
+@pytest.mark.parametrize("page", ["msgplatform/apikey/add/", "notify/receive/add/"])
+def test_no_secret_is_made_before_the_proof(anna: Client, page: str) -> None:
+    shop = Biz.objects.create(name="shop")
+    entry = {
+        "biz": shop.pk, "name": "till", "scopes": ["events:write"],
+        "url": "https://till.example.com/", "delivery": "push", "header_prefix": "webhook",
+    }  # fmt: skip
+    address = f"/admin/{page}"
+    asked = anna.post(address, entry, headers={"Referer": f"http://testserver{address}"})
+    assert (ApiKey.objects.count(), Receive.objects.count()) == (0, 0)
     answer = confirm(anna, asked["Location"])
-    page = anna.get(answer["Location"])
-    assert page.status_code == 200
-    assert page.context["secret"] in page.content.decode()
+    assert answer["Location"] == address
+    made = anna.post(address, entry)
+    shown = anna.get(made["Location"])
+    assert shown.context["secret"] in shown.content.decode()
+
+
+def test_no_secret_is_replaced_before_the_proof(anna: Client) -> None:
+    consumer = Receive.objects.create(name="till", url="https://till.example.com/")
+    address = f"/admin/notify/receive/{consumer.pk}/rotate/"
+    form = {"hours": 0, "seen": operations.secret_mark(consumer)}
+    asked = anna.post(address, form, headers={"Referer": f"http://testserver{address}"})
+    assert Receive.objects.get().secret == consumer.secret
+    answer = confirm(anna, asked["Location"])
+    assert answer["Location"] == address
+    made = anna.post(address, form)
+    assert anna.get(made["Location"]).context["secret"] == Receive.objects.get().secret
 
 
 def test_guesses_are_counted_with_those_at_the_login(anna: Client) -> None:

@@ -19,7 +19,16 @@ from gateway.intake import accept
 from msgplatform import person_limits, roles
 from msgplatform.core.data import sql
 from msgplatform.core.flows import MAX_FAILURES
-from msgplatform.models import Alert, AuditLog, Biz, BulkJob, FailureGroup, PersonLimit, Role
+from msgplatform.models import (
+    Alert,
+    AuditLog,
+    Biz,
+    BulkJob,
+    FailureGroup,
+    MinuteCounter,
+    PersonLimit,
+    Role,
+)
 from notify.models import BizMsg, BizReceive, EventType, Receive, ReceiveMsg
 from tests.support import crm_rows, notify_rows, sms_rows, two_systems
 from tests.support.api_document import api_views
@@ -255,6 +264,22 @@ def test_statistics_count_their_systems_alone(systems: Systems, anna: Client) ->
         )).decode()  # fmt: skip
         assert OWN in rows
         assert (ZEBRA in rows) is has_foreign
+
+
+def test_a_group_that_is_the_platforms_leads_nowhere(systems: Systems, anna: Client) -> None:
+    own, _foreign = systems
+    MinuteCounter.add("feed", {(own.biz.pk, 0, "set_aside_vip"): 11}, sql.now())
+    address = "/console/statistics?flow=feed&period=1h"
+    rows = {
+        str(table.heading): [(row.title, bool(row.url)) for row in table.rows]
+        for table in anna.get(address).context["tables"]
+    }
+    assert ("vip", False) in rows["Topic"]
+    assert all(has_url for _title, has_url in rows["System"])
+    for refused in (anna.get(f"{address}&topic=vip"),
+                    anna.get(f"{address.replace('?', '.csv?')}&topic=vip")):  # fmt: skip
+        assert "There is no such choice." in refused.content.decode()
+    assert limited(OWN, ZEBRA).get(f"{address}&system={own.biz.pk}").context["numbers"]
 
 
 def troubles(page: Any) -> set[str]:

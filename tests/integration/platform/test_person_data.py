@@ -12,6 +12,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import Sum
 from pytest_django.fixtures import Settings
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from crmsync import copies, orders
 from crmsync.models import Item, LandingPage, Lead, Record, RecoveryEntry
@@ -27,7 +28,7 @@ from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person import identity
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
-from msgplatform.person_data import erasure_list, erasures, people, reports
+from msgplatform.person_data import erasure_list, erasures, people, reports, runner
 from msgplatform.person_data.runner import ErasureRunner
 from msgplatform.person_data.stores import all_stores
 from notify.feed import person_users, upkeep_events, users
@@ -403,6 +404,21 @@ def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
     assert json.loads(erasure_list.path().read_text()) == {"key": row.key, "cancelled": True}
 
 
+def test_an_erasure_that_fails_while_it_is_cancelled_stays_so(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = erasures.start(identifiers(ANN), "asked by mail", False, "eve")
+
+    def fail(claimed: Erasure) -> None:
+        erasures.cancel(claimed.key, "eve")
+        raise ValueError("a fault")
+
+    monkeypatch.setattr(runner, "_work", fail)
+    ErasureRunner().turn()
+    row.refresh_from_db()
+    assert (row.state, row.error) == (_State.CANCELLED, "")
+
+
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
     Biz.objects.update(encrypts_payloads=True)
     sealing.forget()
@@ -567,6 +583,33 @@ def test_somebody_hears_of_what_keeps_an_erasure(
     erasures.cancel(row.key, "eve")
     ErasureRunner().turn()
     assert open_keys() == set()
+
+
+def test_an_erasure_says_what_holds_it_up_and_an_outage_is_no_failure(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = erasures.start(identifiers(ANN), "asked by mail", False, "eve")
+    errors: list[Exception] = [RedisConnectionError("no answer")]
+
+    def fail(_row: Erasure) -> None:
+        raise errors[0]
+
+    monkeypatch.setattr(runner, "_work", fail)
+    with pytest.raises(RedisConnectionError):
+        ErasureRunner().turn()
+    row.refresh_from_db()
+    assert (row.state, row.error) == (_State.RUNNING, "ConnectionError")
+    ErasureRunner().turn()  # another one looks; the lease is not over
+    assert open_keys() == set()
+    errors[0] = ValueError("a fault")
+    Erasure.objects.update(claimed_by="", lease_until=None)
+    ErasureRunner().turn()
+    ErasureRunner().turn()
+    assert open_keys() == {f"platform.erasure:{row.key}"}
+    assert "ValueError" in Alert.objects.get().text
+    Erasure.objects.update(state=_State.RUNNING)  # as while it is tried again
+    ErasureRunner().turn()
+    assert open_keys() == {f"platform.erasure:{row.key}"}
 
 
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 501, f"call {ANN.spellings[2]}"])

@@ -51,6 +51,12 @@ def officer() -> Client:
     return person("find_person", "erase_person", "view_erasure", "view_personal")
 
 
+def erase(client: Client, reason: str, **changes: str) -> Any:
+    """Find the person, and press Erase with these fields changed since."""
+    shown = client.post(PAGE, {**LI, "find": "1"}).context["shown"]
+    return client.post(PAGE, {**LI, "shown": shown, "erase": "1", "reason": reason, **changes})
+
+
 def raised() -> None:
     alerts.raise_alert("tests", "Somebody cannot be reached", f"Call {PHONE}.", "tests:1")
 
@@ -64,14 +70,15 @@ def run() -> None:
 def test_from_the_search_to_the_proof(officer: Client) -> None:
     raised()
     assert "Nobody" in officer.get(PAGE).content.decode()
-    found = officer.post(PAGE, {**LI, "find": "1"}).content.decode()
-    assert "alerts" in found
-    assert PHONE in found
+    found = officer.post(PAGE, {**LI, "find": "1"})
+    assert "alerts" in found.content.decode()
+    assert PHONE in found.content.decode()
+    entry = {**LI, "shown": found.context["shown"], "erase": "1"}
     assert officer.get(f"{PAGE}?phones={PHONE}").status_code == 200
-    refused = officer.post(PAGE, {**LI, "erase": "1", "reason": f"for {PHONE}"})
+    refused = officer.post(PAGE, {**entry, "reason": f"for {PHONE}"})
     assert "Leave out the person" in refused.content.decode()
     assert not Erasure.objects.exists()
-    begun = officer.post(PAGE, {**LI, "erase": "1", "reason": "asked for by mail"})
+    begun = officer.post(PAGE, {**entry, "reason": "asked for by mail"})
     row = Erasure.objects.get()
     assert begun["Location"] == reverse("console:erasure", args=[row.key])
     run()
@@ -89,6 +96,19 @@ def test_from_the_search_to_the_proof(officer: Client) -> None:
         ("erasure_done", "run_bulk"), ("person_found", "eve"),
     ]  # fmt: skip
     assert PHONE not in str(list(AuditLog.objects.values_list("detail", flat=True)))
+
+
+@pytest.mark.parametrize("changes", [{"phones": "13800000001"}, {"emails": "li@example.com"}])
+def test_only_the_person_who_was_shown_is_erased(officer: Client, changes: dict[str, str]) -> None:
+    raised()
+    answer = erase(officer, "asked for", **changes)
+    assert "look at it, then erase" in answer.content.decode()
+    assert not Erasure.objects.exists()
+    entry = {**LI, **changes, "shown": answer.context["shown"], "erase": "1", "reason": "asked for"}
+    assert officer.post(PAGE, entry).status_code == 302
+    assert Erasure.objects.get().hashes == answer.context["shown"].split()
+    assert officer.post(PAGE, {**LI, "erase": "1", "reason": "nobody was shown"}).status_code == 200
+    assert Erasure.objects.count() == 1
 
 
 def test_an_export_is_a_file(officer: Client) -> None:
@@ -157,7 +177,7 @@ def test_wrong_input_is_said_at_its_field(
 
 
 def test_without_its_list_no_erasure_is_changed(officer: Client, settings: Settings) -> None:
-    officer.post(PAGE, {**LI, "erase": "1", "reason": "asked for"})
+    erase(officer, "asked for")
     key = Erasure.objects.get().key
     settings.STATE_DIR = Path("/proc/nowhere")
     manager = Manager("manage:person-data")
@@ -171,7 +191,7 @@ def test_without_its_list_no_erasure_is_changed(officer: Client, settings: Setti
 
 
 def test_an_erasure_is_ended_and_cancelled_on_its_page(officer: Client) -> None:
-    officer.post(PAGE, {**LI, "erase": "1", "reason": "asked for"})
+    erase(officer, "asked for")
     address = reverse("console:erasure", args=[Erasure.objects.get().key])
     session = officer.session
     proved_at, session["confirmed_at"] = session["confirmed_at"], 0.0

@@ -3,6 +3,7 @@ there (Back-Channel Logout 1.0)."""
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -15,7 +16,12 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import reverse
 
-from msgplatform.console.signing_in.provider.company import CompanyAdapter, Refused, uid_of
+from msgplatform.console.signing_in.provider.company import (
+    LEEWAY_SECONDS,
+    CompanyAdapter,
+    Refused,
+    uid_of,
+)
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog
@@ -23,8 +29,8 @@ from msgplatform.models import AuditLog
 # The session has here what signing out needs.
 KEY = "provider"
 _EVENT = "http://schemas.openid.net/event/backchannel-logout"
-# A token of the back channel is taken once in so many seconds; it must be younger.
-_TOKEN_SECONDS = 600
+# An older token of the back channel is refused, a younger one is taken once.
+_MAX_TOKEN_SECONDS = 600
 
 
 def memory(sociallogin: Any) -> dict[str, str]:
@@ -64,7 +70,10 @@ def end_sessions(adapter: CompanyAdapter, token: str) -> int:
     sid, subject = claims.get("sid"), claims.get("sub")
     if not (isinstance(sid, str) or isinstance(subject, str)):
         raise Refused("token", "The logout token names neither a session nor a subject.")
-    if not cache.add(f"logout-token:{claims['jti']}", 1, timeout=_TOKEN_SECONDS):
+    if time.time() - int(claims["iat"]) > _MAX_TOKEN_SECONDS:
+        raise Refused("clock", "The logout token is too old.")
+    known_seconds = _MAX_TOKEN_SECONDS + LEEWAY_SECONDS  # it may be of the future by the leeway
+    if not cache.add(f"logout-token:{claims['jti']}", 1, timeout=known_seconds):
         raise Refused("replay", "The logout token was used before.")
     rows = Q(data__provider=True)
     if isinstance(sid, str):
