@@ -154,7 +154,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
     # A join finds each by its primary key. For a long OR, or an IN of rows, MariaDB reads all
     # relations of the author.
     join = sql.ordered_join()
-    places = ", ".join(["(%s, %s, %s)"] * len(keys))
+    places = ", ".join([f"{sql.row_word()}(%s, %s, %s)"] * len(keys))
     with connection.cursor() as cursor:
         cursor.execute(
             f"WITH k (uid, relation, fri_uid) AS (VALUES {places})"  # noqa: S608
