@@ -6,9 +6,11 @@ import os
 
 from msgplatform import env
 
-# Posts of an author with more recipients are merged at read instead of written.
+# Posts of an author with more recipients are merged at read instead of written, from the next
+# change of the author's relations on.
 FEED_READ_FANOUT_ABOVE = env.integer("FEED_READ_FANOUT_ABOVE", 50_000, 10, 100_000_000)
-# With fewer recipients they are written again; the gap keeps authors from going back and forth.
+# With fewer recipients they are written again; never above FEED_READ_FANOUT_ABOVE. The gap keeps
+# authors from going back and forth.
 FEED_WRITE_FANOUT_BELOW = env.integer("FEED_WRITE_FANOUT_BELOW", 40_000, 1, 100_000_000)
 # How many relations may bring posts to one reader: a page of a timeline asks all of them for what
 # is not written.
