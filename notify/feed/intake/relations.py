@@ -181,7 +181,10 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     authors.update(readers)
     for reader in readers:
         if authors[reader] > settings.FEED_MAX_AUTHORS:
-            reason = _("%(uid)s receives posts of %(most)d others, which is the most there can be.")
+            reason = _(
+                "%(uid)s has %(most)d relations that bring posts (a friend who is followed too "
+                "counts twice), which is the most there can be."
+            )
             values = {"uid": reader, "most": settings.FEED_MAX_AUTHORS}
             which = "uid" if reader == change.uid else "other"
             return Verdict("rejected", code=FULL, field=which, reason=reason % values)
