@@ -291,6 +291,8 @@ def _bulk_url(parameters: QueryDict) -> str:
     form_values = {
         _BULK[name]: str(value) for name, value in parameters.items() if name in _BULK and value
     }
+    if _is_event(form_values.get("user", "")):
+        form_values["ids"] = form_values.pop("user")
     others = {name for name, value in parameters.items() if value} - {*_BULK, *_NO_FILTERS, "age"}
     if others or parameters.get("status__exact", _SET_ASIDE) not in ("", _SET_ASIDE):
         return ""
