@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -211,6 +213,8 @@ class TestEvents:
         page = get(admin_client, f"{EVENTS}{qid}/change/")
         assert feed_rows.REASON in page
         assert "Replay" in page
+        (dismiss_url,) = re.findall(r'href="([^"]+action=dismiss[^"]+)"', page)
+        assert admin_client.get(unescape(dismiss_url)).context["counted"].count == 1
         answer = replay(admin_client, qid, confirmed="yes", back_to=str(qid))
         assert answer.redirect_chain == [(f"{ADMIN}{EVENTS}{qid}/change/", 302)]
         assert "Replay" not in get(admin_client, f"{EVENTS}{qid}/change/")
@@ -236,8 +240,11 @@ class TestEvents:
             page = admin_client.get(f"{ADMIN}{EVENTS}?{query}")
             url = page.context["bulk_url"]
             assert escape(url) in page.content.decode()
-            counted = admin_client.get(url).context["counted"]
-            assert counted.count == count, query
+            dismiss_url = page.context["dismiss_url"]
+            assert escape(dismiss_url) in page.content.decode()
+            for address in (url, dismiss_url):
+                counted = admin_client.get(address).context["counted"]
+                assert counted.count == count, query
         for query in ("status__exact=0", "kind__exact=post"):
             assert "Replay all like these" not in get(admin_client, f"{EVENTS}?{query}")
         viewer = person("viewer", *ALL, "change_eventqueue")
