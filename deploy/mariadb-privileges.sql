@@ -1,2 +1,3 @@
--- To see all open transactions, so that a poller of CRM sync and a dispatcher of Feed read nothing too early.
+-- A poller of CRM sync sees all open transactions, so that it reads nothing too early; a dispatcher of Feed sees the
+-- statements of other users, to which it gives way.
 GRANT PROCESS ON *.* TO msgplatform@'%';

@@ -60,16 +60,19 @@ def rows(
 def _uids(person: Person, biz: int, page_after: str) -> tuple[list[str], str]:
     """The person's users in the next page of a system's users, sorted; the last user of the page,
     '' at the end."""
-    # Also users without a row, who have only posted; those once, with the first page.
+    # Also users without a row, who have only posted: with the first page.
     uids = {uid for of, uid in person.users if of == biz} if not page_after else set()
     if not (person.phones or person.emails):
         return sorted(uids), ""
     if not page_after:
         uids |= {*person.phone_spellings, *person.emails}
-    users = FeedUser.objects.filter(biz_id=biz, uid__gt=page_after).order_by("uid")
-    page = list(users.values_list("uid", flat=True)[:SLICE])
+    users = FeedUser.objects.filter(biz_id=biz).values_list("uid", flat=True)
+    page = list(users.filter(uid__gt=page_after).order_by("uid")[:SLICE])
+    page_end = page[-1] if len(page) == SLICE else ""
+    if page_end:  # users of a later page come with that one
+        uids -= set(users.filter(uid__in=uids, uid__gt=page_end))
     uids |= {uid for uid in page if is_user(person, biz, uid)}
-    return sorted(uids), page[-1] if len(page) == SLICE else ""
+    return sorted(uids), page_end
 
 
 def _next_system(person: Person, biz: int) -> int | None:

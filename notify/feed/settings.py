@@ -6,12 +6,14 @@ import os
 
 from msgplatform import env
 
-# Posts of an author with more recipients are merged at read instead of written.
+# Posts of an author with more recipients are merged at read instead of written, from the next
+# change of the author's relations on.
 FEED_READ_FANOUT_ABOVE = env.integer("FEED_READ_FANOUT_ABOVE", 50_000, 10, 100_000_000)
-# With fewer recipients they are written again; the gap keeps authors from going back and forth.
+# With fewer recipients they are written again; never above FEED_READ_FANOUT_ABOVE. The gap keeps
+# authors from going back and forth.
 FEED_WRITE_FANOUT_BELOW = env.integer("FEED_WRITE_FANOUT_BELOW", 40_000, 1, 100_000_000)
-# How many relations may bring posts to one reader: a page of a timeline asks all of them for what
-# is not written.
+# How many relations may bring posts to one reader (a friend who is followed too counts twice): a
+# page of a timeline asks all of them for what is not written.
 FEED_MAX_AUTHORS = env.integer("FEED_MAX_AUTHORS", 10_000, 10, 1_000_000)
 # A post with more recipients is written in slices of so many, each a transaction.
 FEED_FANOUT_BATCH = env.integer("FEED_FANOUT_BATCH", 5000, 10, 100_000)

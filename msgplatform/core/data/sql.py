@@ -64,10 +64,15 @@ def ordered_join() -> str:
 
 def table_of(name: str, columns: Sequence[str], rows: Iterable[Sequence[int]]) -> str:
     """A WITH clause for a table of these whole numbers."""
-    is_mysql = connection.vendor == "mysql" and not connection.mysql_is_mariadb  # type: ignore[attr-defined]  # the vendor's
-    row = "ROW" if is_mysql else ""
+    row = row_word()
     values = ",".join(f"{row}({','.join(map(str, map(int, numbers)))})" for numbers in rows)
     return f"WITH {name}({', '.join(columns)}) AS (VALUES {values})"
+
+
+def row_word() -> str:
+    """The word before each row of a table that VALUES makes: ROW on MySQL, none elsewhere."""
+    is_mysql = connection.vendor == "mysql" and not connection.mysql_is_mariadb  # type: ignore[attr-defined]  # the vendor's
+    return "ROW" if is_mysql else ""
 
 
 def checksum(columns: Iterable[str]) -> str | None:

@@ -1,1 +1,1 @@
-"""Actions on many events, as `run_bulk` does them: replay."""
+"""Actions on many events, as `run_bulk` does them: replay, dismiss."""

@@ -1,9 +1,10 @@
-"""Feed's bulk actions: events that were set aside wait again."""
+"""Feed's bulk actions: events that were set aside wait again, or are dismissed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.utils.translation import gettext
@@ -18,7 +19,7 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Described, Tally
 from msgplatform.messages.engine import read_filter
-from notify.feed.actions.resend import SetAside
+from notify.feed.actions.resend import Dismissed, SetAside
 from notify.feed.messages import states as message_lines
 from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
@@ -42,8 +43,10 @@ _FIELDS: flows.Fields = {
 }
 
 
-def _select(filter: Mapping[str, Any], started_at: datetime) -> SetAside:
-    return SetAside(read_filter(_FIELDS, filter), started_at)
+def _select(
+    filter: Mapping[str, Any], started_at: datetime, events: type[SetAside] = SetAside
+) -> SetAside:
+    return events(read_filter(_FIELDS, filter), started_at)
 
 
 def _select_message(id: str, recipient: str, _by: str) -> tuple[SetAside, list[int]]:
@@ -94,5 +97,14 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         outcome=outcome,
         lines=lines,
         select_message=_select_message,
+    ),
+    "dismiss": flows.BulkAction(
+        title=_("Dismiss events that were set aside"),
+        fields=_FIELDS,
+        help=_("They are not tried any more: timelines that lack their posts or changes stay so. "
+               "They count as handled, and keep their reasons."),
+        select=partial(_select, events=Dismissed),
+        describe=_describe,
+        show=_show,
     ),
 }  # fmt: skip

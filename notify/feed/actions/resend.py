@@ -1,4 +1,4 @@
-"""Events that were set aside wait again, and go on where they failed."""
+"""Events that were set aside wait again, and go on where they failed; or they are dismissed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.flows import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import Values
-from notify.feed.models import EventQueue
+from notify.feed.models import EventQueue, FeedUser
 from notify.feed.monitor import failures
 
 SCANNED = 5000  # events that one page looks at
@@ -68,17 +69,45 @@ class SetAside:
         return sorted(event_rows)[:SCANNED]
 
 
+class Dismissed(SetAside):
+    """As SetAside; the events end."""
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(dismiss_events(ids))
+
+
 def resend_events(qids: Collection[int]) -> int:
     """Let these events wait again if they are set aside; how many. `position` is kept, so that an
     event in slices goes on where it failed."""
 
+    @transaction.atomic
     def once() -> int:
-        with transaction.atomic():
-            # By id alone, so that the database locks these and no others.
-            rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
-            events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
-            failures.take_back(events)
-            event_rows = EventQueue.objects.filter(qid__in=[event.qid for event in events])
-            return event_rows.update(status=_STATUS.WAITING, reason="") if events else 0
+        return _take_back(qids).update(status=_STATUS.WAITING, reason="")
 
     return transactions.retrying(once)
+
+
+def dismiss_events(qids: Collection[int]) -> int:
+    """End these events as they are if they are set aside; how many. `reason` is kept."""
+
+    @transaction.atomic
+    def once() -> int:
+        events = _take_back(qids)
+        merging = FeedUser.Merging
+        # Their posts are still pushed; the next change of their relations may begin anew.
+        for event in events.filter(kind=EventQueue.Kind.MERGE):
+            author = FeedUser.objects.filter(biz_id=event.biz_id, uid=event.uid)
+            author.filter(merging=merging.BECOMING).update(merging=merging.PUSHED)
+        return events.update(status=_STATUS.HANDLED, handle_date=sql.now())
+
+    return transactions.retrying(once)
+
+
+def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
+    """Those of these events that are set aside, locked in the caller's transaction. They are no
+    failures any more."""
+    # By id alone, so that the database locks these and no others.
+    rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
+    events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
+    failures.take_back(events)
+    return EventQueue.objects.filter(qid__in=[event.qid for event in events])

@@ -1,4 +1,5 @@
-"""The queue of events: what waits and for how long, what was set aside and why, replaying it."""
+"""The queue of events: what waits and for how long, what was set aside and why, replaying it or
+dismissing it."""
 
 from __future__ import annotations
 
@@ -139,8 +140,14 @@ class EventAdmin(RowsAdmin):
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         queue = queue_lines()
         has_set_aside = any(line.set_aside != "0" for line in queue)
-        bulk_url = _bulk_url(request.GET) if has_set_aside else ""
-        context = {"queue": queue, "set_aside": _SET_ASIDE, "bulk_url": bulk_url}
+        bulk_url, dismiss_url = (
+            _bulk_url(request.GET, action) if has_set_aside else ""
+            for action in ("resend", "dismiss")
+        )
+        context = {
+            "queue": queue, "set_aside": _SET_ASIDE, "bulk_url": bulk_url,
+            "dismiss_url": dismiss_url,
+        }  # fmt: skip
         return super().changelist_view(request, context | (extra_context or {}))
 
     # -- replaying -------------------------------------------------------------------------------
@@ -286,11 +293,13 @@ def _is_event(text: str) -> bool:
     return number is not None and EventQueue.objects.filter(pk=number).exists()
 
 
-def _bulk_url(parameters: QueryDict) -> str:
+def _bulk_url(parameters: QueryDict, action: str) -> str:
     """The address of a bulk job with the list's filters; '' when a job cannot have the same."""
     form_values = {
         _BULK[name]: str(value) for name, value in parameters.items() if name in _BULK and value
     }
+    if _is_event(form_values.get("user", "")):
+        form_values["ids"] = form_values.pop("user")
     others = {name for name, value in parameters.items() if value} - {*_BULK, *_NO_FILTERS, "age"}
     if others or parameters.get("status__exact", _SET_ASIDE) not in ("", _SET_ASIDE):
         return ""
@@ -299,5 +308,5 @@ def _bulk_url(parameters: QueryDict) -> str:
         before = timezone.localtime(timezone.now() - span).replace(tzinfo=None)
         earlier = before.isoformat(timespec="seconds")
         form_values["until"] = min(form_values.get("until", earlier), earlier)
-    query = urlencode({"action": "resend", "count": "1"} | form_values)
+    query = urlencode({"action": action, "count": "1"} | form_values)
     return f"{reverse('console:bulk-flow', args=['feed'])}?{query}"

@@ -137,7 +137,7 @@ class RelationListView(ListView):
         """Change a relation.
 
         Timelines change at once. The answer is 409 when one of the two users has blocked the other
-        one, or the reader has FEED_MAX_AUTHORS authors already.
+        one, or the reader has FEED_MAX_AUTHORS relations that bring posts already.
         """
         body = decode(request, ChangeBody, _BODY_BYTES)
         (verdict,) = relations.change_many([_change(request, body)])

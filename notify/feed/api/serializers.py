@@ -60,7 +60,8 @@ class ChangeVerdictSerializer(serializers.Serializer[dict[str, Any]]):
         choices=["invalid", "blocked", "limit"],
         required=False,
         help_text="blocked: one of the two has blocked the other; limit: the reader has "
-        "FEED_MAX_AUTHORS authors already",
+        "FEED_MAX_AUTHORS relations that bring posts already (a friend who is followed too "
+        "counts twice)",
     )
     field = serializers.CharField(required=False, help_text="What to change")
     detail = serializers.CharField(required=False)

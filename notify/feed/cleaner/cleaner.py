@@ -46,8 +46,8 @@ CHUNK = 1000  # events deleted by one statement
 USERS = 100  # inactive readers of one step
 FLOORS = 1000  # users whose floors one statement raises
 _MAX_REST_SECONDS = 1.0
-# The walk through all timelines reads every entry: every so many rounds, by default once a day.
-_ROUNDS_A_WALK = 24
+# The walk through all timelines reads every entry: every so many rounds, and at least once a day.
+_MAX_ROUNDS_A_WALK = 24
 _STATUS, _DELIVERY = EventQueue.Status, Friend.Delivery
 # Every topic is named, so that the index (topic, status, qid) can say that there are none.
 _NOT_HANDLED = Q(topic__in=EventQueue.Topic.values) & Q(
@@ -76,6 +76,8 @@ class Cleaner(Worker):
         self._lease = Lease(work_redis, "feed:cleaner", LEASE_SECONDS)
         self._steps: list[Step] = []  # of this round, those that are left
         self._rounds = 0
+        rounds_a_day = max(1, round(86_400 / settings.FEED_CLEAN_SECONDS))
+        self._rounds_a_walk = min(_MAX_ROUNDS_A_WALK, rounds_a_day)
 
     def turn(self) -> bool:
         """Take a step of a round; True while the round goes on."""
@@ -85,7 +87,7 @@ class Cleaner(Worker):
             return False
         if not self._steps:
             self._next.restart()
-            now, is_walk_due = sql.now(), self._rounds % _ROUNDS_A_WALK == 0
+            now, is_walk_due = sql.now(), self._rounds % self._rounds_a_walk == 0
             self._steps = [
                 Step(lambda: delete_events(now), EVENTS),
                 Step(lambda: retention.purge(KEYS, now) > 0, KEYS),

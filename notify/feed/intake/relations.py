@@ -154,7 +154,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
     # A join finds each by its primary key. For a long OR, or an IN of rows, MariaDB reads all
     # relations of the author.
     join = sql.ordered_join()
-    places = ", ".join(["(%s, %s, %s)"] * len(keys))
+    places = ", ".join([f"{sql.row_word()}(%s, %s, %s)"] * len(keys))
     with connection.cursor() as cursor:
         cursor.execute(
             f"WITH k (uid, relation, fri_uid) AS (VALUES {places})"  # noqa: S608
@@ -181,7 +181,10 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
     authors.update(readers)
     for reader in readers:
         if authors[reader] > settings.FEED_MAX_AUTHORS:
-            reason = _("%(uid)s receives posts of %(most)d others, which is the most there can be.")
+            reason = _(
+                "%(uid)s has %(most)d relations that bring posts (a friend who is followed too "
+                "counts twice), which is the most there can be."
+            )
             values = {"uid": reader, "most": settings.FEED_MAX_AUTHORS}
             which = "uid" if reader == change.uid else "other"
             return Verdict("rejected", code=FULL, field=which, reason=reason % values)

@@ -114,6 +114,8 @@ def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
 def _standing(event: EventQueue) -> TimelineEntry:
     """The state of an event; it has no time while the event is not handled."""
     if event.status == _STATUS.HANDLED:
+        if event.reason:
+            return TimelineEntry(event.handle_date, _("Dismissed"), "failed", event.reason)
         return TimelineEntry(event.handle_date, _("Handled"), "delivered")
     detail = _("done up to %s") % event.position if event.position else ""
     if event.status == _STATUS.SET_ASIDE:
@@ -210,7 +212,7 @@ def _why(event: EventQueue, status: EventQueue.Status) -> str:
     if status == _STATUS.IN_SLICES:
         return _("It is written in slices, because it has very many recipients.")
     if status == _STATUS.HANDLED:
-        return ""
+        return _("Somebody dismissed it: %s") % event.reason if event.reason else ""
     rows = EventQueue.objects.filter(
         topic=event.topic, status=_STATUS.WAITING, qid__lt=event.pk
     ).order_by("qid")

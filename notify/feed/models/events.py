@@ -5,6 +5,7 @@
     waiting, in slices ──▶ set aside      it failed alone
     set aside ──▶ waiting                 somebody replays it; `position` stays, so that an event
                                           in slices goes on where it failed
+    set aside ──▶ handled                 somebody dismisses it; `reason` stays
     handled ──▶ deleted                   by the cleaner, after FEED_KEEP_EVENT_HOURS
 
 Entries are written in the transaction that changes the status, so each event has its effect once.

@@ -30,7 +30,7 @@ def conditions() -> Iterator[Condition]:
 
 
 def _set_aside() -> Iterator[Condition]:
-    """Events that were set aside and neither replayed nor acknowledged."""
+    """Events that were set aside and neither replayed, dismissed nor acknowledged."""
     counts = failures.of_topics()
     if counts:
         topics = ", ".join(f"{topic} {count}" for topic, count in counts.items())

@@ -29,14 +29,14 @@ def add(qid: int, topic: str, reason: str) -> None:
 
 
 def take_back(events: Iterable[EventQueue]) -> None:
-    """These events, which are set aside and locked, are replayed."""
+    """These events, which are set aside and locked, are replayed or end."""
     rescues = [Rescue(_TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
     failure_store.take_back(FLOW, rescues)
 
 
 def of_topics() -> dict[str, int]:
-    """The number of events of each topic that were neither replayed nor acknowledged; a topic
-    without one is left out."""
+    """The number of events of each topic that were neither replayed, dismissed nor
+    acknowledged; a topic without one is left out."""
     counts: Counter[str] = Counter()
     for group in failure_store.open_groups(FLOW):
         counts[_TOPICS[group.subject]] += group.count

@@ -9,7 +9,7 @@ from msgplatform.core.flows import Runbook
 RUNBOOKS: Mapping[str, Runbook] = {
     "feed.set_aside": Runbook("console:failures"),
     "feed.late": Runbook("admin:feed_scheduler"),
-    "feed.events.retention": Runbook("console:overview"),
+    "feed.events.retention": Runbook("admin:feed_eventqueue_changelist"),
     "feed.entries.retention": Runbook("console:overview"),
     "feed.keys.retention": Runbook("console:overview"),
 }

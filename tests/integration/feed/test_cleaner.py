@@ -194,6 +194,19 @@ def test_a_long_timeline_is_trimmed_and_reads_the_same(bob: str) -> None:
     assert written("ann") == of_ann[:LENGTH]
 
 
+@pytest.mark.parametrize(("seconds", "length"), [(3600, LONG), (86_400, LENGTH)])
+def test_the_second_round_trims_when_it_is_a_day_later(
+    bob: str, settings: Any, seconds: float, length: int
+) -> None:
+    settings.FEED_CLEAN_SECONDS = seconds
+    one = Cleaner()
+    one._rounds = 1
+    while one.turn():
+        pass
+    one.stop()
+    assert len(written(bob)) == length
+
+
 def test_a_little_longer_is_not_worth_it(bob: str) -> None:
     FeedBroadcast.objects.filter(fri_uid=bob, feed_id__lte=written(bob)[24]).delete()
     left = written(bob)

@@ -294,6 +294,9 @@ class TestRelations:
         system.change("ann", "follow", "bob")
         body = problem(system.change("ann", "follow", "cat"), 409, "not-now")
         assert "the most there can be" in body["detail"]
+        system.change("cat", "befriend", "dan")
+        both = problem(system.change("cat", "follow", "dan"), 409, "not-now")
+        assert both["detail"].startswith("cat has 1 relations that bring posts")
 
     def test_many_in_their_order(self, system: System) -> None:
         changes = [

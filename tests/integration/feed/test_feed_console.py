@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
+from html import unescape
 
 import pytest
 from django.test import Client
@@ -211,6 +213,8 @@ class TestEvents:
         page = get(admin_client, f"{EVENTS}{qid}/change/")
         assert feed_rows.REASON in page
         assert "Replay" in page
+        (dismiss_url,) = re.findall(r'href="([^"]+action=dismiss[^"]+)"', page)
+        assert admin_client.get(unescape(dismiss_url)).context["counted"].count == 1
         answer = replay(admin_client, qid, confirmed="yes", back_to=str(qid))
         assert answer.redirect_chain == [(f"{ADMIN}{EVENTS}{qid}/change/", 302)]
         assert "Replay" not in get(admin_client, f"{EVENTS}{qid}/change/")
@@ -226,18 +230,21 @@ class TestEvents:
 
     def test_all_like_these_are_a_bulk_job(self, admin_client: Client, biz: Biz) -> None:
         """The job's filters are those of the list, or there is no button."""
-        feed_rows.set_aside(biz, "ann", topic="vip")
+        vip = feed_rows.set_aside(biz, "ann", topic="vip")
         feed_rows.set_aside(biz, "bob")
         for query, count in (
-            ("", 2), ("status__exact=3", 2), ("topic__exact=vip", 1), ("q=bob", 1),
+            ("", 2), ("status__exact=3", 2), ("topic__exact=vip", 1), ("q=bob", 1), (f"q={vip}", 1),
             (f"biz__id__exact={biz.pk + 1}", 0), ("qid_until=2025-01-02T00:00", 0),
             ("qid_since=2025-01-02T00:00&qid_until=2099-01-01T00:00", 2), ("age=1h", 0),
         ):  # fmt: skip
             page = admin_client.get(f"{ADMIN}{EVENTS}?{query}")
             url = page.context["bulk_url"]
             assert escape(url) in page.content.decode()
-            counted = admin_client.get(url).context["counted"]
-            assert counted.count == count, query
+            dismiss_url = page.context["dismiss_url"]
+            assert escape(dismiss_url) in page.content.decode()
+            for address in (url, dismiss_url):
+                counted = admin_client.get(address).context["counted"]
+                assert counted.count == count, query
         for query in ("status__exact=0", "kind__exact=post"):
             assert "Replay all like these" not in get(admin_client, f"{EVENTS}?{query}")
         viewer = person("viewer", *ALL, "change_eventqueue")

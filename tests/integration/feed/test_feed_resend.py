@@ -1,4 +1,4 @@
-"""Events that were set aside wait again, in one job of the console."""
+"""Events that were set aside wait again, or are dismissed, in one job of the console."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from msgplatform.models import Biz
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.flow import FLOW
-from notify.feed.models import EventQueue, FeedBroadcast
-from tests.support.feed_rows import drain, event, post, related, set_aside, visited
+from notify.feed.models import EventQueue, FeedBroadcast, FeedUser
+from tests.support.feed_rows import REASON, drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _STATUS = EventQueue.Status
@@ -31,13 +32,13 @@ def biz() -> Biz:
     return Biz.objects.create(name="orders")
 
 
-def run(limit: int = 2, **given: Any) -> int:
+def run(limit: int = 2, action: str = "resend", **given: Any) -> int:
     """The whole job, each of its steps twice as after a kill: nothing is done twice, so that what
     all of them did is what there was to do."""
     done, cursor = 0, ""
     while True:
-        done += flow.action("resend").step(given, cursor, limit).done
-        step = flow.action("resend").step(given, cursor, limit)
+        done += flow.action(action).step(given, cursor, limit).done
+        step = flow.action(action).step(given, cursor, limit)
         done += step.done
         cursor = step.cursor
         if not cursor:
@@ -226,3 +227,44 @@ def test_the_preview_and_the_outcome(biz: Biz) -> None:
     found = flow.action("resend").outcome(noted)
     assert found == dict(zip(map(str, aside), ("failed", "arrived", "arrived"), strict=True))
     assert [hit.id for hit in flow.action("resend").lines(noted)] == noted
+
+
+def test_dismissed_events_end_with_their_reasons(biz: Biz) -> None:
+    qids = [set_aside(biz, "ann", topic=("friend", "vip")[n % 2]) for n in range(5)]
+    bobs = set_aside(biz, "bob")
+    assert [each.kind for each in flow.health.conditions()] == ["feed.set_aside"]
+    preview = flow.action("dismiss").preview({"user": "ann"})
+    assert (preview.counted, len(preview.sample)) == (flows.Counted(5), 5)
+    assert run(action="dismiss", user="ann") == 5
+    for qid in qids:
+        row = event(qid)
+        assert (row.status, row.reason) == (_STATUS.HANDLED, REASON)
+        assert row.handle_date is not None
+    assert statuses(bobs) == [_STATUS.SET_ASIDE]
+    assert [failure.count for failure in flow.health.failures()] == [1]
+    assert (run(), run(action="dismiss")) == (1, 0)
+    assert list(flow.health.conditions()) == []
+    drain()
+    assert statuses(*qids, bobs) == [_STATUS.HANDLED] * 6
+    assert event(qids[0]).reason == REASON, "no dispatcher took it"
+
+
+def test_an_author_whose_merging_was_dismissed_can_become_merged_later(
+    biz: Biz, settings: Any
+) -> None:
+    settings.FEED_READ_FANOUT_ABOVE, settings.FEED_WRITE_FANOUT_BELOW = 2, 1
+    merging = FeedUser.Merging
+
+    def state() -> int:
+        return FeedUser.objects.get(uid="star").merging
+
+    related(biz, *((f"fan{n}", "follow", "star") for n in range(3)))
+    assert state() == merging.BECOMING
+    queue.set_aside(EventQueue.objects.get(kind="merge").pk, ValueError("this one cannot end"))
+    assert run(action="dismiss") == 1
+    assert state() == merging.PUSHED
+    related(biz, ("fan3", "follow", "star"))
+    upkeep = Upkeep()
+    while upkeep.turn(Pace()):
+        pass
+    assert state() == merging.MERGED

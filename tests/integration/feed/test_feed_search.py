@@ -16,7 +16,8 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.messages import engine
 from msgplatform.models import Biz
-from notify.feed.actions.resend import resend_events
+from notify.feed.actions.resend import dismiss_events, resend_events
+from notify.feed.dispatcher import queue
 from notify.feed.intake import posts
 from notify.feed.messages import page as message_page
 from notify.feed.messages.index import MESSAGES
@@ -258,6 +259,9 @@ class TestTimeline:
         resend_events([id])
         assert event(id).position == "friend:m7"
         assert steps(id)[1] == ("Waiting for the dispatcher", "waiting", "done up to friend:m7")
+        queue.set_aside(id, ValueError("never"))
+        dismiss_events([id])
+        assert steps(id)[1] == ("Dismissed", "failed", "ValueError: never")
 
     def test_an_author_who_is_merged_at_read(self, biz: Biz) -> None:
         related(biz, ("cid", "follow", "ann"))
@@ -300,6 +304,10 @@ class TestTimeline:
         assert "Sent again by admin" in answer.content.decode()
         drain()
         assert card(failed).tone == "good"
+        hopeless = set_aside(biz, "ann")
+        dismiss_events([hopeless])
+        assert card(hopeless).why.startswith("Somebody dismissed it: ValueError")
+        assert card(hopeless).resend_effect == ""
         assert admin_client.post(f"/console/feed/{failed + 1}/resend").status_code == 404
         alone = message_page.page(str(post(biz, "alone")))
         assert alone

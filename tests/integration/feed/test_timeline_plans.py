@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from django.db import connection
@@ -17,7 +18,8 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE
 from msgplatform.models import Biz
 from notify.feed import person_data, person_users, timeline, upkeep_events
-from notify.feed.intake import posts
+from notify.feed.intake import posts, relations
+from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedUser
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.timeline import find, merge
@@ -189,6 +191,29 @@ def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
     FeedUser.objects.filter(uid="author1").update(merging=FeedUser.Merging.BECOMING)
     check(lambda: drain("upkeep"))
     assert user("author1").merging != FeedUser.Merging.BECOMING
+
+
+@pytest.mark.parametrize(("is_mariadb", "row"), [(True, "("), (False, "ROW(")])
+def test_relations_are_looked_up_as_each_server_writes_a_table(
+    is_mariadb: bool, row: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cursor = MagicMock()
+    cursor.__enter__.return_value = cursor
+    cursor.fetchall.return_value = []
+
+    class Server:
+        vendor, mysql_is_mariadb = "mysql", is_mariadb
+
+        @staticmethod
+        def cursor() -> MagicMock:
+            return cursor
+
+    for module in (sql, relations):
+        monkeypatch.setattr(module, "connection", Server)
+    assert relations._existing(BIZ, [Change(BIZ, "follow", "ann", "bob")]) == set()
+    statement, _parameters = cursor.execute.call_args.args
+    assert f"AS (VALUES {row}%s, %s, %s), {row}%s" in statement
+    assert sql.table_of("t", ("a",), [(1,)]) == f"WITH t(a) AS (VALUES {row}1))"
 
 
 NAMES = Person(users=frozenset({(BIZ, "bob"), (BIZ, "author1")}))

@@ -709,6 +709,25 @@ def test_user_ids_that_are_a_number_or_an_address_are_found_in_each_spelling(
     assert {BOB.email, "reader-1"} <= uids
 
 
+def test_a_named_user_of_a_later_page_is_exported_once(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(person_users, "SLICE", 2)  # users of a page
+    uids = ["zoe", ANN.phone, ANN.email]
+    feed_rows.related(shop.biz, *((uid, "befriend", f"reader-{uid}") for uid in uids))
+    feed_rows.visited(shop.biz, *uids)
+    for uid in (*uids, "poet"):
+        feed_rows.post(shop.biz, uid)
+    feed_rows.drain()
+    # "zoe" has a row in the last page of users, "poet" has only posted.
+    named = {"phones": [ANN.phone], "emails": [ANN.email], "users": ["shop/zoe", "shop/poet"]}
+    data = json.loads(b"".join(reports.export(people.person_of(named))))["data"]
+    assert sorted(row["uid"] for row in data["feed.users"]) == sorted(uids)
+    assert len(data["feed.relations"]) == 6
+    readers = sorted(row["fri_uid"] for row in data["feed.timelines"])
+    assert readers == sorted([*uids, "poet"])
+
+
 def unfollowed(biz: Biz, reader: str) -> int:
     """An event of upkeep about the timeline of a reader."""
     event = upkeep_events.Event(biz.pk, "author", EventQueue.Kind.UNFOLLOW, {"reader": reader})
