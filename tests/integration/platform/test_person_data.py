@@ -27,7 +27,7 @@ from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person import identity
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
-from msgplatform.person_data import erasure_list, erasures, people, reports
+from msgplatform.person_data import erasure_list, erasures, people, reports, runner
 from msgplatform.person_data.runner import ErasureRunner
 from msgplatform.person_data.stores import all_stores
 from notify.feed import person_users, upkeep_events, users
@@ -401,6 +401,21 @@ def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
     row.refresh_from_db()
     assert (row.state, row.identifiers, holds(ANN)) == (_State.CANCELLED, {}, True)
     assert json.loads(erasure_list.path().read_text()) == {"key": row.key, "cancelled": True}
+
+
+def test_a_cancel_wins_over_the_slice_that_is_under_way(
+    shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether that finds a lead of the person or fails."""
+
+    def fail_cancelled(row: Erasure) -> None:
+        erasures.cancel(row.key, "eve")
+        runner._note_leads(row, [7])
+        raise ValueError("broken")
+
+    monkeypatch.setattr(runner, "_slice", fail_cancelled)
+    row = erase(ANN)
+    assert (row.state, row.identifiers) == (_State.CANCELLED, {})
 
 
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
