@@ -122,14 +122,24 @@ def _tell(
             rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
             give_up_at=due_at + GIVE_UP,
         )  # fmt: skip
-    elif (message.give_up_at or message.created_at + GIVE_UP) < now + GIVE_UP:
-        message.give_up_at = now + GIVE_UP
-        message.save(update_fields=["give_up_at"])
+    elif due:
+        _join(message, due, event, now)
     sql.insert_or_keep(
         AlertNotice._meta.db_table,
         ("message_id", "channel_id", "alert_id", "event", "number"),
         [(message.pk, channel.pk, alert.pk, str(event), number)],
     )
+
+
+def _join(message: AlertMessage, due: Due, event: str, now: datetime) -> None:
+    """Give the message, to which this news comes, its day of tries; and an attempt soon, since the
+    channel may work again, unless the news is a repeat."""
+    message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
+    if event != Event.REPEATED and message.due_at > due.latest:
+        message.due_at = due.latest
+        # The pause after this attempt is no longer than the one that it cuts short.
+        message.attempts = max(1, message.attempts - 1)
+    message.save(update_fields=["give_up_at", "due_at", "attempts"])
 
 
 def _waiting(

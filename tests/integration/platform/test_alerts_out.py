@@ -349,6 +349,38 @@ def test_a_robot_that_does_not_take_it_is_asked_again(
     assert not AlertMessage.objects.filter(state="waiting").exists()
 
 
+def test_news_brings_the_next_attempt_forward(robots: Robots) -> None:
+    """By its window, and with no longer pause after it. A repeat waits for it."""
+    rule(channel(), group_seconds=30, repeat_minutes=30)
+    with at(NOON) as clock:
+
+        def work_at(minutes: float) -> AlertMessage:
+            clock.move_to(NOON + timedelta(minutes=minutes))
+            work()
+            return AlertMessage.objects.latest("pk")
+
+        alarm()
+        work()
+        assert work_at(0.6).state == "sent"
+        robots.modes[DINGTALK] = "refuses"
+        alarm("sms.gateway:8", "Gateway 8")
+        work()
+        message, later = work_at(1.2), NOON + timedelta(hours=1)
+        AlertMessage.objects.filter(pk=message.pk).update(attempts=6, due_at=later)
+        message = work_at(40)
+        assert (message.notices.count(), message.due_at) == (2, later)
+        alarm("sms.gateway:9", "Gateway 9")
+        work()
+        alarm("sms.gateway:10", "Gateway 10")
+        message = work_at(40.6)
+        assert (message.notices.count(), len(robots.of(DINGTALK))) == (4, 3)
+        assert message.due_at - timezone.now() == timedelta(minutes=30)
+        robots.modes.clear()
+        alerts.resolve("sms.gateway:9")
+        work()
+        assert work_at(41.2).state == "sent"
+
+
 def test_an_alert_has_its_day_of_tries_in_an_old_message_and_after_a_long_window(
     robots: Robots,
 ) -> None:
