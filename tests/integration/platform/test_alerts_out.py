@@ -488,6 +488,25 @@ def test_a_shorter_interval_and_a_clock_that_was_ahead_stop_no_heartbeat(robots:
         assert len(robots.calls) == 3
 
 
+def test_a_call_of_the_switch_that_fails_is_made_again_soon(robots: Robots) -> None:
+    switch = channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=600)
+    with at(NOON) as clock:
+        robots.modes[PLAIN] = "breaks"
+        work()
+        switch.refresh_from_db()
+        assert (switch.failures_in_row, len(robots.calls)) == (1, 1)
+        robots.modes.clear()
+        for seconds, count in ((29, 1), (31, 2), (62, 2), (632, 3)):
+            clock.move_to(NOON + timedelta(seconds=seconds))
+            work()
+            assert len(robots.calls) == count
+        AlertChannel.objects.update(url="nowhere")
+        clock.move_to(NOON + timedelta(seconds=1300))
+        work()
+    switch.refresh_from_db()
+    assert switch.next_heartbeat_at == NOON + timedelta(seconds=1330)
+
+
 def test_the_weekly_summary_balances(robots: Robots) -> None:
     """Monday 8 o'clock in Shanghai; the figures are those of the counters."""
     orders = Biz.objects.create(name="orders", title="Orders & more")
