@@ -111,7 +111,9 @@ def _tell(
     notices = AlertNotice.objects.filter(alert=alert, channel=channel, event=event, number=number)
     if notices.exists():  # another process has told it
         return
-    due = quiet_hours.due(rule, matching.severity(alert.kind), now)
+    # An end is told where the beginning was.
+    severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
+    due = quiet_hours.due(rule, severity, now, can_drop)
     if due is None and event != Event.OPENED:
         return
     message = None if due is None else _waiting(rule, channel, due, now)

@@ -225,6 +225,25 @@ def test_quiet_hours_end_in_the_rules_own_zone(robots: Robots) -> None:
     assert sorted(states) == ["dropped", "sent", "sent"]
 
 
+def test_the_end_in_quiet_hours_that_drop_comes_when_they_end(robots: Robots) -> None:
+    """The beginning was told by day. What began in the night was dropped, and so is its end."""
+    quiet = {"quiet_from": "22:00", "quiet_until": "08:00", "time_zone": "UTC"}
+    rule(channel(url=f"jsons://{PLAIN}/"), quiet_drops_below="critical", **quiet)
+    with at(NOON) as clock:
+        alarm("notify.failing:1", "by day")
+        work()
+        clock.move_to(NOON + timedelta(hours=14))
+        alarm("notify.failing:2", "by night")
+        alerts.resolve("notify.failing:1")
+        work()
+        alerts.resolve("notify.failing:2")
+        work()
+        assert len(robots.calls) == 1
+        clock.move_to(NOON + timedelta(hours=20))
+        work()
+    assert titles(robots)[1:] == ["msgplatform: [resolved] by day"]
+
+
 def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
     rule(channel(url=f"jsons://{PLAIN}/"), repeat_minutes=30)
     with at(NOON) as clock:
