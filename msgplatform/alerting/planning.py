@@ -58,7 +58,7 @@ def plan_repeats(now: datetime) -> int:
 
 def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChannel, int]]:
     """Alerts that the rule reported long enough ago and still covers, each with its channel and the
-    number of the repeat."""
+    number of the repeat; without those that quiet hours drop now."""
     pairs = list(
         AlertNotice.objects.filter(
             message__rule=rule,
@@ -79,7 +79,9 @@ def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChann
     systems = matching.systems(alerts.values())
     for pair in pairs:
         alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
-        if alert and channel and matching.is_about(rule, alert, systems[alert.pk]):
+        if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
+            continue
+        if quiet_hours.due(rule, matching.severity(alert.kind), now):
             yield alert, channel, pair["number"] + 1
 
 
@@ -114,8 +116,6 @@ def _tell(
     # An end is told where the beginning was.
     severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
     due = quiet_hours.due(rule, severity, now, can_drop)
-    if due is None and event != Event.OPENED:
-        return
     message = None if due is None else _waiting(rule, channel, due, now)
     if message is None:
         state = State.DROPPED if due is None else State.WAITING

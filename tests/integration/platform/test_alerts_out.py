@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from msgplatform.alerting import texts
+from msgplatform.alerting import planning, texts
 from msgplatform.alerting.child import MAX_SECONDS, Child
 from msgplatform.alerting.turn import Sender
 from msgplatform.core import alerts
@@ -262,6 +262,23 @@ def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
         alert_store.resolve([Alert.objects.get().pk])
         work()
     assert titles(robots)[3:] == ["msgplatform: [resolved] Gateway 7"]
+
+
+def test_a_repeat_that_quiet_hours_drop_holds_up_no_other(
+    robots: Robots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_BATCH", 1)
+    quiet = {"quiet_from": "22:00", "quiet_until": "08:00", "time_zone": "UTC"}
+    chat = channel(url=f"jsons://{PLAIN}/")
+    rule(chat, repeat_minutes=60, quiet_drops_below="critical", **quiet)
+    with at(NOON + timedelta(hours=9, minutes=30)) as clock:
+        alarm("notify.failing:1", "a warning")
+        work()
+        alarm()
+        work()
+        clock.move_to(NOON + timedelta(hours=11))
+        work()
+    assert titles(robots)[2:] == ["msgplatform: [critical, still open] Gateway 7"]
 
 
 def test_repeats_end_where_the_rule_ends(robots: Robots) -> None:
