@@ -402,6 +402,22 @@ def test_alerts_of_kinds_of_an_earlier_release_are_resolved() -> None:
     assert open_keys() == {"notify.poison:1"}
 
 
+def test_the_backlog_of_a_flow_that_is_not_in_flows_any_more_is_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of a flow that cannot be read stays."""
+
+    def locked() -> Any:
+        raise OperationalError(1205, "Lock wait timeout exceeded")
+
+    everybody()
+    monkeypatch.setattr(flows.get("sms").health, "oldest_waits", locked)
+    for flow in ("gone", "sms"):
+        alerts.raise_alert("platform.backlog", flow, "", f"platform.backlog:{flow}:1")
+    Watch().look()
+    assert open_keys() == {"platform.backlog:sms:1"}
+
+
 # -- what cannot be looked up --------------------------------------------------------------------
 def test_a_condition_that_cannot_be_read_is_an_alert(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken() -> Any:
