@@ -14,6 +14,8 @@ from msgplatform.alerting.outbox import note_outcome
 from msgplatform.models import AlertChannel
 
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
+# A switch that waits for little more than the interval goes off after one call that failed.
+_RETRY = timedelta(seconds=30)
 
 
 class Heartbeats:
@@ -30,7 +32,7 @@ class Heartbeats:
         """Store what became of calls that have ended."""
         for channel, child in list(self._children.items()):
             if (outcome := child.poll()) is not None:
-                note_outcome(channel, outcome, now)
+                _store(channel, outcome, now)
                 del self._children[channel]
 
     def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
@@ -58,7 +60,15 @@ class Heartbeats:
         try:
             self._children[channel.pk] = Child("call", channel.url, seconds=15)
         except Exception as error:  # noqa: BLE001 - no process, or an address that cannot be read
-            note_outcome(channel.pk, Outcome(False, str(error)[:500]), now)
+            _store(channel.pk, Outcome(False, str(error)[:500]), now)
+
+
+def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
+    """What became of a call; one that failed is made again soon."""
+    note_outcome(channel_id, outcome, now)
+    if not outcome.is_ok:
+        row = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
+        row.update(next_heartbeat_at=now + _RETRY)
 
 
 def is_well(channels: Sequence[AlertChannel]) -> bool:

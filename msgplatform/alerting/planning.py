@@ -58,7 +58,7 @@ def plan_repeats(now: datetime) -> int:
 
 def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChannel, int]]:
     """Alerts that the rule reported long enough ago and still covers, each with its channel and the
-    number of the repeat."""
+    number of the repeat; without those that quiet hours drop now."""
     pairs = list(
         AlertNotice.objects.filter(
             message__rule=rule,
@@ -79,7 +79,9 @@ def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChann
     systems = matching.systems(alerts.values())
     for pair in pairs:
         alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
-        if alert and channel and matching.is_about(rule, alert, systems[alert.pk]):
+        if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
+            continue
+        if quiet_hours.due(rule, matching.severity(alert.kind), now):
             yield alert, channel, pair["number"] + 1
 
 
@@ -111,9 +113,9 @@ def _tell(
     notices = AlertNotice.objects.filter(alert=alert, channel=channel, event=event, number=number)
     if notices.exists():  # another process has told it
         return
-    due = quiet_hours.due(rule, matching.severity(alert.kind), now)
-    if due is None and event != Event.OPENED:
-        return
+    # An end is told where the beginning was.
+    severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
+    due = quiet_hours.due(rule, severity, now, can_drop)
     message = None if due is None else _waiting(rule, channel, due, now)
     if message is None:
         state = State.DROPPED if due is None else State.WAITING
@@ -122,14 +124,24 @@ def _tell(
             rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
             give_up_at=due_at + GIVE_UP,
         )  # fmt: skip
-    elif (message.give_up_at or message.created_at + GIVE_UP) < now + GIVE_UP:
-        message.give_up_at = now + GIVE_UP
-        message.save(update_fields=["give_up_at"])
+    elif due:
+        _join(message, due, event, now)
     sql.insert_or_keep(
         AlertNotice._meta.db_table,
         ("message_id", "channel_id", "alert_id", "event", "number"),
         [(message.pk, channel.pk, alert.pk, str(event), number)],
     )
+
+
+def _join(message: AlertMessage, due: Due, event: str, now: datetime) -> None:
+    """Give the message, to which this news comes, its day of tries; and an attempt soon, since the
+    channel may work again, unless the news is a repeat."""
+    message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
+    if event != Event.REPEATED and message.due_at > due.latest:
+        message.due_at = due.latest
+        # The pause after this attempt is no longer than the one that it cuts short.
+        message.attempts = max(1, message.attempts - 1)
+    message.save(update_fields=["give_up_at", "due_at", "attempts"])
 
 
 def _waiting(

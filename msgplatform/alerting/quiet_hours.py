@@ -32,13 +32,15 @@ class Due(NamedTuple):
     latest: datetime
 
 
-def due(rule: AlertRule, severity: Severity, now: datetime) -> Due | None:
-    """When news of this severity is to be sent; None if it is dropped."""
+def due(rule: AlertRule, severity: Severity, now: datetime, can_drop: bool = True) -> Due | None:
+    """When news of this severity is to be sent; None if it is dropped. Without `can_drop` it waits
+    for the end of quiet hours that drop it."""
     window = timedelta(seconds=rule.group_seconds)
     quiet_until = end_of_quiet(rule, now)
     if quiet_until is None or severity.rank >= Severity(rule.quiet_passes_from).rank:
         return Due(now, now + window)
-    if rule.quiet_drops_below and severity.rank < Severity(rule.quiet_drops_below).rank:
+    drops_below = rule.quiet_drops_below if can_drop else ""
+    if drops_below and severity.rank < Severity(drops_below).rank:
         return None
     return Due(quiet_until, max(quiet_until, now + window))
 

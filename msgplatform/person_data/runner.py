@@ -119,10 +119,7 @@ def _work(row: Erasure) -> None:
             break
         for name, value in change.items():
             setattr(row, name, value)
-    # A cancel that came meanwhile wins.
-    _claimed(row).filter(state=_State.RUNNING).update(
-        **{"lease_until": Now(), **change}, claimed_by=""
-    )
+    _claimed(row).update(**{"lease_until": Now(), **change}, claimed_by="")
 
 
 def _slice(row: Erasure) -> dict[str, Any]:
@@ -185,5 +182,5 @@ def _note_leads(row: Erasure, lead_ids: Sequence[int]) -> None:
 
 
 def _claimed(row: Erasure) -> QuerySet[Erasure]:
-    """The erasure's row while this process holds it."""
-    return Erasure.objects.filter(pk=row.pk, claimed_by=row.claimed_by)
+    """The erasure's row while this process holds it, unless it was cancelled meanwhile."""
+    return Erasure.objects.filter(pk=row.pk, claimed_by=row.claimed_by, state=_State.RUNNING)

@@ -259,7 +259,7 @@ class CrashLoops:
         try:
             exits.report(looping, [one for one in self._last_report if one not in looping])
         except RedisError:
-            return  # the file is written; the records are repeated at the next look
+            return  # the records are repeated at the next look
         self._last_report = looping
 
     def _warn(self, name: str, exits_of_program: Exits, now: float) -> None:

@@ -5,7 +5,8 @@ Without a breaker they would be tried by their schedule, and be exhausted when i
 breaker lets only a probe through from time to time. So a delivery that had waited for as long as
 the whole schedule takes, when the latest probe failed, ends here without an attempt of its own.
 A short schedule ends nothing before NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end
-a backlog without an attempt.
+a backlog without an attempt. A maker ends nothing before it has run for as long: while the platform
+stood still, failures and due deliveries grew old without an attempt.
 
 A consumer for development keeps what no listener fetches for three days, whatever its schedule.
 Then it is skipped: nobody was there to fail, and nobody needs to act.
@@ -13,11 +14,13 @@ Then it is skipped: nobody was there to fail, and nobody needs to act.
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
+from django.conf import settings
 from django.db import transaction
 
 from msgplatform.core.data import sql, transactions
@@ -34,6 +37,12 @@ PAGE = 500
 ERROR = "not tried, breaker open"
 UNFETCHED = "not fetched, nobody listens"
 _Status = ReceiveMsg.Status
+
+
+def can_begin(maker_since: float) -> bool:
+    """True if a maker that began then, in unix seconds, has run for long enough to end anything."""
+    hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
+    return time.time() - maker_since >= hours * 3600
 
 
 def expire(

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
 from django.db import transaction
@@ -33,7 +33,7 @@ from notify import signals
 from notify.directory import Subscriptions
 from notify.maker import expiry
 from notify.maker.capacity import Capacity
-from notify.maker.dispatcher import Dispatcher
+from notify.maker.dispatcher import Backlog, Dispatcher
 from notify.maker.payloads import Texts
 from notify.maker.splitter import BATCH, Splitter
 from notify.models import BizReceive, ReceiveMsg, with_deliveries
@@ -113,6 +113,21 @@ class Maker(Worker):
             self._next_expire_unfetched.restart()
         return ended_count
 
+    def _expire(self, backlogs: Iterable[Backlog], capacity: Capacity) -> int:
+        """End deliveries behind open breakers; returns their number. Every two seconds, and without
+        a pause while there are some."""
+        if not self._next_expire.is_due or not expiry.can_begin(self.heartbeat.since):
+            return 0
+        behind_breaker = [
+            (backlog.subscription, state.open_for)
+            for backlog in backlogs
+            if (state := capacity.live.get(backlog.subscription.id)) and state.is_open
+        ]
+        expired_count = expiry.expire(behind_breaker, self._event_types)
+        if not expired_count:
+            self._next_expire.restart()
+        return expired_count
+
     def _work(self, unsplit: Mapping[int, int]) -> int:
         """Queue due deliveries, then split: older deliveries go first. `unsplit` is the number of
         messages of each system that wait to be split."""
@@ -133,16 +148,8 @@ class Maker(Worker):
             unsplit = self.splitter.waiting()  # messages that came meanwhile need not wait a turn
         if unsplit:
             split_count, direct_count = self.splitter.split(unsplit, capacity, behind_ids)
-        # Every two seconds, and without a pause while there is something to end.
-        if not self._is_dedicated and self._next_expire.is_due:
-            behind_breaker = [
-                (backlog.subscription, state.open_for)
-                for backlog in backlogs
-                if (state := capacity.live.get(backlog.subscription.id)) and state.is_open
-            ]
-            expired_count = expiry.expire(behind_breaker, self._event_types)
-            if not expired_count:
-                self._next_expire.restart()
+        if not self._is_dedicated:
+            expired_count = self._expire(backlogs, capacity)
         self.heartbeat.done += split_count + queued_count + direct_count
         return split_count + queued_count + expired_count
 

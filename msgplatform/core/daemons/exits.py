@@ -55,14 +55,16 @@ _decoder = msgspec.json.Decoder(list[Exits])
 
 def report(exits: Sequence[Exits], finished_exits: Sequence[Exits]) -> None:
     """Store the programs that keep ending on this machine, and remove `finished_exits`. Raises
-    OSError, RedisError."""
+    RedisError, and OSError when the file could not be written."""
     path = _path()
     part = path.with_suffix(".part")
-    part.write_bytes(msgspec.json.encode(exits))
-    part.replace(path)
-    names = {_name(each) for each in exits}
-    _exits.withdraw(*({_name(each) for each in finished_exits} - names))
-    _exits.report({_name(each): each for each in exits})
+    try:
+        part.write_bytes(msgspec.json.encode(exits))
+        part.replace(path)
+    finally:  # a full disk may be why they end: the alert needs Redis alone
+        names = {_name(each) for each in exits}
+        _exits.withdraw(*({_name(each) for each in finished_exits} - names))
+        _exits.report({_name(each): each for each in exits})
 
 
 def of_platform() -> dict[str, Exits]:

@@ -55,6 +55,7 @@ def frozen(command: str, place: str) -> Iterator[psutil.Popen]:
             **os.environ,
             "MSGPLATFORM_PROFILE": "daemon",
             "MSGPLATFORM_FAILPOINT": f"{place}:1:STOP",
+            "NOTIFY_BREAKER_KEEP_HOURS": "0",
         },
         stdout=subprocess.DEVNULL,
     )

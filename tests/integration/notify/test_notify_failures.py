@@ -70,7 +70,9 @@ def exhaust_behind_a_breaker(row: BizReceive, count: int) -> None:
     BizReceive.objects.update(failing_since=sql.now() - timedelta(hours=3), failures=9)
     opened = presence.LaneState("s", breaker=State.OPEN, retry_in=90, open_for=1)
     presence.report({row.pk: opened})
-    drain(Maker())
+    maker = Maker()
+    maker.heartbeat.since = 0.0  # it has run for long enough to end deliveries
+    drain(maker)
 
 
 def counted() -> dict[str, int]:

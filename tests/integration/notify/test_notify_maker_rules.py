@@ -338,6 +338,13 @@ def dead(row: BizReceive, since: timedelta, open_for: float = 0.0) -> None:
     say(row, breaker=State.OPEN, retry_in=60, open_for=open_for)
 
 
+def old_maker() -> Maker:
+    """One that has run for long enough to end deliveries."""
+    maker = Maker()
+    maker.heartbeat.since = 0.0
+    return maker
+
+
 @pytest.fixture
 def by_schedule_alone(settings: Settings) -> None:
     """A short schedule ends what it would end without the hour that everything waits."""
@@ -354,14 +361,30 @@ def test_an_outage_of_seconds_ends_nothing_that_nobody_tried(
     run(Maker())
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=60))
     dead(row, timedelta(seconds=20), open_for=1)
-    run(Maker())
+    run(old_maker())
     dead(row, timedelta(seconds=59), open_for=1)
-    run(Maker())
+    run(old_maker())
     assert deliveries(row, Status.EXHAUSTED) == 0
     ReceiveMsg.objects.update(next_at=Now() - HOUR - timedelta(seconds=60))
     dead(row, 2 * HOUR, open_for=1)
-    run(Maker())
+    run(old_maker())
     assert deliveries(row, Status.EXHAUSTED) == 1000
+
+
+def test_a_standstill_of_the_platform_ends_nothing(biz: Biz) -> None:
+    """For an hour a maker that has begun leaves everything to the probes."""
+    row = subscription(biz, schedule=[1])
+    publish(biz, 3)
+    maker = Maker()
+    maker.splitter.split()
+    ReceiveMsg.objects.update(next_at=Now() - 5 * HOUR)
+    dead(row, 6 * HOUR, open_for=1)
+    maker.heartbeat.since -= HOUR.total_seconds() / 2
+    run(maker)
+    assert deliveries(row, Status.EXHAUSTED) == 0
+    maker.heartbeat.since -= HOUR.total_seconds() / 2
+    run(maker)
+    assert deliveries(row, Status.EXHAUSTED) == 3
 
 
 def test_what_is_sent_again_behind_an_open_breaker_waits_too(biz: Biz) -> None:
@@ -370,12 +393,12 @@ def test_what_is_sent_again_behind_an_open_breaker_waits_too(biz: Biz) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=Now() - 2 * HOUR)
     dead(row, 3 * HOUR)
-    run(Maker())
+    run(old_maker())
     ended = list(ReceiveMsg.objects.filter(status=Status.EXHAUSTED).values_list("id", flat=True))
     assert len(ended) == 3
     assert resend(ended) == 3
     ReceiveMsg.objects.update(next_at=Now() - timedelta(seconds=30))
-    run(Maker())
+    run(old_maker())
     assert deliveries(row, Status.PENDING) == 3
 
 
@@ -448,7 +471,7 @@ def test_a_success_that_waits_for_the_marker_is_no_failure(
     work_redis.hset(f"rq:job:{job.decode()}", "put_at", sql.now().timestamp() - 30)
     ReceiveMsg.objects.update(next_at=Now() - 3 * HOUR)
     dead(row, 4 * HOUR)
-    run(Maker())
+    run(old_maker())
     assert deliveries(row, Status.QUEUED) == 2
     run(Marker())
     assert deliveries(row, Status.DELIVERED) == 2
@@ -471,6 +494,7 @@ def test_a_probe_that_failed_ends_when_it_has_waited_as_long_again(biz: Biz) -> 
     assert deliveries(row, Status.EXHAUSTED) == 1
 
 
+@pytest.mark.usefixtures("by_schedule_alone")
 @pytest.mark.parametrize("reason", ["a success lately", "breaker closed", "nothing known"])
 def test_who_is_not_known_to_be_dead_keeps_its_deliveries(biz: Biz, reason: str) -> None:
     row = subscription(biz, schedule=[60, 60], rate_limit=0.01)
@@ -492,7 +516,7 @@ def test_a_success_that_the_maker_has_not_heard_of_saves_the_deliveries(biz: Biz
     Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=Now() - HOUR)
     dead(row, HOUR)
-    maker = Maker()
+    maker = old_maker()
     maker.subscriptions.refresh(at_once=True)
     BizReceive.objects.update(failing_since=None)
     run(maker)

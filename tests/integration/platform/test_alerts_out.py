@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from msgplatform.alerting import texts
+from msgplatform.alerting import planning, texts
 from msgplatform.alerting.child import MAX_SECONDS, Child
 from msgplatform.alerting.turn import Sender
 from msgplatform.core import alerts
@@ -225,6 +225,25 @@ def test_quiet_hours_end_in_the_rules_own_zone(robots: Robots) -> None:
     assert sorted(states) == ["dropped", "sent", "sent"]
 
 
+def test_the_end_in_quiet_hours_that_drop_comes_when_they_end(robots: Robots) -> None:
+    """The beginning was told by day. What began in the night was dropped, and so is its end."""
+    quiet = {"quiet_from": "22:00", "quiet_until": "08:00", "time_zone": "UTC"}
+    rule(channel(url=f"jsons://{PLAIN}/"), quiet_drops_below="critical", **quiet)
+    with at(NOON) as clock:
+        alarm("notify.failing:1", "by day")
+        work()
+        clock.move_to(NOON + timedelta(hours=14))
+        alarm("notify.failing:2", "by night")
+        alerts.resolve("notify.failing:1")
+        work()
+        alerts.resolve("notify.failing:2")
+        work()
+        assert len(robots.calls) == 1
+        clock.move_to(NOON + timedelta(hours=20))
+        work()
+    assert titles(robots)[1:] == ["msgplatform: [resolved] by day"]
+
+
 def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
     rule(channel(url=f"jsons://{PLAIN}/"), repeat_minutes=30)
     with at(NOON) as clock:
@@ -243,6 +262,23 @@ def test_repeated_until_somebody_acknowledges(robots: Robots) -> None:
         alert_store.resolve([Alert.objects.get().pk])
         work()
     assert titles(robots)[3:] == ["msgplatform: [resolved] Gateway 7"]
+
+
+def test_a_repeat_that_quiet_hours_drop_holds_up_no_other(
+    robots: Robots, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "_BATCH", 1)
+    quiet = {"quiet_from": "22:00", "quiet_until": "08:00", "time_zone": "UTC"}
+    chat = channel(url=f"jsons://{PLAIN}/")
+    rule(chat, repeat_minutes=60, quiet_drops_below="critical", **quiet)
+    with at(NOON + timedelta(hours=9, minutes=30)) as clock:
+        alarm("notify.failing:1", "a warning")
+        work()
+        alarm()
+        work()
+        clock.move_to(NOON + timedelta(hours=11))
+        work()
+    assert titles(robots)[2:] == ["msgplatform: [critical, still open] Gateway 7"]
 
 
 def test_repeats_end_where_the_rule_ends(robots: Robots) -> None:
@@ -347,6 +383,38 @@ def test_a_robot_that_does_not_take_it_is_asked_again(
     assert not Alert.objects.get(key=f"platform.channel:{bad.pk}").open_key
     assert AlertMessage.objects.filter(state="sent", channel=bad).count() == 1
     assert not AlertMessage.objects.filter(state="waiting").exists()
+
+
+def test_news_brings_the_next_attempt_forward(robots: Robots) -> None:
+    """By its window, and with no longer pause after it. A repeat waits for it."""
+    rule(channel(), group_seconds=30, repeat_minutes=30)
+    with at(NOON) as clock:
+
+        def work_at(minutes: float) -> AlertMessage:
+            clock.move_to(NOON + timedelta(minutes=minutes))
+            work()
+            return AlertMessage.objects.latest("pk")
+
+        alarm()
+        work()
+        assert work_at(0.6).state == "sent"
+        robots.modes[DINGTALK] = "refuses"
+        alarm("sms.gateway:8", "Gateway 8")
+        work()
+        message, later = work_at(1.2), NOON + timedelta(hours=1)
+        AlertMessage.objects.filter(pk=message.pk).update(attempts=6, due_at=later)
+        message = work_at(40)
+        assert (message.notices.count(), message.due_at) == (2, later)
+        alarm("sms.gateway:9", "Gateway 9")
+        work()
+        alarm("sms.gateway:10", "Gateway 10")
+        message = work_at(40.6)
+        assert (message.notices.count(), len(robots.of(DINGTALK))) == (4, 3)
+        assert message.due_at - timezone.now() == timedelta(minutes=30)
+        robots.modes.clear()
+        alerts.resolve("sms.gateway:9")
+        work()
+        assert work_at(41.2).state == "sent"
 
 
 def test_an_alert_has_its_day_of_tries_in_an_old_message_and_after_a_long_window(
@@ -454,6 +522,25 @@ def test_a_shorter_interval_and_a_clock_that_was_ahead_stop_no_heartbeat(robots:
         AlertChannel.objects.filter(pk=switch.pk).update(next_heartbeat_at=NOON + timedelta(1))
         work()
         assert len(robots.calls) == 3
+
+
+def test_a_call_of_the_switch_that_fails_is_made_again_soon(robots: Robots) -> None:
+    switch = channel("switch", f"https://{PLAIN}/beat", heartbeat_seconds=600)
+    with at(NOON) as clock:
+        robots.modes[PLAIN] = "breaks"
+        work()
+        switch.refresh_from_db()
+        assert (switch.failures_in_row, len(robots.calls)) == (1, 1)
+        robots.modes.clear()
+        for seconds, count in ((29, 1), (31, 2), (62, 2), (632, 3)):
+            clock.move_to(NOON + timedelta(seconds=seconds))
+            work()
+            assert len(robots.calls) == count
+        AlertChannel.objects.update(url="nowhere")
+        clock.move_to(NOON + timedelta(seconds=1300))
+        work()
+    switch.refresh_from_db()
+    assert switch.next_heartbeat_at == NOON + timedelta(seconds=1330)
 
 
 def test_the_weekly_summary_balances(robots: Robots) -> None:

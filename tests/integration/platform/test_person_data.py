@@ -404,19 +404,19 @@ def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
     assert json.loads(erasure_list.path().read_text()) == {"key": row.key, "cancelled": True}
 
 
-def test_an_erasure_that_fails_while_it_is_cancelled_stays_so(
+def test_a_cancel_wins_over_the_slice_that_is_under_way(
     shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row = erasures.start(identifiers(ANN), "asked by mail", False, "eve")
+    """Whether that finds a lead of the person or fails."""
 
-    def fail(claimed: Erasure) -> None:
-        erasures.cancel(claimed.key, "eve")
-        raise ValueError("a fault")
+    def fail_cancelled(row: Erasure) -> None:
+        erasures.cancel(row.key, "eve")
+        runner._note_leads(row, [7])
+        raise ValueError("broken")
 
-    monkeypatch.setattr(runner, "_work", fail)
-    ErasureRunner().turn()
-    row.refresh_from_db()
-    assert (row.state, row.error) == (_State.CANCELLED, "")
+    monkeypatch.setattr(runner, "_slice", fail_cancelled)
+    row = erase(ANN)
+    assert (row.state, row.identifiers) == (_State.CANCELLED, {})
 
 
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:

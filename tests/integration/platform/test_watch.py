@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from pytest_django import Settings
 
 from msgplatform import doctor
 from msgplatform.core import alerts, flows, metrics
-from msgplatform.core.daemons import heartbeats, watch, writers
+from msgplatform.core.daemons import exits, heartbeats, watch, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch
@@ -104,6 +105,18 @@ def test_a_program_that_never_ran_is_not_missed() -> None:
     Heartbeat("maker").send()
     Watch().look()
     assert open_keys() == set()
+
+
+def test_a_program_that_ends_again_and_again_is_reported_while_the_disk_is_full(
+    settings: Settings, tmp_path: Path
+) -> None:
+    everybody()
+    settings.STATE_DIR = tmp_path / "full"
+    with pytest.raises(OSError, match="full"):
+        exits.report([exits.Exits("run_maker", 3, "No space left on device")], [])
+    Watch().look()
+    assert open_keys() == {"platform.silent:maker"}
+    assert "No space left on device" in Alert.objects.get().text
 
 
 def test_a_restart_is_no_trouble(settings: Settings) -> None:
@@ -400,6 +413,22 @@ def test_alerts_of_kinds_of_an_earlier_release_are_resolved() -> None:
     alerts.raise_alert("notify.poison", "Poison", "", "notify.poison:1")
     Watch().look()
     assert open_keys() == {"notify.poison:1"}
+
+
+def test_the_backlog_of_a_flow_that_is_not_in_flows_any_more_is_resolved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That of a flow that cannot be read stays."""
+
+    def locked() -> Any:
+        raise OperationalError(1205, "Lock wait timeout exceeded")
+
+    everybody()
+    monkeypatch.setattr(flows.get("sms").health, "oldest_waits", locked)
+    for flow in ("gone", "sms"):
+        alerts.raise_alert("platform.backlog", flow, "", f"platform.backlog:{flow}:1")
+    Watch().look()
+    assert open_keys() == {"platform.backlog:sms:1"}
 
 
 # -- what cannot be looked up --------------------------------------------------------------------

@@ -85,14 +85,16 @@ def report_conditions() -> Errors:
 
 
 def resolve_undeclared() -> None:
-    """Resolve the open alerts of kinds that no flow declares in its runbooks: an earlier release
-    raised them, and no program of this one looks at what they are about."""
+    """Resolve the open alerts of kinds that no flow declares in its runbooks, and about the
+    backlogs of no flow: an earlier release raised them, or one with other FLOWS, and no program of
+    this one looks at what they are about."""
     declared_kinds = kinds.PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
-    undeclared_kinds = {
-        kind for kind in alerts.open_kinds() if kind.partition(":")[0] not in declared_kinds
-    }
+    open_kinds = alerts.open_kinds()
+    undeclared_kinds = {kind for kind in open_kinds if kind.partition(":")[0] not in declared_kinds}
     if undeclared_kinds:
         alerts.reconcile(undeclared_kinds, ())
+    if BACKLOG in open_kinds:
+        alerts.reconcile([BACKLOG], (), _BacklogsOfFlows())
 
 
 class _Every(Container[str]):
@@ -100,6 +102,14 @@ class _Every(Container[str]):
 
     def __contains__(self, key: object) -> bool:
         return True
+
+
+class _BacklogsOfFlows(Container[str]):
+    """Holds the keys of alerts about the backlogs of the flows in FLOWS."""
+
+    def __contains__(self, alert_key: object) -> bool:
+        flow_name = str(alert_key).removeprefix(f"{BACKLOG}:").partition(":")[0]
+        return flows.get(flow_name) is not None
 
 
 def _failure_conditions(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[Condition]:
