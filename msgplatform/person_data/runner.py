@@ -62,20 +62,18 @@ class ErasureRunner:
         if not claim.ids:
             return False
         row = Erasure.objects.get(pk=claim.ids[0])
-        # A cancel that came meanwhile wins.
-        running_row = _claimed(row).filter(state=_State.RUNNING)
         try:
             _work(row)
         except (*UNAVAILABLE, RedisError) as error:
             # It is tried again when the lease is over; meanwhile its page says why it stands still.
             with suppress(DatabaseError):
-                running_row.update(error=type(error).__name__)
+                _claimed(row).update(error=type(error).__name__)
             raise
         except Exception as error:
             # Only this erasure waits; somebody has to look at it.
             log.exception("erasure_failed", erasure=row.key, store=row.store)
             wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
-            running_row.update(**wait, claimed_by="", error=type(error).__name__)
+            _claimed(row).update(**wait, claimed_by="", error=type(error).__name__)
         return True
 
     def _keep_list(self) -> None:
