@@ -26,6 +26,7 @@ from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, se
 from msgplatform.core import logging, personal
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.lazy_text import translated
+from msgplatform.models import AuditLog
 
 log = logging.get(__name__)
 
@@ -117,7 +118,8 @@ def _send(request: HttpRequest, form: TestSmsForm) -> str:
         )
         return ""
     (message,) = verdict.ids
-    if verdict.outcome == "created":
+    # Also of one that was stored although its first answer was lost.
+    if not AuditLog.objects.filter(action="sms_tested", target=str(message)).exists():
         gateway_name = gateway.name if gateway else ""
         audit(request, "sms_tested", message, account=account.name, gateway=gateway_name)
     return str(message)

@@ -15,7 +15,7 @@ from msgplatform.models import AlertChannel
 
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
 # A switch that waits for little more than the interval goes off after one call that failed.
-_RETRY = timedelta(seconds=30)
+_RETRY = timedelta(seconds=10)
 
 
 class Heartbeats:

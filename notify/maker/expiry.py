@@ -39,10 +39,10 @@ UNFETCHED = "not fetched, nobody listens"
 _Status = ReceiveMsg.Status
 
 
-def can_begin(maker_since: float) -> bool:
-    """True if a maker that began then, in unix seconds, has run for long enough to end anything."""
+def can_begin(tried_since: float) -> bool:
+    """True if deliveries could be tried for long enough since then (unix seconds) to end any."""
     hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
-    return time.time() - maker_since >= hours * 3600
+    return time.time() - tried_since >= hours * 3600
 
 
 def expire(

@@ -68,6 +68,7 @@ class Maker(Worker):
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
         self._next_settle = Every(SETTLE_EVERY_SECONDS)
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
+        self._away_at = 0.0  # when Redis was away last, unix seconds: nobody could try meanwhile
         self._next_expire_unfetched = Every(EXPIRE_UNFETCHED_EVERY_SECONDS)
         self._gather = Gather(BATCH, GATHER_SECONDS, per_item=_GATHER_PER_MESSAGE)
 
@@ -116,7 +117,8 @@ class Maker(Worker):
     def _expire(self, backlogs: Iterable[Backlog], capacity: Capacity) -> int:
         """End deliveries behind open breakers; returns their number. Every two seconds, and without
         a pause while there are some."""
-        if not self._next_expire.is_due or not expiry.can_begin(self.heartbeat.since):
+        tried_since = max(self.heartbeat.since, self._away_at)
+        if not self._next_expire.is_due or not expiry.can_begin(tried_since):
             return 0
         behind_breaker = [
             (backlog.subscription, state.open_for)
@@ -140,6 +142,7 @@ class Maker(Worker):
             capacity = Capacity.read(self.subscriptions.by_queue())
             queued_count, behind_ids = self.dispatcher.queue(backlogs, capacity, self._texts)
         except RedisError:
+            self._away_at = time.time()
             if unsplit:  # splitting needs no Redis
                 self.heartbeat.done += self.splitter.split(unsplit, None)[0]
             raise

@@ -119,6 +119,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         can_erase=request.user.has_perm(ERASE),
         max_reason=MAX_REASON,
         reason=request.POST.get("reason", ""),
+        ends_open="ends_open" in request.POST,
     )
 
 

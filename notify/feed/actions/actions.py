@@ -102,7 +102,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         title=_("Dismiss events that were set aside"),
         fields=_FIELDS,
         help=_("They are not tried any more: timelines that lack their posts or changes stay so. "
-               "They count as handled, and keep their reasons."),
+               "Lists show them as handled, with their reasons; statistics do not count them."),
         select=partial(_select, events=Dismissed),
         describe=_describe,
         show=_show,

@@ -203,7 +203,7 @@ class EventAdmin(RowsAdmin):
         waits = (sql.now() - row.create_date).total_seconds() if is_open else None
         return {
             "tone": TONES[_STATUS(row.status)],
-            "user_link": users.link(str(row.biz), row.uid),
+            "user_link": users.link(row.biz.name, row.uid),
             "waits": age(max(0.0, waits)) if waits is not None else "",
             "is_set_aside": row.status == _STATUS.SET_ASIDE,
             "is_of_post": row.kind == EventQueue.Kind.POST,
@@ -232,9 +232,9 @@ class EventAdmin(RowsAdmin):
     @admin.display(description=_("user"))
     def user(self, row: EventQueue) -> str:
         """A link for people who may see the user's page, with the system below."""
-        system = str(row.biz)
         may_see_users: bool = row.may_see_users  # type: ignore[attr-defined]
-        return cells.lines(users.link(system, row.uid) if may_see_users else row.uid, system)
+        user = users.link(row.biz.name, row.uid) if may_see_users else row.uid
+        return cells.lines(user, str(row.biz))
 
     @admin.display(description=_("created"))
     def created(self, row: EventQueue) -> str:

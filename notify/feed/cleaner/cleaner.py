@@ -76,7 +76,7 @@ class Cleaner(Worker):
         self._lease = Lease(work_redis, "feed:cleaner", LEASE_SECONDS)
         self._steps: list[Step] = []  # of this round, those that are left
         self._rounds = 0
-        rounds_a_day = max(1, round(86_400 / settings.FEED_CLEAN_SECONDS))
+        rounds_a_day = max(1, int(86_400 / settings.FEED_CLEAN_SECONDS))
         self._rounds_a_walk = min(_MAX_ROUNDS_A_WALK, rounds_a_day)
 
     def turn(self) -> bool:

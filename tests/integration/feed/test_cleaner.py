@@ -194,7 +194,7 @@ def test_a_long_timeline_is_trimmed_and_reads_the_same(bob: str) -> None:
     assert written("ann") == of_ann[:LENGTH]
 
 
-@pytest.mark.parametrize(("seconds", "length"), [(3600, LONG), (86_400, LENGTH)])
+@pytest.mark.parametrize(("seconds", "length"), [(3600, LONG), (50_000, LENGTH), (86_400, LENGTH)])
 def test_the_second_round_trims_when_it_is_a_day_later(
     bob: str, settings: Any, seconds: float, length: int
 ) -> None:

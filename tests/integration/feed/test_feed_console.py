@@ -209,8 +209,12 @@ class TestEvents:
         assert not AuditLog.objects.exists()
 
     def test_one_is_replayed_from_its_page(self, admin_client: Client, biz: Biz) -> None:
+        Biz.objects.filter(pk=biz.pk).update(title="The orders")
         qid = feed_rows.set_aside(biz, "ann")
         page = get(admin_client, f"{EVENTS}{qid}/change/")
+        assert "The orders" in page
+        assert f"system={biz.name}" in page
+        assert f"system={biz.name}" in get(admin_client, EVENTS)
         assert feed_rows.REASON in page
         assert "Replay" in page
         (dismiss_url,) = re.findall(r'href="([^"]+action=dismiss[^"]+)"', page)

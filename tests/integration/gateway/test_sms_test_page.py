@@ -10,9 +10,11 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
+from gateway.admin import trial_sms
 from gateway.connections import sms_redis as sms_client
 from gateway.lifecycle import store
 from gateway.models import SmsAccount, SmsGateway
+from msgplatform.core.errors import OutcomeUnknown
 from msgplatform.models import AuditLog
 from tests.support import languages, sms_rows
 from tests.support.sms_rows import Caller, gateway, report, respond, submit
@@ -59,8 +61,27 @@ def test_a_form_sent_twice_is_one_message(admin_client: Client, shop: Caller) ->
     first, second = (admin_client.post(PAGE, form(key=key)) for _ in range(2))
     assert second["Location"] == first["Location"]
     assert len(sms_client().keys("*mt:*")) == AuditLog.objects.count() == 1
-    assert "Open it anew" in admin_client.post(PAGE, form(key=key, text="x")).content.decode()
+    for other in ({"text": "x"}, {"gateway": gateway("backup").pk}):
+        assert "Open it anew" in admin_client.post(PAGE, form(key=key, **other)).content.decode()
     assert admin_client.get(PAGE).context["form"]["key"].value() != key
+
+
+def test_one_whose_answer_was_lost_has_its_author_when_it_is_sent_again(
+    admin_client: Client, shop: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept = trial_sms.accept
+
+    def answer_is_lost(requests: Any) -> Any:
+        monkeypatch.setattr(trial_sms, "accept", accept)
+        accept(requests)
+        raise OutcomeUnknown("the connection broke")
+
+    monkeypatch.setattr(trial_sms, "accept", answer_is_lost)
+    sent = form()
+    assert "may have been sent" in admin_client.post(PAGE, sent).content.decode()
+    message = admin_client.post(PAGE, sent)["Location"].partition("?message=")[2]
+    entry = AuditLog.objects.get()
+    assert (entry.action, entry.target) == ("sms_tested", message)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -383,6 +384,10 @@ def test_a_standstill_of_the_platform_ends_nothing(biz: Biz) -> None:
     run(maker)
     assert deliveries(row, Status.EXHAUSTED) == 0
     maker.heartbeat.since -= HOUR.total_seconds() / 2
+    maker._away_at = time.time()  # Redis was: nobody could try
+    run(maker)
+    assert deliveries(row, Status.EXHAUSTED) == 0
+    maker._away_at -= HOUR.total_seconds()
     run(maker)
     assert deliveries(row, Status.EXHAUSTED) == 3
 
