@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery
+from django.db.models import BooleanField, ExpressionWrapper, OuterRef, Q, QuerySet, Subquery, Value
+from django.db.models.functions import Coalesce
 from django.db.models.lookups import Exact
 
 from crmsync import orders
@@ -141,7 +142,9 @@ def _has_error(error_class: str) -> Q:
     entries = RecoveryEntry.objects.filter(record_id=OuterRef("pk"), state__in=UNSOLVED)
     reason = Subquery(entries.order_by("-id").values("error_class")[:1])
     is_checked = Q(state__in=ENDED, error_class=UNKNOWN)
-    return Q(error_class=error_class) | is_checked & Q(Exact(reason, error_class))
+    # One without an entry was dismissed by the erasure of its person.
+    shown = Coalesce(reason, Value(UNKNOWN))
+    return Q(error_class=error_class) & ~is_checked | is_checked & Q(Exact(shown, error_class))
 
 
 def _of_operation(operation_id: int, policies_by_id: Policies) -> list[int]:

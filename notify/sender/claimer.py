@@ -205,8 +205,9 @@ class OrderClaimer:
         for name in lost_names:
             for order in self._in_flight[name]:
                 order.is_lost = True
-        # By Redis' clock: that of a virtual machine that was paused has stood still.
-        if lapsed_names:
+        # By Redis' clock, since that of a virtual machine that was paused has stood still; and by
+        # this one, since an answer that told it may have been lost.
+        if lapsed_names or began_at - self._owned_at >= OWNERSHIP_SECONDS:
             self._mark_taken_back()
         self._owned_at = began_at
         self._next_renewal.restart()  # only now: after an error it is due at once

@@ -82,7 +82,8 @@ def state_cell(row: Crm, health: Health) -> SafeString:
         below = gettext("next try in %s") % age(live.retry_in)
         return cells.mark(gettext("breaker open"), "bad", below=below)
     if live.held_for > 0:
-        below = gettext("it wants fewer calls; next in %s") % age(live.held_for)
+        why = gettext("it wants fewer calls, or its quota of a day is used up; next in %s")
+        below = why % age(live.held_for)
         return cells.mark(gettext("held back"), "warn", below=below)
     return cells.mark(gettext("working"), "good")
 

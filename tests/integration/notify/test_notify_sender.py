@@ -19,8 +19,9 @@ import standardwebhooks
 from django.conf import LazySettings
 from django.db import connection
 
-from msgplatform.core.connections import work_redis
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.queues import jobs as queues
+from msgplatform.core.queues import owners
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
 from msgplatform.demo.sink_process import SinkProcess
@@ -656,6 +657,32 @@ class TestDeadSender:
         slow._keep()
         assert held[queue_of(one)].is_lost
         assert not held[queue_of(other)].is_lost, "nobody has taken it"
+
+    def test_a_look_that_failed_is_made_again(
+        self, biz: Biz, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The renewal tells once what lapsed."""
+        row = subscribed(biz, "one")
+        put(row, 1, items=3)
+        slow, alive = self.claimers()
+        slow.claim()
+        (held,) = slow.take()
+        self.dies(row)
+        self.report(alive, {})
+        slow._owned_at -= 601
+        ask = owners.held
+
+        def fail_once(orders: Any) -> Any:
+            monkeypatch.setattr(owners, "held", ask)
+            raise RedisError("away")
+
+        monkeypatch.setattr(owners, "held", fail_once)
+        slow._next_renewal.at_once()
+        with pytest.raises(RedisError):
+            slow._keep()
+        assert not held.is_lost
+        slow._keep()
+        assert held.is_lost
 
     def test_who_stood_still_does_not_take_its_own_order_for_a_dead_one_s(self, biz: Biz) -> None:
         row = subscribed(biz, "one")
