@@ -12,6 +12,7 @@ from django.test import Client
 
 from gateway.admin import trial_sms
 from gateway.connections import sms_redis as sms_client
+from gateway.intake.accept import accept
 from gateway.lifecycle import store
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.errors import OutcomeUnknown
@@ -69,8 +70,6 @@ def test_a_form_sent_twice_is_one_message(admin_client: Client, shop: Caller) ->
 def test_one_whose_answer_was_lost_has_its_author_when_it_is_sent_again(
     admin_client: Client, shop: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    accept = trial_sms.accept
-
     def answer_is_lost(requests: Any) -> Any:
         monkeypatch.setattr(trial_sms, "accept", accept)
         accept(requests)
