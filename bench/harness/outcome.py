@@ -66,7 +66,7 @@ def _latencies(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
         for side, runs in stretches.items():
             if names[0] in runs[0].extra:
                 times = _medians({n: s.extra[n] for n in names} for s in runs)
-                times[names[-1]] = max(s.extra[names[-1]] for s in runs)
+                times[names[-1]] = round(max(s.extra[names[-1]] for s in runs), 1)
                 found.setdefault(title, {})[side] = {
                     name.removeprefix(quantiles.DUE): value for name, value in times.items()
                 }
