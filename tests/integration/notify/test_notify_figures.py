@@ -109,6 +109,7 @@ def test_while_a_consumer_is_dead_and_after_its_deliveries_expired(
     _pass(seconds=2 * SPAN)
     assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=60)
     maker, deadline = Maker(), time.monotonic() + 180
+    maker.heartbeat.since = 0.0  # it has run for long enough to end deliveries
     while count(Delivery.PENDING, Delivery.QUEUED):
         assert time.monotonic() < deadline
         _keep_the_breaker_open(dead)
