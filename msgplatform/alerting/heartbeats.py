@@ -15,7 +15,7 @@ from msgplatform.models import AlertChannel
 
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
 # A switch that waits for little more than the interval goes off after one call that failed.
-_RETRY = timedelta(seconds=10)
+_RETRY = timedelta(seconds=30)
 
 
 class Heartbeats:
@@ -64,7 +64,7 @@ class Heartbeats:
 
 
 def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
-    """What became of a call; one that failed is made again soon."""
+    """Store the outcome of a call. A call that failed is made again soon."""
     note_outcome(channel_id, outcome, now)
     if not outcome.is_ok:
         row = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
