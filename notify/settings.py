@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgplatform import env
 
-# How long the work of a killed program waits until another one takes it; a sender's waits seconds.
+# How long the work of a killed program waits until another one takes it; a sender's waits less.
 NOTIFY_LEASE_SECONDS = env.integer("NOTIFY_LEASE_SECONDS", 120, 5, 3600)
 # The deadline of one delivery; a subscription may have its own.
 NOTIFY_TIMEOUT_SECONDS = env.number("NOTIFY_TIMEOUT_SECONDS", 15, 0.5, 60)

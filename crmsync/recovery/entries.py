@@ -121,7 +121,7 @@ def lock_entry(entry_id: int) -> tuple[RecoveryEntry, Record] | None:
 def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
     """Split records: with a stored request, and with rows that have to be read again, because their
     operation is gone or the mapping refused them. Call it before entries are closed: the open entry
-    tells why a record is dead."""
+    has the reason why a record is dead."""
     operation_ids = {record.operation_id for record in records}
     stored_ids = set(Operation.objects.filter(id__in=operation_ids).values_list("id", flat=True))
     dead_ids = [record.pk for record in records if record.state == _State.DEAD]

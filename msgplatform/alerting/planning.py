@@ -113,7 +113,7 @@ def _tell(
     notices = AlertNotice.objects.filter(alert=alert, channel=channel, event=event, number=number)
     if notices.exists():  # another process has told it
         return
-    # An end is told where the beginning was.
+    # The channels that have the beginning of an alert get its end, too.
     severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
     due = quiet_hours.due(rule, severity, now, can_drop)
     message = None if due is None else _waiting(rule, channel, due, now)

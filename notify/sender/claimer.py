@@ -28,7 +28,7 @@ ROUND_ORDERS = 160
 # A queue belongs to one sender at a time; that of a killed sender is free after this long.
 OWNERSHIP_SECONDS = 5.0
 _RENEW_SECONDS = 0.5  # for a thousand queues it is a good part of a round
-# No request begins so long after a renewal: Redis is away, and would not learn of its outcome.
+# No request begins so long after a renewal: Redis is away, and its outcome could not be stored.
 _BEGIN_SECONDS = 3.0
 REPORT_SECONDS = 1.0
 # No signal comes when an order is finished and the next one of its queue may be taken.
@@ -146,9 +146,7 @@ class OrderClaimer:
         has_moved, self._has_moved = self._has_moved, False
         states = self.states
         states_of_all = presence.read()
-        busy_ids = {
-            order.order.subscription for orders in self._in_flight.values() for order in orders
-        }
+        busy_ids = {order.order.subscription for order in self._orders_in_flight()}
         # Another sender works for these now: this process' state of their breakers is old.
         self.lost = frozenset(
             key
@@ -176,8 +174,8 @@ class OrderClaimer:
         full, and a breaker waiting for a probe without an answer."""
         rows = [row for row in self._rows_of(jobs.with_orders) if self._serves(row)]
         queues = {row.queue: row.id for row in rows}
-        in_hand = [order.claimed for of_queue in self._in_flight.values() for order in of_queue]
         timeouts = {row.queue: row.timeout for row in rows}
+        in_hand = [order.claimed for order in self._orders_in_flight()]
         ids = [queues[name] for name in self._strays.take_back(timeouts, in_hand)]
         of_the_dead = {
             pk: presence.after_death(self._states[pk])
@@ -205,16 +203,19 @@ class OrderClaimer:
         for name in lost_names:
             for order in self._in_flight[name]:
                 order.is_lost = True
-        # By Redis' clock, since that of a virtual machine that was paused has stood still; and by
-        # this one, since an answer that told it may have been lost.
+        # Redis' clock counts, since that of a virtual machine that was paused has stood still; and
+        # this clock too, since the answer of an earlier renewal may have been lost.
         if lapsed_names or began_at - self._owned_at >= OWNERSHIP_SECONDS:
             self._mark_taken_back()
         self._owned_at = began_at
         self._next_renewal.restart()  # only now: after an error it is due at once
 
+    def _orders_in_flight(self) -> list[ClaimedOrder]:
+        return [order for of_queue in self._in_flight.values() for order in of_queue]
+
     def _mark_taken_back(self) -> None:
         """Mark the orders that another sender has put back, and perhaps finished, meanwhile."""
-        in_flight = [order for of_queue in self._in_flight.values() for order in of_queue]
+        in_flight = self._orders_in_flight()
         held_ids = {claimed.id for claimed in owners.held([order.claimed for order in in_flight])}
         for order in in_flight:
             if order.claimed.id not in held_ids:

@@ -163,8 +163,8 @@ def take_back(orders: Sequence[tuple[str, str]], owner: str) -> list[tuple[str, 
     """Put strays (queue, job id) back at the front of their queues, as returned; gives those that
     are there. A queue that another owns meanwhile is left to that.
 
-    If the holder lives after all, `held` tells it. What it has finished `jobs.done` removes,
-    wherever it is.
+    A holder that lives after all asks `held`. `jobs.done` removes an order that it has finished,
+    wherever the order is.
     """
     with work_redis().pipeline(transaction=False) as pipe:
         script = work_redis().register_script(_TAKE_BACK)

@@ -104,8 +104,8 @@ def dismiss_events(qids: Collection[int]) -> int:
 
 
 def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
-    """Those of these events that are set aside, locked in the caller's transaction. They are no
-    failures any more."""
+    """Lock the events that are set aside in the caller's transaction, and take them out of the
+    failures; returns them."""
     # By id alone, so that the database locks these and no others.
     rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
     events = [event for event in rows if event.status == _STATUS.SET_ASIDE]

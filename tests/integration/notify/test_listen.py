@@ -356,7 +356,7 @@ def test_a_flush_of_redis_loses_nothing(laptop: Laptop, work_redis: Any) -> None
 
 # -- the watch -----------------------------------------------------------------------------------
 class Observed(watch.Watch):
-    """Tells when it has looked."""
+    """A watch that sets an event after each look."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -585,6 +585,17 @@ class TestDeadSender:
     def dies(self, row: BizReceive) -> None:
         work_redis().delete(OWNER + queue_of(row))
 
+    def stands_still(self, biz: Biz) -> tuple[OrderClaimer, ClaimedOrder]:
+        """A sender whose order another one has put back, and that order."""
+        row = subscribed(biz, "one")
+        put(row, 1, items=3)
+        slow, alive = self.claimers()
+        slow.claim()
+        (held,) = slow.take()
+        self.dies(row)
+        self.report(alive, {})
+        return slow, held
+
     def test_what_it_had_in_hand_is_given_back(self, biz: Biz) -> None:
         row = subscribed(biz, "one")
         ids = put(row, 4, items=1)
@@ -661,14 +672,8 @@ class TestDeadSender:
     def test_a_look_that_failed_is_made_again(
         self, biz: Biz, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The renewal tells once what lapsed."""
-        row = subscribed(biz, "one")
-        put(row, 1, items=3)
-        slow, alive = self.claimers()
-        slow.claim()
-        (held,) = slow.take()
-        self.dies(row)
-        self.report(alive, {})
+        """Only one renewal says that the ownership has lapsed."""
+        slow, held = self.stands_still(biz)
         slow._owned_at -= 601
         ask = owners.held
 
@@ -685,13 +690,7 @@ class TestDeadSender:
         assert held.is_lost
 
     def test_who_stood_still_does_not_take_its_own_order_for_a_dead_one_s(self, biz: Biz) -> None:
-        row = subscribed(biz, "one")
-        put(row, 1, items=3)
-        slow, alive = self.claimers()
-        slow.claim()
-        (held,) = slow.take()
-        self.dies(row)
-        self.report(alive, {})
+        slow, held = self.stands_still(biz)
         slow._next_renewal.at_once()
         slow._keep()
         assert held.is_lost, "before it claims the order once more"

@@ -226,7 +226,7 @@ def test_quiet_hours_end_in_the_rules_own_zone(robots: Robots) -> None:
 
 
 def test_the_end_in_quiet_hours_that_drop_comes_when_they_end(robots: Robots) -> None:
-    """The beginning was told by day. What began in the night was dropped, and so is its end."""
+    """An alert that began by day was sent, so its end is too. One of the night has neither."""
     quiet = {"quiet_from": "22:00", "quiet_until": "08:00", "time_zone": "UTC"}
     rule(channel(url=f"jsons://{PLAIN}/"), quiet_drops_below="critical", **quiet)
     with at(NOON) as clock:
