@@ -31,7 +31,8 @@ class Command(BaseCommand):
         which.add_argument(
             "--since",
             metavar="TIME",
-            help='operations that began then or later: "2026-11-20 14:30", a day, or 2h, 30m, 7d',
+            help="operations that began then or later: 2026-11-20T14:30+08:00 (without a zone a "
+            "time of TIME_ZONE), a day, or 2h, 30m, 7d",
         )
         which.add_argument(
             "--operation",

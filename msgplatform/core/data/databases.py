@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import dj_database_url
@@ -20,6 +21,10 @@ _MYSQL_WRITER: dict[str, Any] = {**MYSQL_OPTIONS, "read_timeout": 30, "write_tim
 _SQLITE_WRITER: dict[str, Any] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
 _ALLOWED_OPTIONS = frozenset({"unix_socket", "ssl", "ssl_mode"})
 _HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
+_NO_CLIENT = (
+    "a MySQL or MariaDB server needs mysqlclient, which is not installed:"
+    " python3 deploy/bootstrap.py platform mysql"
+)
 
 
 def configuration(url: str, field: str = "database") -> dict[str, Any]:
@@ -38,6 +43,8 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
         raise InvalidInput(f"the database's URL cannot be read: {_HINT}", field) from None
     if not config.get("NAME"):
         raise InvalidInput(f"the database's URL names no database: {_HINT}", field)
+    if is_mysql(config) and find_spec("MySQLdb") is None:
+        raise InvalidInput(_NO_CLIENT, field)
     config["OPTIONS"] = dict(config.get("OPTIONS") or {})
     config["CONN_MAX_AGE"] = 60
     config["CONN_HEALTH_CHECKS"] = True

@@ -282,6 +282,20 @@ def test_wrong_options_are_answered_in_a_sentence(
     assert "secret" not in done.stderr
 
 
+def test_a_missing_driver_is_told_with_its_repair(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text('import sys; sys.modules["MySQLdb"] = None\n')
+    done = subprocess.run(
+        [sys.executable, "manage.py", "run_agent", "--database", "mysql://u:secret@h:3306/x"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**PLAIN, "AGENT_API_KEY": "mp_x", "STATE_DIR": str(tmp_path),
+             "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "python3 deploy/bootstrap.py platform mysql" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+
+
 def test_a_port_for_figures_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         metrics = f"127.0.0.1:{taken.getsockname()[1]}"
