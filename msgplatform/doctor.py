@@ -170,15 +170,24 @@ def _secrets() -> Iterator[Finding]:
 
 def _mysql(connection: Any) -> Iterator[Finding]:
     with connection.cursor() as cursor:
-        cursor.execute("SELECT @@innodb_flush_log_at_trx_commit, @@max_allowed_packet")
-        flush, packet = cursor.fetchone()
-    if int(flush) != 1:
+        cursor.execute(
+            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, @@max_allowed_packet"
+        )
+        flush, has_log, sync, packet = map(int, cursor.fetchone())
+    if flush not in (1, 3):  # 3 is MariaDB's: InnoDB syncs a commit whatever the binary log does
         yield Finding(
             "warn",
             f"innodb_flush_log_at_trx_commit={flush}: a power cut loses accepted messages",
             "SET GLOBAL innodb_flush_log_at_trx_commit=1",
         )
-    if int(packet) < 16 << 20:  # the largest batch that the API takes
+    # With a binary log InnoDB leaves the sync to it. Without both, a commit may be taken back.
+    if flush == 1 and has_log and sync != 1:
+        yield Finding(
+            "warn",
+            f"a binary log with sync_binlog={sync}: a power cut loses accepted messages",
+            "SET GLOBAL sync_binlog=1, and the same in the server's configuration",
+        )
+    if packet < 16 << 20:  # the largest batch that the API takes
         yield Finding(
             "warn",
             f"max_allowed_packet={packet}: a large batch may be refused",

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils.translation import gettext
@@ -116,7 +116,16 @@ def _send(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:
     if remove and isinstance(outcome, Ok):
         deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
         (removal_outcome,) = adapter.send([deletion])
+    if crm_record:  # the mapping or the adapter's settings may have put a secret there
+        crm_record = replace(crm_record, fields=_clean_fields(adapter, crm_record.fields))
     return Trial(outcome, calls, crm_record, removal_outcome)
+
+
+def _clean_fields(adapter: CRMAdapter, fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: adapter.without_secrets(value) if isinstance(value, str) else value
+        for name, value in fields.items()
+    }
 
 
 def _call(adapter: CRMAdapter, answer: Response) -> Call:
@@ -137,5 +146,5 @@ def _head(adapter: CRMAdapter, request: Request) -> list[str]:
     lines = [f"{request.method} {adapter.without_secrets(request.url)}"]
     for name, value in request.headers:
         text = value if name.lower() in ("content-type", "accept") else "•••"
-        lines.append(f"{name}: {text}")
+        lines.append(adapter.without_secrets(f"{name}: {text}"))
     return lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from django.contrib import admin
@@ -13,9 +13,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import cells
+from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
-from msgplatform.models import AlertChannel, AlertMessage, AlertNotice
+from msgplatform.core import personal
+from msgplatform.models import AlertChannel, AlertMessage
 
 State = AlertMessage.State
 _TONES = {State.WAITING: "warn", State.SENT: "good", State.FAILED: "bad", State.DROPPED: "plain"}
@@ -61,14 +63,12 @@ class AlertMessageAdmin(RowsAdmin):
         return rows.select_related("channel", "rule")
 
     def page(self, request: HttpRequest, row: AlertMessage) -> Mapping[str, Any]:
-        notices = row.notices.select_related("alert").order_by("pk")[:_MAX_NOTICES]
-        return {"notices": list(self._translated(notices)), "tone": _TONES[State(row.state)]}
-
-    @staticmethod
-    def _translated(notices: Iterable[AlertNotice]) -> Iterable[AlertNotice]:
+        notices = list(row.notices.select_related("alert").order_by("pk")[:_MAX_NOTICES])
         for notice in notices:
             notice.alert.translate()
-            yield notice
+            if not sees_personal(request):
+                notice.alert.subject = personal.in_sentence(notice.alert.subject)
+        return {"notices": notices, "tone": _TONES[State(row.state)]}
 
     @admin.display(description=_("message"))
     def subject(self, row: AlertMessage) -> str:

@@ -233,7 +233,8 @@ def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
         parts = [*blocks[:number], *([more.replace("{count}", str(rest))] if rest else [])]
         return "\n\n".join(parts) + ending
 
-    for number in range(len(blocks), 0, -1):
+    # Blocks without a text stand for alerts that are only counted.
+    for number in range(sum(map(bool, blocks)), 0, -1):
         if len(whole(number).encode()) <= limit:
             return whole(number)
     rest = len(blocks) - 1

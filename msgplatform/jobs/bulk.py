@@ -52,16 +52,18 @@ class ExpiredSessions:
     def __init__(self) -> None:
         self._next = Every(SESSIONS_EVERY_SECONDS)
 
-    def turn_if_due(self) -> None:
-        """Delete one chunk; the next turn goes on while there may be more."""
+    def turn_if_due(self) -> bool:
+        """Delete one chunk; true while there may be more."""
         if not self._next.is_due:
-            return
+            return False
         sessions = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
         keys = list(sessions.values_list("session_key", flat=True)[:_CHUNK])
         if keys:
             transactions.retrying(Session.objects.filter(session_key__in=keys).delete)
         if len(keys) < _CHUNK:
             self._next.restart()
+            return False
+        return True
 
 
 class OldTraces:
@@ -71,10 +73,10 @@ class OldTraces:
     def __init__(self) -> None:
         self._next = Every(SESSIONS_EVERY_SECONDS)
 
-    def turn_if_due(self) -> None:
-        """Delete one chunk; the next turn goes on while there may be more."""
+    def turn_if_due(self) -> bool:
+        """Delete one chunk; true while there may be more."""
         if not self._next.is_due:
-            return
+            return False
         first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
         rows = MessageTrace.objects.filter(id__lt=first_id).order_by("id")
         old_ids = list(rows.values_list("id", flat=True)[:_CHUNK])
@@ -82,6 +84,8 @@ class OldTraces:
             transactions.retrying(MessageTrace.objects.filter(id__in=old_ids).delete)
         if len(old_ids) < _CHUNK:
             self._next.restart()
+            return False
+        return True
 
 
 class BulkRunner(Worker):
@@ -106,14 +110,14 @@ class BulkRunner(Worker):
             self._audit_export.stop(wait=2.0)
 
     def turn(self) -> bool:
-        """One page of one job; true when there was one. At times, counters, sessions, and what
-        became of messages that jobs sent again."""
+        """One page of one job; at times, counters, sessions, traces, and what became of messages
+        that jobs sent again. True when there may be more."""
         self._housekeeping.turn_if_due()
-        self._expired_sessions.turn_if_due()
-        self._old_traces.turn_if_due()
+        has_old_rows = self._expired_sessions.turn_if_due()
+        has_old_rows |= self._old_traces.turn_if_due()
         self._outcomes.turn_if_due()
         was_erasing = self._erasures.turn()
-        return self._turn_of_jobs() or was_erasing
+        return self._turn_of_jobs() or was_erasing or has_old_rows
 
     def _turn_of_jobs(self) -> bool:
         """One page of one job; true when there was one."""

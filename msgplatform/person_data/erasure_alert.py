@@ -16,12 +16,15 @@ from msgplatform.core.daemons.watch.kinds import ERASURE, key
 from msgplatform.core.data import sql
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models import Erasure
+from msgplatform.models import Alert, Erasure
 from msgplatform.person_data import erasure_list
 
 # A text waits for its Report for two days, a delivery for its next attempts as long.
 PATIENCE = timedelta(days=3)
 _MAX_CONDITIONS = 100
+# A process that cannot write its list says so each minute. One that is silent for longer is gone,
+# and with it, in a container, the name of its host.
+_LIST_GONE = timedelta(minutes=10)
 _LIST = key(ERASURE, "list")
 _State = Erasure.State
 
@@ -31,9 +34,10 @@ def report() -> None:
     rows = Erasure.objects.filter(state__in=Erasure.OPEN).order_by("id")[:_MAX_CONDITIONS]
     now = sql.now()
     conditions = [condition for row in rows if (condition := _condition(row, now))]
-    tried_rows = [row for row in rows if row.error and row.state == _State.RUNNING]
-    undecided = _Undecided({key(ERASURE, row.key) for row in tried_rows})
-    alerts.reconcile([ERASURE], conditions, undecided)
+    tried_keys = {key(ERASURE, row.key) for row in rows if row.error and row.state == _State.RUNNING}
+    lists = Alert.objects.filter(open_key__startswith=_LIST, last_at__gte=now - _LIST_GONE)
+    list_keys = set(lists.values_list("open_key", flat=True))
+    alerts.reconcile([ERASURE], conditions, _Undecided(tried_keys, list_keys))
 
 
 def raise_for_list(error: OSError) -> None:
@@ -63,12 +67,13 @@ def _list_key() -> str:
 @dataclass
 class _Undecided(Container[str]):
     """Keys of alerts that stay as they are: of erasures that are tried again, which may work or be
-    held up by a server, and of lists: each machine decides about its own."""
+    held up by a server, and of lists whose machine has spoken of late: it decides about its own."""
 
     tried_keys: Container[str]
+    list_keys: Container[str]
 
     def __contains__(self, alert_key: object) -> bool:
-        return alert_key in self.tried_keys or str(alert_key).startswith(_LIST)
+        return alert_key in self.tried_keys or alert_key in self.list_keys
 
 
 def _condition(row: Erasure, now: datetime) -> Condition | None:

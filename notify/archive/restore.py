@@ -14,7 +14,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import F, Value
 
-from msgplatform.core.archive.copying import Part
+from msgplatform.core.archive.copying import NotVerified, Part
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.archive import stores
@@ -41,7 +41,17 @@ def restore(message_ids: Sequence[int], after: Callable[[], int]) -> int:
     done is whole.
     """
     parts = list(chunks(sorted(message_ids), stores.cold()))
-    return sum(transactions.retrying(partial(_restore_chunk, chunk, after)) for chunk in parts)
+    return sum(_restored(chunk, after) for chunk in parts)
+
+
+def _restored(message_ids: list[int], after: Callable[[], int]) -> int:
+    restore_them = partial(_restore_chunk, message_ids, after)
+    try:
+        return transactions.retrying(restore_them)
+    except NotVerified:
+        # An archived row may have changed between the copy and the look at it: a payload sealed
+        # anew, an erasure. Anything else is as wrong the second time.
+        return transactions.retrying(restore_them)
 
 
 def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -76,8 +77,10 @@ class HttpAdapter(CRMAdapter):
         self._requests = Requests(self._client, own_settings, self.credentials)
 
     def secrets(self) -> Iterable[str]:
-        values = self.credentials.values.values()
-        return [*values, *(quote(value, safe="") for value in values)]  # as in a URL
+        for value in self.credentials.values.values():
+            # Also as it stands in a URL, and in JSON.
+            yield from {value, quote(value, safe=""), json.dumps(value)[1:-1],
+                        json.dumps(value, ensure_ascii=False)[1:-1]}  # fmt: skip
 
     def close(self) -> None:
         self._client.close()

@@ -66,6 +66,10 @@ class HubSpotAdapter(RestAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
         errors.check_time_zone(self.settings.time_zone)
+        for name in ("objects_path", "properties_path"):
+            # Otherwise it could go on with the host's name: api.hubapi.com + .example.com/x.
+            if not getattr(self.settings, name).startswith("/"):
+                raise InvalidInput(_("Begin the path with /."), name)
         self._headers = [("authorization", f"Bearer {self.credentials.token}")]
 
     # -- writing ---------------------------------------------------------------------------------

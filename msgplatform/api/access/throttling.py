@@ -74,6 +74,12 @@ def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
     return usage.wait if usage else 0.0
 
 
+def is_within(key: str, rate: rates.Rate) -> bool:
+    """True if one more may pass, and Redis could say so."""
+    usage = _take(key, rate)
+    return usage is not None and not usage.wait
+
+
 def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
     """Count `add`; None while Redis is unavailable."""
     global _paused_until

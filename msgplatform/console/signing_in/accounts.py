@@ -7,7 +7,7 @@ from typing import Any
 
 from allauth.account.adapter import DefaultAccountAdapter
 from allauth.core import context
-from allauth.core.exceptions import ReauthenticationRequired
+from allauth.core.exceptions import ImmediateHttpResponse
 from allauth.socialaccount.models import SocialAccount
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -50,11 +50,10 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
     def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
         if confirmation.is_recent(context.request):
             return False
-        # The library lets people pass who have neither a password nor a factor: with a stolen
-        # account of a chat somebody could set up a factor of their own.
-        methods = self.get_reauthentication_methods(context.request.user)
-        if methods and methods[0]["id"] == CHAT:
-            raise ReauthenticationRequired
+        # The library lets people pass who have neither a password nor a factor: at an open session,
+        # or with a stolen account of a chat, somebody could set up a factor of their own.
+        if not super().get_reauthentication_methods(context.request.user):
+            raise ImmediateHttpResponse(confirmation.ask(context.request))
         return True
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:

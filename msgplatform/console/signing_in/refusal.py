@@ -17,8 +17,9 @@ from msgplatform.models import AuditLog
 
 log = logging.get(__name__)
 
-# Anybody can make these entries: so many of an address in so many seconds are kept.
-_ENTRIES = Rate(20, 300)
+# Anybody can make these entries, which stay for ever: so many in so many seconds are kept.
+_OF_ONE = Rate(20, 300)
+_OF_ALL = Rate(200, 300)
 
 
 def refuse(
@@ -35,9 +36,16 @@ def refuse(
     of the person as far as it is known, `detail` goes into the audit log."""
     address = throttling.client_address(request)
     log.warning("sign_in_refused", reason=reason, address=address, **detail)
-    if not throttling.seconds_to_wait(f"sign-in:refused:{address}", _ENTRIES, 1):
+    if _is_kept(throttling.network_of(address)):
         AuditLog.objects.create(
             actor=who[:150] or "-", action="sign_in_refused", target=reason, detail=detail
         )
     context = {**admin.site.each_context(request), "site_url": "", "text": text, "advice": advice}
     return render(request, "console/sign_in_refused.html", context, status=status)
+
+
+def _is_kept(network: str) -> bool:
+    """False while Redis is unavailable, too: nobody counts then."""
+    return throttling.is_within(f"sign-in:refused:{network}", _OF_ONE) and throttling.is_within(
+        "sign-in:refused", _OF_ALL
+    )

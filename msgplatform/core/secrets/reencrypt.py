@@ -37,6 +37,7 @@ from msgplatform.core.secrets.encryption import State
 
 PAGE = 200  # rows of one transaction: a writer that meets it waits for milliseconds only
 SEALED_PAGE = 50  # values may have a third of a megabyte
+_SPAN = 2000  # rows that one statement looks through for sealed values
 _RENEWED = (State.CLEAR, State.OLD)
 
 
@@ -202,17 +203,19 @@ def renew_sealed(column: Column, size: int = SEALED_PAGE) -> Iterator[Counter[St
 
 
 def _sealed_pages(column: Column, size: int) -> Iterator[list[tuple[Any, bytes]]]:
+    """By spans of the primary key: one statement that looks for the next sealed values among
+    millions of others would not end within the time that a statement may take."""
     start = Func(F(column.field), 1, len(encryption.PREFIX), function="SUBSTR",
                  output_field=BinaryField())  # fmt: skip
-    rows = column.rows.alias(start=start).filter(start=encryption.PREFIX.encode())
-    last: Any = None
-    while True:
-        part = rows if last is None else rows.filter(pk__gt=last)
-        page = [(pk, bytes(value)) for pk, value in part.values_list("pk", column.field)[:size]]
-        if not page:
-            return
-        yield page
-        last = page[-1][0]
+    sealed_rows = column.rows.alias(start=start).filter(start=encryption.PREFIX.encode())
+    rows = column.rows
+    while span := list(rows.values_list("pk", flat=True)[:_SPAN]):
+        within = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
+        keys = list(within.values_list("pk", flat=True))
+        for at in range(0, len(keys), size):
+            page = column.rows.filter(pk__in=keys[at : at + size])
+            yield [(pk, bytes(value)) for pk, value in page.values_list("pk", column.field)]
+        rows = column.rows.filter(pk__gt=span[-1])
 
 
 def _write_sealed(column: Column, new: list[tuple[Any, bytes, bytes]]) -> None:

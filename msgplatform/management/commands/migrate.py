@@ -14,14 +14,16 @@ from typing import Any
 
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
-from django.db import connections
+from django.db import DatabaseError, connections
 
 from msgplatform.core import cells
-from msgplatform.core.data import cell_record, schema_state
+from msgplatform.core.data import cell_record, schema_state, transactions
 from msgplatform.core.errors import PlatformError
 from msgplatform.management import earlier_database
 
 _LIMITS = ("read_timeout", "write_timeout")
+# MySQL's: a table, column or key is there already, or one to be dropped is not.
+_HALF_DONE = frozenset({1050, 1051, 1060, 1061, 1091})
 
 
 class Command(migrate.Command):
@@ -59,3 +61,12 @@ class Command(migrate.Command):
                 cell_record.write(cells.own())
         except PlatformError as error:
             raise CommandError(str(error)) from error
+        except DatabaseError as error:
+            # MySQL and MariaDB commit each change of a table by itself.
+            if transactions.error_code(error) not in _HALF_DONE:
+                raise
+            raise CommandError(
+                f"{error.args[1]}: a migrate was killed in the middle of a migration, or tables "
+                "of another release are there. Drop the database, restore the backup from before "
+                "the update, and run migrate again (docs/operations.md, To restore)."
+            ) from error

@@ -70,6 +70,23 @@ def test_the_calls_and_their_answers(admin_client: Client) -> None:
     assert (entry.action, entry.detail) == ("crm_test_lead_sent", {"key": "test-7"})
 
 
+def test_a_secret_that_the_settings_put_elsewhere_is_not_shown(admin_client: Client) -> None:
+    """Whoever may change a CRM may not read its credentials."""
+    store = LeadStore()
+    with serving(store) as server:
+        crm = over_http(server.url("/leads"))
+        crm.settings["headers"] = {**crm.settings["headers"], "Accept": "x/{secret.token}"}
+        crm.settings["body"] = {**crm.settings["body"], "name": "{secret.token}"}
+        crm.save()
+        shown = admin_client.post(address(crm), FORM)
+        (sent, *_others) = asked(server)
+    assert (sent.headers["accept"], sent.body["name"]) == ("x/hush-hush", "hush-hush")
+    (call,) = shown.context["trial"].calls
+    assert "Accept: x/•••" in call.request
+    assert '"name": "•••"' in shown.context["trial"].held
+    assert "hush" not in shown.content.decode()
+
+
 def test_a_refusal_and_no_answer(admin_client: Client) -> None:
     with serving(lambda request: Answer({"message": "phone is <wrong>"}, 422)) as server:
         page = admin_client.post(address(over_http(server.url("/leads"))), FORM).content.decode()

@@ -166,13 +166,20 @@ def test_it_stays_sealed_in_the_archive_and_comes_back(biz: Biz, place: str) -> 
     assert encryption.unseal(stored(pk)) == PAYLOAD
 
 
-def test_the_key_is_rotated_in_both_stores(biz: Biz, place: str, settings: Any) -> None:
+def test_the_key_is_rotated_in_both_stores(
+    biz: Biz, place: str, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reencrypt, "_SPAN", 2)  # also where no row of a span is sealed
     row = subscription(biz)
+    for _ in range(5):
+        message(row, DELIVERED, days=20, payload=PAYLOAD)
     archived = [
         message(row, DELIVERED, days=10, payload=encryption.seal(PAYLOAD)) for _ in range(3)
     ]
     archive()
     hot = publish(biz, 3, payload=PAYLOAD)
+    for _ in range(5):
+        message(row, DELIVERED, days=1, payload=PAYLOAD)
     clear = message(row, DELIVERED, days=1, payload=PAYLOAD)
     settings.ENCRYPTION_KEYS = (NEW, OLD)
     call_command("rotate_encryption_key", verbosity=0)

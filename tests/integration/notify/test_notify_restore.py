@@ -240,6 +240,25 @@ def test_what_is_half_gone_from_the_archive_is_not_brought_back_in_part(
     assert (hot_ids(), sent_again()) == ([], {})
 
 
+def test_a_row_of_the_archive_that_changes_meanwhile_is_copied_again(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A payload is sealed with a new key, or somebody's data is erased."""
+    pk = message(row, Status.EXHAUSTED, days=40)
+    archive()
+    copy, changed = copying.Part.copy, []
+
+    def change_once(part: copying.Part) -> None:
+        copy(part)
+        if part.target is ReceiveMsg and not changed:
+            changed.append(ReceiveMsg.objects.filter(msg_id=pk).update(error="of before"))
+
+    monkeypatch.setattr(copying.Part, "copy", change_once)
+    finish("resend", ids=pk)
+    assert changed == [1]
+    assert sent_again() == {pk: [(Status.PENDING, 1)]}
+
+
 def test_a_search_shows_it_as_it_is_now(row: BizReceive, place: str) -> None:
     pk = message(row, Status.EXHAUSTED, days=40, key="k-1")
     archive()

@@ -20,7 +20,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from msgplatform.alerting import planning, texts
+from msgplatform.alerting import planning, send, texts
 from msgplatform.alerting.child import MAX_SECONDS, Child
 from msgplatform.alerting.turn import Sender
 from msgplatform.core import alerts
@@ -161,6 +161,11 @@ def test_each_robot_takes_a_hundred_alerts_as_one_message(
     assert "订阅 99" in text or "\\u8ba2\\u9605 99" in text
     assert "订阅 1\n" not in text, "as many as fit, the others as a number"
     assert "/admin/msgplatform/alert/" in text
+
+
+def test_alerts_beyond_those_that_are_shown_are_counted() -> None:
+    text = send.compose([*"ab", "", "", ""], "… and {count} more", "tail", 16_000)
+    assert text == "a\n\nb\n\n… and 3 more\n\ntail"
 
 
 class Mail:

@@ -22,7 +22,9 @@ from pytest_django.fixtures import Settings
 
 from msgplatform import person_limits
 from msgplatform.api.access import throttling
-from msgplatform.console.signing_in.provider import guarded
+from msgplatform.api.access.rates import Rate
+from msgplatform.console.signing_in import refusal
+from msgplatform.console.signing_in.provider import guarded, views
 from msgplatform.models import Alert, AuditLog, Biz
 from tests.support import totp
 from tests.support.oidc_provider import CLIENT, OidcProvider, new_key
@@ -371,7 +373,20 @@ def test_a_provider_that_hangs_holds_nobody_for_long(
     monkeypatch.setattr(guarded, "_places", threading.BoundedSemaphore(1))
     with guarded.exchange():
         busy = Client().get(LOGIN)
+        with guarded.exchange(is_logout=True):
+            pass
     assert "Many people sign in" in busy.content.decode()
+
+
+def test_one_address_does_not_keep_others_from_signing_in(
+    provider: OidcProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(views, "_SIGN_INS", Rate(3, 60))
+    client = Client()
+    pages = [client.get(LOGIN, REMOTE_ADDR=f"2001:db8::{number}") for number in range(1, 5)]
+    assert [page.status_code for page in pages] == [302, 302, 302, 503]
+    assert "Many people sign in" in pages[-1].content.decode()
+    assert client.get(LOGIN, REMOTE_ADDR="2001:db8:1::1").status_code == 302
 
 
 def test_a_provider_inside_is_called_if_it_is_allowed_only(
@@ -402,11 +417,19 @@ def test_redirects_are_not_followed(provider: OidcProvider) -> None:
     assert Client().get(LOGIN).status_code in (403, 503)
 
 
-def test_refusals_fill_no_log(provider: OidcProvider) -> None:
+def test_refusals_fill_no_log(provider: OidcProvider, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client()
     for _ in range(30):
         assert client.get(CALLBACK).status_code == 403
     assert AuditLog.objects.filter(action="sign_in_refused").count() == 20
+    for number in range(5):  # of the same line
+        client.get(CALLBACK, REMOTE_ADDR=f"2001:db8::{number}")
+    assert AuditLog.objects.filter(action="sign_in_refused").count() == 25
+    monkeypatch.setattr(refusal, "_OF_ONE", Rate(1, 300))
+    monkeypatch.setattr(refusal, "_OF_ALL", Rate(30, 300))
+    for number in range(1, 20):
+        client.get(CALLBACK, REMOTE_ADDR=f"2001:db8:{number}::1")
+    assert AuditLog.objects.filter(action="sign_in_refused").count() == 30
 
 
 # -- out again ----------------------------------------------------------------------------------
@@ -539,6 +562,9 @@ def test_a_provider_that_remembers_proves_nothing(provider: OidcProvider, said: 
     assert answer.status_code == 403
     assert "signed in there anew" in answer.content.decode()
     assert client.get("/admin/auth/user/add/").status_code == 302
+    # A factor of somebody else's would be a proof from then on.
+    asked = client.get("/console/sign-in/second-factor/totp/activate/")
+    assert asked["Location"].startswith("/console/confirm")
 
 
 def test_without_a_provider_there_is_no_such_page(settings: Settings) -> None:

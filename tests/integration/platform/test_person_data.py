@@ -28,7 +28,7 @@ from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person import identity
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
-from msgplatform.person_data import erasure_list, erasures, people, reports, runner
+from msgplatform.person_data import erasure_alert, erasure_list, erasures, people, reports, runner
 from msgplatform.person_data.runner import ErasureRunner
 from msgplatform.person_data.stores import all_stores
 from notify.feed import person_users, upkeep_events, users
@@ -494,6 +494,16 @@ def test_a_cancelled_erasure_does_not_come_back(
     assert not Erasure.objects.exists()
     assert holds(ANN)
     assert json.loads(erasure_list.path().read_text()) == tombstone
+
+
+def test_the_alert_about_a_list_ends_with_the_machine_that_has_it() -> None:
+    """A container that is made anew has another name."""
+    erasure_alert.raise_for_list(OSError(28, "No space left on device"))
+    erasure_alert.report()
+    assert Alert.objects.get(kind="platform.erasure").open_key, "it holds"
+    Alert.objects.update(last_at=sql.now() - timedelta(minutes=11))
+    erasure_alert.report()
+    assert not Alert.objects.get(kind="platform.erasure").open_key
 
 
 def test_another_machine_forgets_identifiers_too(

@@ -22,6 +22,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.tracing import figures, message_rows
 from msgplatform.core.tracing.context import Context
 from msgplatform.core.tracing.figures import Observation
+from msgplatform.jobs import bulk
 from msgplatform.jobs.bulk import OldTraces
 from msgplatform.models import Alert, Biz, MessageTrace
 from notify.maker.maker import Maker
@@ -120,8 +121,20 @@ def test_a_trace_is_forgotten_after_its_days(settings: Settings) -> None:
     settings.TRACE_DAYS = 2
     days = [ids.first_id_at(timezone.now() - timedelta(days=number)) for number in (3, 1)]
     message_rows.insert(dict.fromkeys(days, CONTEXT))
-    OldTraces().turn_if_due()
+    assert not OldTraces().turn_if_due()
     assert list(MessageTrace.objects.values_list("id", flat=True)) == days[1:]
+
+
+def test_many_old_traces_are_work_for_the_next_turn(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.TRACE_DAYS = 2
+    monkeypatch.setattr(bulk, "_CHUNK", 2)
+    first = ids.first_id_at(timezone.now() - timedelta(days=3))
+    message_rows.insert(dict.fromkeys(range(first, first + 3), CONTEXT))
+    traces = OldTraces()
+    assert [traces.turn_if_due() for _ in range(3)] == [True, False, False]
+    assert not MessageTrace.objects.exists()
 
 
 def test_off_no_program_loads_opentelemetry() -> None:

@@ -185,6 +185,37 @@ def test_a_user_that_may_make_triggers_is_let_through(
     assert manage(server, NEW_USER, tmp_path, "check", "--database", "default")[0] == 0
 
 
+def test_a_migration_that_was_killed_in_the_middle_is_told(
+    old_dump: bytes, server: MariaDb, tmp_path: Path
+) -> None:
+    """Its first change is there, and it is not noted as applied."""
+    assert load(server, old_dump) == 0
+    trust(server)
+    server.execute(
+        f"DELETE FROM {DATABASE}.django_migrations WHERE app = 'gateway' AND name > '0003'"
+    )
+    code, said = manage(server, OLD_USER, tmp_path, "migrate")
+    assert code == 1
+    assert "Duplicate column name 'report_batches': a migrate was killed in the middle" in said
+    assert "Traceback" not in said
+
+
+def test_doctor_looks_at_the_sync_of_the_binary_log(
+    old_dump: bytes, server: MariaDb, tmp_path: Path
+) -> None:
+    assert load(server, old_dump) == 0
+    told = "a binary log with sync_binlog=0: a power cut loses accepted messages"
+    try:
+        for flush, sync, is_told in ((1, 0, True), (1, 1, False), (3, 0, False)):
+            server.execute(f"SET GLOBAL innodb_flush_log_at_trx_commit = {flush}")
+            server.execute(f"SET GLOBAL sync_binlog = {sync}")
+            _, said = manage(server, OLD_USER, tmp_path, "doctor")
+            assert (told in said, "innodb_flush_log_at_trx_commit" in said) == (is_told, False)
+    finally:
+        server.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
+        server.execute("SET GLOBAL sync_binlog = 0")
+
+
 def test_a_load_that_stopped_is_told(old_dump: bytes, server: MariaDb, tmp_path: Path) -> None:
     """Loaded by the platform's user, who may not make triggers on a server with a binary log."""
     assert load(server, old_dump, user="plat") != 0

@@ -163,13 +163,13 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
     if not sociallogin.state.get("is_new") and not _has_new_factor(request):
         # The provider remembered the person and asked for nothing, or does not say.
         confirmation.forget(request)
+    alerts.resolve(kinds.SIGN_IN)
     memory = sociallogin.state.get("provider")
     if not memory:
         return
     request.session[logout.KEY] = memory
     if settings.OIDC_SECOND_FACTOR:
         request.session["second_factor_seen"] = [*settings.MFA_ROLES]
-    alerts.resolve(kinds.SIGN_IN)
     UserSession.objects.create_from_request(request)
     rows = UserSession.objects.filter(session_key=request.session.session_key)
     rows.update(data={"sid": memory["sid"], "provider": True})

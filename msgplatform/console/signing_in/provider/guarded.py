@@ -25,6 +25,8 @@ _MAX_BODY = 1024 * 1024
 # Requests of the web server that may wait for the provider at a time; the others are for pages.
 _PLACES = 4
 _places = threading.BoundedSemaphore(_PLACES)
+# Sign-outs that the provider tells have their own: people who sign in do not keep them away.
+_logout_places = threading.BoundedSemaphore(_PLACES)
 # The end of the present sign-in's calls, in seconds of the monotonic clock.
 _deadline: ContextVar[float] = ContextVar("sign_in_deadline", default=0.0)
 # Headers that the engine sets itself, or that mean nothing to it.
@@ -40,17 +42,18 @@ class Unreachable(requests.ConnectionError):
 
 
 @contextmanager
-def exchange() -> Iterator[None]:
+def exchange(is_logout: bool = False) -> Iterator[None]:
     """Around all calls of one sign-in: together they have OIDC_TIMEOUT_SECONDS. Raises Unreachable
-    at once when too many sign-ins wait for the provider already."""
-    if not _places.acquire(blocking=False):
+    at once when too many wait for the provider already."""
+    places = _logout_places if is_logout else _places
+    if not places.acquire(blocking=False):
         raise Unreachable("busy", "Too many sign-ins wait for the provider.")
     token = _deadline.set(time.monotonic() + settings.OIDC_TIMEOUT_SECONDS)
     try:
         yield
     finally:
         _deadline.reset(token)
-        _places.release()
+        places.release()
 
 
 def session() -> requests.Session:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 import requests
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
@@ -41,6 +42,8 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     """The page for an error of a sign-in by this provider; it raises an alert if the provider is to
     blame."""
     reason, detail = _reason(error)
+    if id != "company" and _may_be_refused_code(error):
+        reason = "code"
     is_down = isinstance(error, requests.RequestException)
     if reason in _TEXTS:
         return refuse(request, reason, _(_TEXTS[reason]), detail=detail)
@@ -55,6 +58,15 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
         status=HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN,
         detail=detail,
     )
+
+
+def _may_be_refused_code(error: Exception) -> bool:
+    """True for the errors by which chats refuse a code, which anybody can send."""
+    if isinstance(error, Refused):
+        return False
+    if isinstance(error, requests.HTTPError):
+        return 400 <= error.response.status_code < 500
+    return isinstance(error, OAuth2Error)
 
 
 def _reason(error: Exception) -> tuple[str, str]:

@@ -26,6 +26,8 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.admin import confirmed
+from msgplatform.api.access import throttling
+from msgplatform.api.access.rates import Rate
 from msgplatform.console.signing_in import accounts
 from msgplatform.console.signing_in.provider import guarded, logout
 from msgplatform.console.signing_in.provider.chats import DingTalk, Feishu
@@ -39,6 +41,8 @@ log = logging.get(__name__)
 for _class in (CompanyProvider, DingTalk, Feishu):
     registry.register(_class)
 
+# Anybody can begin sign-ins, and each asks the provider: so many of an office in a minute.
+_SIGN_INS = Rate(300, 60)
 # What a document or a token of a wrong form raises, in the library and here.
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 View = Callable[[HttpRequest, str], HttpResponse]
@@ -50,7 +54,10 @@ def _exchange(view: View) -> View:
     @never_cache
     @wraps(view)
     def wrapper(request: HttpRequest, id: str) -> HttpResponse:
+        network = throttling.network_of(throttling.client_address(request))
         try:
+            if throttling.seconds_to_wait(f"sign-in:begun:{network}", _SIGN_INS):
+                raise guarded.Unreachable("busy", "Too many sign-ins of one address.")
             with guarded.exchange():
                 return view(request, id)
         except (OAuth2Error, requests.RequestException) as error:
@@ -121,7 +128,7 @@ def signed_out(request: HttpRequest, id: str) -> HttpResponse:
 def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
     """The provider itself calls this when a person signs out there."""
     try:
-        with guarded.exchange():
+        with guarded.exchange(is_logout=True):
             adapter = _provider(request, id).get_oauth2_adapter(request)
             count = logout.end_sessions(adapter, request.POST.get("logout_token", ""))
     except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:

@@ -73,10 +73,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def init_connection_state(self) -> None:
         super().init_connection_state()
         with self.cursor() as cursor:
-            # MySQL has no such variable, and reads it as a comment.
-            cursor.execute("SELECT @@hostname, @@port /*M! , @@wsrep_on */")
-            host, port, *is_in_cluster = cursor.fetchone()
-            self.is_in_cluster = any(is_in_cluster)
+            cursor.execute("SELECT @@hostname, @@port")
+            host, port = cursor.fetchone()
+            # Not @@wsrep_on: MySQL, and a MariaDB that was built without Galera, do not know it.
+            cursor.execute("SHOW VARIABLES LIKE 'wsrep_on'")
+            self.is_in_cluster = any(value == "ON" for _name, value in cursor.fetchall())
             if self.is_in_cluster:
                 try:
                     cursor.execute(f"SET STATEMENT wsrep_sync_wait = 1 FOR {server.QUESTION}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -547,6 +548,16 @@ def test_the_calls_that_limits_count(open_adapter: Open) -> None:
     assert open_adapter("http://x/leads", **together).calls(120) == 3
     update = {"method": "PATCH", "url": "http://x/leads/{remote_id}"}
     assert open_adapter("http://x/leads", update=update, **together).calls(120) == 120
+
+
+def test_a_secret_in_json_is_not_shown() -> None:
+    secret = 'hush"hüsh'
+    adapter = HttpAdapter({"url": "https://crm.example.com"}, {"token": secret})
+    try:
+        for text in (json.dumps(secret), json.dumps(secret, ensure_ascii=False)):
+            assert adapter.without_secrets(text) == '"•••"'
+    finally:
+        adapter.close()
 
 
 def test_a_secret_in_an_address_is_not_shown(settings: Any) -> None:

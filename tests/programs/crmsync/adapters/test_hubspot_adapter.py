@@ -312,6 +312,11 @@ def test_the_api_version_of_a_date_is_a_setting(open_adapter: Open, hubspot: Hub
         )  # fmt: skip
         assert adapter.send([lead("a")]) == [Ok("501", True)]
         assert adapter.check().kind == "ok"
+    for path in (".example.com/x", "@example.com/x", ":8443/x", "crm"):
+        for name in ("objects_path", "properties_path"):
+            with pytest.raises(InvalidInput, match="Begin the path with /") as refused:
+                open_adapter("https://api.hubapi.com", **{name: path})
+            assert refused.value.field == name
     with pytest.raises(InvalidInput, match="no time zone"):
         open_adapter("http://x", time_zone="Nowhere/City")
 
