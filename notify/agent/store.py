@@ -144,7 +144,8 @@ class Store:
 
     def measure(self) -> Measure:
         """Counts end at COUNTED, and the age is that of the oldest of so many rows: after a long
-        outage there are millions, and a scan of them would keep the Agent from relaying.
+        outage there are millions, and a scan of them would keep the Agent from relaying. A row that
+        waits for the time that its publisher wrote has no age.
 
         Raises Unavailable when there are no tables.
         """
@@ -154,8 +155,13 @@ class Store:
             if self._mysql
             else "(JULIANDAY('now') - JULIANDAY(MIN(created_at))) * 86400.0"
         )
+        now = "UTC_TIMESTAMP(6)" if self._mysql else "STRFTIME('%Y-%m-%d %H:%M:%f', 'now')"
+        is_scheduled = f"next_at > {now} AND claimed_by = '' AND attempts = 0 AND last_error = ''"
         with _tables_needed(), connections[self.alias].cursor() as cursor:
-            first = f"SELECT created_at FROM outbox ORDER BY id LIMIT {COUNTED}"  # noqa: S608
+            first = (
+                f"SELECT CASE WHEN {is_scheduled} THEN NULL ELSE created_at END AS created_at "  # noqa: S608
+                f"FROM outbox ORDER BY id LIMIT {COUNTED}"
+            )
             cursor.execute(f"SELECT COUNT(*), {age} FROM ({first}) AS first_rows")  # noqa: S608
             pending, oldest = cursor.fetchone()
             some = f"SELECT id FROM outbox_dead LIMIT {COUNTED}"  # noqa: S608

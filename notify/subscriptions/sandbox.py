@@ -43,7 +43,9 @@ def address(subscription: int, key: bytes) -> tuple[str, str]:
 
 def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:
     """True if a sender has made this token with one of the consumer's keys."""
-    return any(hmac.compare_digest(token, _token(subscription, key)) for key in keys)
+    # Bytes: texts with other characters than ASCII cannot be compared so.
+    sent = token.encode()
+    return any(hmac.compare_digest(sent, _token(subscription, key).encode()) for key in keys)
 
 
 def store(subscription: int) -> Sandbox:

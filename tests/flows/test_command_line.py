@@ -112,7 +112,7 @@ for headers, body, secrets in json.load(open(sys.argv[1])):
     is_binary = "ce-type" in headers
     for secret in secrets:
         try:
-            it = verify(headers, body, secret, is_binary=is_binary)
+            it = verify(headers, body, secret, prefix="Webhook", is_binary=is_binary)
         except WebhookVerificationError:
             continue
         print(it.id, it.type, it.data, it.idempotency_key, it.source)
@@ -448,6 +448,9 @@ def test_platform_files(
     assert stat.S_IMODE(made.stat().st_mode) == 0o600
     assert json.loads(made.read_text())["consumers cellar"]["secret"].startswith("whsec_")
     assert manager("diff", str(folder), "--exit-code", "--json").json["dry_run"]
+    more = folder / "more.yaml"
+    more.write_text("consumers:\n  attic:\n    url: https://attic.example/hooks\n")
+    assert "New secrets of consumers attic are stored" in " ".join(manager(*apply).err.split())
     exported = tmp_path / "exported.yaml"
     manager("export", "-o", str(exported), "--section", "event-types")
     assert "order.paid" in exported.read_text()

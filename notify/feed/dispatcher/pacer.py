@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from django.conf import settings
 from django.db import connection
@@ -22,7 +22,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.load import connection_id
 from notify.feed import presence
 from notify.feed.dispatcher import pace
-from notify.feed.dispatcher.load import Cause, Load, Meter, Targets, load_of
+from notify.feed.dispatcher.load import STATEMENTS_SECONDS, Cause, Load, Meter, Targets, load_of
 from notify.feed.dispatcher.pace import Pace, pace_of
 from notify.feed.models import EventQueue, FeedPace
 from notify.feed.monitor import backlog
@@ -55,6 +55,7 @@ class Pacer:
         self._me = f"{heartbeat.name}:{uuid.uuid4().hex[:8]}"
         self._loop = ThreadLoop("feed-pace", self._turn, last=self._end, longest_pause=2.0)
         self._next = Every(_CONSULT_SECONDS)
+        self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
         self._scheduler: Scheduler | None = None
         # Written by the pacer's thread, read by the dispatcher's.
         self._pace, self._heard = Pace(), float("inf")
@@ -64,7 +65,7 @@ class Pacer:
         self._worked_at = -_WORK_SECONDS
 
     def start(self) -> None:
-        self._pace, self._heard = pace_of(FIRST_SHARE), time.monotonic()
+        self._pace, self._heard = self._unmeasured(), time.monotonic()
         self._loop.start()
 
     def stop(self) -> None:
@@ -72,14 +73,19 @@ class Pacer:
 
     def current(self) -> Pace:
         """The last decision; half speed when none was heard for long."""
-        if (connection_now := connection_id()) != self._connection:
+        # 0: it was closed for its age, and is opened again in this turn.
+        if (connection_now := connection_id()) and connection_now != self._connection:
             # A new connection, which the scheduler would take for somebody else's: report it now.
             self._connection = connection_now
             self._next.at_once()
             self._loop.wake()
         if time.monotonic() - self._heard > KEEP_SECONDS:
-            return pace_of(FIRST_SHARE)
+            return self._unmeasured()
         return self._pace
+
+    def _unmeasured(self) -> Pace:
+        """Half speed, or what a person allows at this hour."""
+        return pace_of(min(FIRST_SHARE, pace.max_share_at(self._rules, timezone.localtime())))
 
     def worked(self) -> None:
         """The dispatcher handled events."""
@@ -138,6 +144,9 @@ class Scheduler:
         self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
         self._record = Every(_RECORD_SECONDS)
         self._is_idle = self._was_recorded_idle = False
+        # Connections of dispatchers, and until when samples may hold them: each is closed for its
+        # age once a minute, and its statements stay in the samples of some seconds.
+        self._own: dict[int, float] = {}
         self._pause = SAMPLE_SECONDS
         self._targets = Targets(
             settings.FEED_TARGET_STATEMENTS,
@@ -152,14 +161,13 @@ class Scheduler:
 
     def decide(self, dispatchers: Mapping[str, DispatcherReport]) -> PaceDecision:
         """The decision for the next second, for all of these."""
-        own = {dispatcher.connection for dispatcher in dispatchers.values()}
         oldest = backlog.oldest(sql.now())
         self._is_idle = not oldest and not any(one.has_work for one in dispatchers.values())
         self._pause = _IDLE_SAMPLE_SECONDS if self._is_idle else SAMPLE_SECONDS
         is_late = max(oldest.values(), default=0.0) > settings.FEED_LATE_SECONDS
         max_share = pace.max_share_at(self._rules, timezone.localtime())
         min_share = min(max_share, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
-        server_load = self._meter.load(own)
+        server_load = self._meter.load(self._own_connections(dispatchers.values()))
         # Without a sample yet, the share stays as it is.
         load, cause = load_of(server_load, self._targets) if server_load else (pace.COMFORTABLE, "")
         is_alone = server_load is not None and cause == Cause.NONE
@@ -176,6 +184,13 @@ class Scheduler:
             statements=round(figures.statements, 3), cpu=round(figures.cpu, 3),
             min_share=min_share, max_share=max_share, oldest=oldest,
         )  # fmt: skip
+
+    def _own_connections(self, dispatchers: Iterable[DispatcherReport]) -> Collection[int]:
+        now = time.monotonic()
+        until = now + STATEMENTS_SECONDS + _CONSULT_SECONDS
+        self._own |= {dispatcher.connection: until for dispatcher in dispatchers}
+        self._own = {number: end for number, end in self._own.items() if end > now}
+        return self._own
 
     def record(self, decision: PaceDecision) -> None:
         """Store a row for the console's charts, if it is time; only once while there is no work."""

@@ -251,6 +251,35 @@ def test_a_new_connection_is_reported_at_once(dispatchers: Callable[[], Pacer]) 
         until(reported, "its connection")
 
 
+def test_a_connection_of_before_is_no_stranger_while_samples_hold_it() -> None:
+    """Each is closed for its age once a minute."""
+    scheduler = Scheduler("it", None)
+    for number in (71, 72):
+        for _ in range(20):
+            scheduler._meter.add(0.001, [number])
+        report = presence.DispatcherReport(number, True, True)
+        assert scheduler.decide({"one": report}).statements == 0.0
+
+
+@pytest.mark.skipif(not ON_MARIADB, reason="SQLite has no connections")
+def test_a_closed_connection_is_not_reported() -> None:
+    one = Pacer(Heartbeat("feed-dispatcher"))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+    one.current()
+    number = one._connection
+    connection.close()
+    one.current()
+    assert one._connection == number != 0
+
+
+def test_half_speed_is_no_more_than_people_allow(settings: Any) -> None:
+    settings.FEED_SHARE_BY_HOUR = "0-24:0.2"
+    one = Pacer(Heartbeat("feed-dispatcher"))
+    one._heard = float("-inf")
+    assert one.current() == pace_of(0.2)
+
+
 def test_wrong_hours_are_refused_with_a_hint(settings: Any) -> None:
     settings.FEED_SHARE_BY_HOUR = "19-23:0.3,noon:1"
     found = {error.id: error for error in checks.run_checks()}

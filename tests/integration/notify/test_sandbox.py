@@ -215,3 +215,10 @@ def test_what_is_kept_is_bounded(row: BizReceive, work_redis: Any) -> None:
 
 def test_its_address_is_for_programs_only(row: BizReceive, client: Client) -> None:
     assert client.get(f"/sandbox/notify/{row.pk}/x").status_code == 405
+
+
+def test_no_wrong_token_tells_which_sandboxes_there_are(row: BizReceive, client: Client) -> None:
+    for number in (row.pk, row.pk + 1):
+        for token in ("x", "%C3%A9", "%F0%9F%98%80"):
+            answer = client.post(f"/sandbox/notify/{number}/{token}")
+            assert answer.status_code == 404, (number, token)

@@ -296,6 +296,17 @@ def test_figures_after_a_long_outage_are_bounded(
     assert measure.oldest < 3600
 
 
+def test_a_row_for_later_is_not_late(shop: Shop, relays: Make) -> None:
+    shop.execute(
+        "INSERT INTO outbox (event_type, payload, created_at, next_at) "
+        "VALUES ('a', '{}', '2020-01-01 00:00:00', '2099-01-01 00:00:00')"
+    )
+    store = relays().store
+    assert (store.measure().pending, store.measure().oldest) == (1, 0.0)
+    shop.execute("UPDATE outbox SET attempts = 1")  # the Agent itself has put it off
+    assert store.measure().oldest > 10**8
+
+
 def test_a_redis_that_hangs_does_not_slow_the_agent(
     settings: LazySettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

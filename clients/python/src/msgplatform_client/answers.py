@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from .errors import UnexpectedAnswer
@@ -35,9 +35,30 @@ class MessageFilters(TypedDict, total=False):
     subscription: str
     idempotency_key: str
     text: str
-    status: MessagesListStatus
+    status: MessagesListStatus | str
     since: datetime
     until: datetime
+
+
+def checked_filters(filters: MessageFilters) -> dict[str, Any]:
+    """The filters as the generated call takes them. Raises ValueError for a status that there is
+    not, which names those that there are, and TypeError for a time that is a text."""
+    checked: dict[str, Any] = {**filters}
+    if status := checked.get("status"):
+        try:
+            checked["status"] = MessagesListStatus(status)
+        except ValueError:
+            choices = ", ".join(each.value for each in MessagesListStatus)
+            raise ValueError(f"There is no status {status!r}; there are {choices}") from None
+    for name in ("since", "until"):
+        check_time(name, checked.get(name))
+    return checked
+
+
+def check_time(name: str, moment: object) -> None:
+    """Raises TypeError."""
+    if moment is not None and not isinstance(moment, datetime):
+        raise TypeError(f"{name} must be a datetime, not {moment!r}")
 
 
 @contextmanager

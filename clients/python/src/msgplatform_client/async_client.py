@@ -101,6 +101,7 @@ class AsyncClient:
         return expect(MessageDetail, answer)
 
     async def messages(self, **filters: Unpack[MessageFilters]) -> AsyncIterator[Message]:
+        checked = answers.checked_filters(filters)
         cursor: str | None = ""
         while cursor is not None:
             answer = await self._call(
@@ -108,7 +109,7 @@ class AsyncClient:
                 client=self.api,
                 cursor=cursor or UNSET,
                 limit=answers.PAGE_ITEMS,
-                **filters,
+                **checked,
             )
             page = expect(PaginatedMessageList, answer)
             for message in page.results:

@@ -124,6 +124,7 @@ class Client:
 
     def messages(self, **filters: Unpack[MessageFilters]) -> Iterator[Message]:
         """Your events, newest first, page after page."""
+        checked = answers.checked_filters(filters)
         cursor: str | None = ""
         while cursor is not None:
             answer = self._call(
@@ -131,7 +132,7 @@ class Client:
                 client=self.api,
                 cursor=cursor or UNSET,
                 limit=answers.PAGE_ITEMS,
-                **filters,
+                **checked,
             )
             page = expect(PaginatedMessageList, answer)
             yield from page.results

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from .answers import check_time
 from .generated.models.publish_batch_request import PublishBatchRequest
 from .generated.models.publish_request import PublishRequest
 from .generated.models.send_request import SendRequest
@@ -71,6 +72,7 @@ def batches(events: Iterable[Event]) -> Iterator[PublishBatchRequest]:
 def sms_request(
     to: str | list[str], text: str, key: str, reference: str, account: str, at: datetime | None
 ) -> SendRequest:
+    check_time("schedule_at", at)
     return SendRequest(
         to=[to] if isinstance(to, str) else to,
         text=text,

@@ -49,6 +49,7 @@ def verify(
     Raises WebhookVerificationError: answer it with 401. A genuine body in another format raises it,
     too.
     """
+    prefix = prefix.lower()
     lower = {name.lower(): value for name, value in headers.items()}
     signed = {f"webhook-{name}": lower.get(f"{prefix}-{name}", "") for name in _SIGNED_HEADERS}
     webhook = Webhook(secret)

@@ -98,7 +98,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         claims = self.verified(id_token)
         if not claims["sub"]:
             raise Refused("token", "The ID token has an empty subject.")
-        if not hmac.compare_digest(str(claims.get("nonce", "")), nonce):
+        if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
             raise Refused("nonce", "The ID token has another nonce: it is of another sign-in.")
         claims = self._with_userinfo(claims, token.token)
         login = self.get_provider().sociallogin_from_response(request, claims)

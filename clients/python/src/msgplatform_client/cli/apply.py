@@ -88,6 +88,11 @@ def apply(
     made = _without_secrets(outcome)
     if new_secrets:
         new_secrets.write_text(json.dumps(made, indent=1))
+    elif names := [name for name, secret in made.items() if secret]:
+        session.output.warn(
+            f"New secrets of {', '.join(names)} are stored and were not shown: rotate them to see "
+            "them, or name a file with --new-secrets the next time."
+        )
     _show(session, outcome, is_verbose)
 
 
