@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
 from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
 from crmsync.adapters.hubspot import errors
-from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown
+from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown, note_gone
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
@@ -78,6 +78,7 @@ class HubSpotAdapter(RestAdapter):
         deletions = [record for record in batch if record.deleted]
         updates = [record for record in batch if record.remote_id and not record.deleted]
         others = [record for record in batch if not record.remote_id and not record.deleted]
+        missing: Sequence[Record] = ()
         if updates:
             update_outcomes, missing = self._update(updates)
             outcomes.update(update_outcomes)
@@ -89,6 +90,7 @@ class HubSpotAdapter(RestAdapter):
                 for record in others
             ]
             outcomes.update(self._outcomes(others, self._batch("upsert", {"inputs": inputs})))
+            outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
         if deletions:
             outcomes.update(self._archive(deletions))
         return outcomes

@@ -138,6 +138,21 @@ def test_a_contact_that_is_gone_is_stored_anew(
         assert not server.trouble
 
 
+def test_another_contact_has_the_address_of_one_that_is_gone(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.contacts = {"77": {"email": "a@b.c"}, "501": {"hive_id": "b"}}
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        gone, there = (
+            Record(key, 2, {"email": "a@b.c"}, remote_id=remote_id)
+            for key, remote_id in (("a", "404"), ("b", "501"))
+        )
+        assert adapter.send([gone]) == [Conflict("77", is_gone=True)]
+        assert adapter.send([there]) == [Conflict("77")]
+        assert adapter.send([gone, there]) == [Conflict("77", is_gone=True), Conflict("77")]
+
+
 READ_FAILED = {"status": "error", "category": "INTERNAL_ERROR", "message": "try again"}
 
 

@@ -148,6 +148,17 @@ def test_a_record_that_exists_is_changed_by_its_id(
     assert isinstance(nobody, Invalid)
 
 
+def test_another_record_has_the_address_of_one_that_is_gone(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    other = salesforce.add(Email="a@b.c")
+    gone = Record("a", 2, {"Email": "a@b.c", "LastName": "A"}, remote_id="00Q000000000099EAA")
+    adapter = open_adapter(server.url(""))
+    assert adapter.send([gone]) == [Conflict(other, is_gone=True)]
+    second = replace(gone, key="b", remote_id="00Q000000000098EAA")
+    assert adapter.send([gone, second]) == [Conflict(other, is_gone=True)] * 2
+
+
 def test_records_whose_ids_are_known_go_in_one_call(
     open_adapter: Open, salesforce: SalesforceStub, server: Sink
 ) -> None:
