@@ -174,7 +174,7 @@ class SalesforceAdapter(RestAdapter):
             return errors.of_call(response, 1)
         body = read_json(response) if response.body else None
         body = body if isinstance(body, dict) else {}
-        remote_id = str(body.get("id") or record.remote_id)
+        remote_id = errors.long_id(str(body.get("id") or record.remote_id))
         return Ok(remote_id, bool(body.get("created", response.status == 201)))
 
     def _delete(self, records: Sequence[Record]) -> dict[str, Outcome]:

@@ -21,6 +21,7 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from crmsync.adapters.salesforce.adapter import SalesforceAdapter
+from crmsync.adapters.salesforce.errors import long_id
 from msgplatform.core.errors import InvalidInput
 from tests.support.http_sinks import Sink, refusing_port
 from tests.support.json_stub import Answer, Asked, asked, serving
@@ -193,13 +194,21 @@ def test_two_records_with_one_remote_id(
         return Record(key, 1, {"LastName": f"name {key}"}, remote_id=remote_id)
 
     batch = [named("a", one), named("b", one[:15]), named("c", two), named("d", one)]
-    assert adapter.send(batch) == [Ok(one), Ok(one[:15], False), Ok(two), Ok(one, False)]
+    assert adapter.send(batch) == [Ok(one), Ok(one, False), Ok(two), Ok(one, False)]
     assert salesforce.leads[one] == {"LastName": "name d", "Hive_Id__c": "d"}  # the last one wins
-    assert adapter.send(batch[:2]) == [Ok(one, False), Ok(one[:15], False)]
+    assert adapter.send(batch[:2]) == [Ok(one, False), Ok(one, False)]
     gone = [Record(key, 2, {}, True, i) for key, i in (("a", one), ("b", one), ("c", two))]
     assert adapter.send(gone) == [Ok(one, False), Ok(one, False), Ok(two, False)]
     assert salesforce.leads == {}
     assert not server.trouble
+
+
+@pytest.mark.parametrize(
+    "whole", ["001D000000IqhSLIAZ", "001D000000IomazIAB", "00QD000000FP14JMAT"]
+)
+def test_the_two_spellings_of_an_id_are_one(whole: str) -> None:
+    """As Salesforce's own documentation has them. An error names the short one."""
+    assert (long_id(whole[:15]), long_id(whole), long_id("")) == (whole, whole, "")
 
 
 def test_after_a_limit_no_calls_follow_for_one_remote_id(open_adapter: Open) -> None:
