@@ -224,6 +224,23 @@ class TestAContactOfItsOwn:
         assert (record.remote_id, record.is_adopted) == ("77", True)
         assert hubspot.contacts == {"77": {**BOSS, "phone": "1", "hive_id": str(lead)}}
 
+    def test_that_people_merged_into_a_customers_is_theirs_when_the_lead_is_deleted(
+        self, hubspot_server: Sink, hubspot: HubSpotStub
+    ) -> None:
+        company = Company(hubspot_server, hubspot)
+        lead = company.form("Li", "1", "li@example.com")
+        company.sync(lead)
+        hubspot.contacts["77"] = {**hubspot.contacts.pop("501"), **BOSS}
+        hubspot.merged["501"] = "77"
+        Lead.objects.filter(pk=lead).update(phone="2")
+        company.sync(lead)
+        record = company.record(lead)
+        assert (record.remote_id, record.is_adopted) == ("77", True)
+        assert hubspot.contacts["77"]["phone"] == "2"
+        company.delete(lead)
+        company.sync(lead, deleted=True)
+        assert hubspot.contacts["77"]["hive_id"] == ""
+
 
 class TestTwoLanes:
     def test_a_lead_whose_contact_another_lane_deletes_is_sent_again(
