@@ -4,7 +4,8 @@ Ok          the CRM holds this version, or a newer one
 Retry       not stored; the record is sent again after a while. Costs an attempt
 Throttled   not stored; the CRM wants fewer calls. Costs no attempt
 Invalid     the CRM will never take these values: dead at once, a person changes them
-Conflict    the CRM holds this person as another record: send once more with that remote id
+Conflict    the CRM holds this person as another record: send once more with that remote id,
+            unless the platform's own record would be left behind
 Auth        credentials or set-up are refused: pause the CRM and raise an alert
 Unknown     the record may be stored: look it up before it is sent again, unless the adapter's
             call is an upsert
@@ -13,7 +14,7 @@ Refused     the batch was refused as a whole, and no record of it is stored: sen
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _
 
@@ -54,10 +55,12 @@ class Conflict:
     """`existing_id` is the remote id of the other record, '' when the CRM does not name it.
 
     `has_key`: the other record has the same key, so it is the same record under a new id.
+    `is_gone`: the CRM does not hold the record any more whose remote id was sent.
     """
 
     existing_id: str
     has_key: bool = False
+    is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,12 @@ class Refused:
 
 
 Outcome = Ok | Retry | Throttled | Invalid | Conflict | Auth | Unknown | Refused
+
+
+def note_gone(outcome: Outcome) -> Outcome:
+    """The outcome of a record that was sent by its key, because the CRM does not hold the record
+    with its remote id any more."""
+    return replace(outcome, is_gone=True) if isinstance(outcome, Conflict) else outcome
 
 
 def sentence(outcome: Outcome) -> str:

@@ -69,9 +69,14 @@ class Adoption:
 
         Returns the ids of records that are not sent again, because people decide.
         """
-        pairs = [(entry, each.existing_id) for entry, each in conflicts if not each.has_key]
+        kept_ids = {e.record for e, each in conflicts if self._should_keep_own(e, each)}
+        pairs = [
+            (entry, each.existing_id)
+            for entry, each in conflicts
+            if not each.has_key and entry.record not in kept_ids
+        ]
         if not pairs:
-            return set()
+            return kept_ids
         self._read_choices()
         new_ids = {
             answer.outcome.remote_id
@@ -81,11 +86,18 @@ class Adoption:
         own_ids = new_ids | self._own_ids(remote_id for _, remote_id in pairs)
         foreign_records = [(entry, each) for entry, each in pairs if each not in own_ids]
         if self._on_conflict == _OnConflict.DEAD:
-            return {entry.record for entry, _ in foreign_records}
+            return kept_ids | {entry.record for entry, _ in foreign_records}
         if foreign_records:
             transactions.retrying(lambda: self._store(foreign_records))
             self._record_ids.update(entry.record for entry, _ in foreign_records)
-        return set()
+        return kept_ids
+
+    def _should_keep_own(self, entry: Entry, conflict: Conflict) -> bool:
+        """True if the entry keeps the record that the platform made of it in the CRM: once it has
+        another one, nobody would change or delete that record any more."""
+        is_own = bool(entry.remote_id) and not self.is_adopted(entry)
+        is_same = conflict.has_key or conflict.existing_id == entry.remote_id
+        return is_own and not is_same and not conflict.is_gone
 
     def _store(self, foreign: Sequence[tuple[Entry, str]]) -> None:
         with transaction.atomic():

@@ -67,13 +67,15 @@ class StoredRound:
     """A round after it was stored: the entries to queue, which carry its claim until `lease_until`.
 
     `requests` are those of the operation, which is None when there was nothing to send; `size` is
-    its number of bytes. `are_new`: no row had a record.
+    its number of bytes. `read` counts the rows that were decided on. `are_new`: no row had a
+    record.
     """
 
     entries: list[Entry] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     operation: models.Operation | None = None
     lease_until: float = 0.0
+    read: int = 0
     unchanged: int = 0
     size: int = 0
     are_new: bool = False
@@ -97,6 +99,7 @@ class Decisions:
 
     def take(self, each: RowRequest, stored_row: Mapping[str, Any] | None, new_id: int) -> None:
         """Decide on a record; `stored_row` is its row, `new_id` the id for a new one."""
+        self.result.read += 1
         if stored_row is None:
             self._new(each, new_id)
             return
@@ -228,7 +231,7 @@ class Decisions:
         if self._dead:
             self._report_dead()
         names = {
-            counters.READ: len(round.row_requests),
+            counters.READ: result.read,
             counters.UNCHANGED: result.unchanged,
             counters.DEAD: len(self._dead),
         }

@@ -23,17 +23,19 @@ _VERSIONS = 2**63  # a version has 63 bits
 @dataclass(frozen=True, slots=True)
 class RowRequest:
     """A row as the CRM is to hold it; `size` is that of its request in bytes. With a `problem` the
-    request cannot be sent."""
+    request cannot be sent. `is_outside`: the policy does not carry the row, or not any more."""
 
     key: str
     request: Request
     digest: str
     problem: InvalidInput | None = None
     size: int = 0
+    is_outside: bool = False
 
 
 def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[RowRequest]:
-    """Make requests for those rows that the policy carries.
+    """Make requests for those rows that the policy carries, and for other rows that are deleted: an
+    APPKEY may have been taken off the policy after a row was sent.
 
     Where the source has no versions, the operation's id is the version; `store` makes it greater
     than that of the record, whose reader may have had another clock. A version that is NULL is
@@ -42,9 +44,8 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     row_requests = []
     mapping, has_versions = policy.mapping, bool(policy.source.version_column)
     for row in rows:
-        if policy.biz_id is not None and row.values.get("biz_id") != policy.biz_id:
-            continue
-        if policy.appkeys and row.values.get("appkey") not in policy.appkeys:
+        is_outside = not _is_carried(policy, row)
+        if is_outside and not row.deleted:
             continue
         key = _short(str(row.key))
         version = _version(row) if has_versions else operation
@@ -60,8 +61,15 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
             )  # fmt: skip
             text = f"No request can be made of the row: {type(error).__name__}."
             problem = error if isinstance(error, InvalidInput) else InvalidInput(text)
-        row_requests.append(RowRequest(key, request, digest(request), problem, size))
+        row_requests.append(RowRequest(key, request, digest(request), problem, size, is_outside))
     return row_requests
+
+
+def _is_carried(policy: Policy, row: Row) -> bool:
+    """True if the row is of the policy's system, and of one of its APPKEYs."""
+    if policy.biz_id is not None and row.values.get("biz_id") != policy.biz_id:
+        return False
+    return not policy.appkeys or row.values.get("appkey") in policy.appkeys
 
 
 def without_values(each: RowRequest, error: Exception) -> RowRequest:

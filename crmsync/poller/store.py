@@ -35,6 +35,9 @@ def store(round: Round) -> StoredRound:
     # Ids come before the transaction, which may be repeated: most of them are not used.
     buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
+    # Rows that the policy does not carry any more need a look: without one they seem never sent.
+    if any(each.is_outside for each in round.row_requests):
+        round = replace(round, are_new=False)
     if round.are_new:
         # Without a look at the records, which costs more than the rare mistake.
         with suppress(IntegrityError):
@@ -79,13 +82,15 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
         decisions = Decisions(round, now)
         decisions.result.are_new = not rows_by_key
         for each, new_id in zip(round.row_requests, new_ids, strict=True):
-            decisions.take(each, rows_by_key.get(each.key), new_id)
+            stored_row = rows_by_key.get(each.key)
+            if stored_row or not each.is_outside:  # others were never sent
+                decisions.take(each, stored_row, new_id)
         decisions.write()
         if round.watermark:
             _move_watermark(round.policy.id, round.watermark, now)
         if round.run:
             models.Run.objects.filter(pk=round.run).update(
-                read=F("read") + len(round.row_requests),
+                read=F("read") + decisions.result.read,
                 unchanged=F("unchanged") + decisions.result.unchanged,
             )
     return decisions.result

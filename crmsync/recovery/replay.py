@@ -21,7 +21,7 @@ from crmsync.operations import add_endings
 from crmsync.orders import Request
 from crmsync.recovery import resend
 from crmsync.recovery.operation_finder import KnownOperation, OperationFinder
-from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.errors import Unavailable
 
 _State = Record.State
@@ -188,6 +188,7 @@ def _replay(
         _take_over(plan, now, by)
         if not operation.is_stored:
             _store(plan, now)
+        _mark_unknown(plan.to_resend)
         # Also records that the CRM has confirmed: that is the purpose of a replay.
         resend.send_from_scratch(plan.to_resend, by)
     return plan.counts()
@@ -209,9 +210,9 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
         record.claimed_by, record.sending_operation = "", 0
-        # The older backup does not know which version the CRM has confirmed.
-        record.sent_version, record.sent_digest = 0, ""
-        record.error_class = record.error_class if record.error_class == UNKNOWN else ""
+        # The older backup does not know which version the CRM has confirmed, nor if it has any: the
+        # record is looked up where a call may not be repeated.
+        record.sent_version, record.sent_digest, record.error_class = 0, "", UNKNOWN
     records = [*plan.new, *plan.older, *in_flight]
     for record in records:
         request = plan.newest[record.key]
@@ -220,6 +221,15 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
         record.updated_at = now
     rows = [tuple(getattr(record, column) for column in _COLUMNS) for record in records]
     sql.insert_or_update(Record._meta.db_table, _COLUMNS, sorted(rows))
+
+
+def _mark_unknown(records: Sequence[Record]) -> None:
+    """Let those of these records be looked up first whose ids in the CRM are not known: the older
+    backup may not know that they were stored."""
+    record_ids = [record.pk for record in records if not record.remote_id]
+    if record_ids:
+        rows = Record.objects.filter(pk__in=record_ids)
+        claims.update_by_key(rows, {"error_class": UNKNOWN})
 
 
 def _store(plan: _Plan, now: datetime) -> None:

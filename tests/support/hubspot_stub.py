@@ -121,12 +121,12 @@ class HubSpotStub:
             detail = {"message": f"Email address {email} is invalid", "in": "email",
                       "code": "INVALID_EMAIL"}  # fmt: skip
             return _of_record("VALIDATION_ERROR", "not valid", context, detail)
+        if known and known not in self.contacts:
+            return _of_record("OBJECT_NOT_FOUND", "No CONTACT object has this id", context)
         other = self._find("email", email)
         if other and other != known:
             message = f"Contact already exists. Existing ID: {other}"
             return _of_record("CONFLICT", message, context)
-        if known and known not in self.contacts:
-            return _of_record("OBJECT_NOT_FOUND", "No CONTACT object has this id", context)
         return None
 
 

@@ -32,7 +32,7 @@ class SalesforceStub:
 
     def add(self, **fields: Any) -> str:
         self._last += 1
-        made = f"00Q{self._last:012}AAA"
+        made = f"00Q{self._last:012}EAA"
         self.leads[made] = fields
         return made
 
@@ -127,7 +127,8 @@ class SalesforceStub:
             return "UNABLE_TO_LOCK_ROW", "unable to obtain exclusive access to this record", []
         for other, lead in self.leads.items():
             if other != known and record.get("Email") and lead.get("Email") == record["Email"]:
-                text = f"duplicate value found: Email duplicates value on record with id: {other}"
+                short = other[:15]
+                text = f"duplicate value found: Email duplicates value on record with id: {short}"
                 return "DUPLICATE_VALUE", text, []
         if record.get("LastName") == "Twin":
             return "DUPLICATES_DETECTED", "Use one of these records?", []

@@ -42,6 +42,7 @@ from crmsync.adapters.outcomes import (
     Refused,
     Retry,
     Throttled,
+    note_gone,
     sentence,
 )
 from msgplatform.core.data.chunks import chunks
@@ -128,7 +129,8 @@ class HttpAdapter(CRMAdapter):
             outcomes.update(zip((record.key for record in group), group_outcomes, strict=True))
         restorable = self._restorable(missing, outcomes)
         if restorable:
-            outcomes.update(zip((r.key for r in restorable), self.deliver(restorable), strict=True))
+            restored = map(note_gone, self.deliver(restorable))
+            outcomes.update(zip((r.key for r in restorable), restored, strict=True))
         return [outcomes[record.key] for record in batch]
 
     def _restorable(

@@ -19,7 +19,7 @@ from django.utils.translation import gettext as _
 from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Field, Record, Stored
 from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
 from crmsync.adapters.hubspot import errors
-from crmsync.adapters.outcomes import Ok, Outcome, Refused, Retry, Unknown
+from crmsync.adapters.outcomes import Conflict, Ok, Outcome, Refused, Retry, Unknown, note_gone
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
@@ -78,6 +78,7 @@ class HubSpotAdapter(RestAdapter):
         deletions = [record for record in batch if record.deleted]
         updates = [record for record in batch if record.remote_id and not record.deleted]
         others = [record for record in batch if not record.remote_id and not record.deleted]
+        missing: Sequence[Record] = ()
         if updates:
             update_outcomes, missing = self._update(updates)
             outcomes.update(update_outcomes)
@@ -89,6 +90,7 @@ class HubSpotAdapter(RestAdapter):
                 for record in others
             ]
             outcomes.update(self._outcomes(others, self._batch("upsert", {"inputs": inputs})))
+            outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
         if deletions:
             outcomes.update(self._archive(deletions))
         return outcomes
@@ -127,22 +129,22 @@ class HubSpotAdapter(RestAdapter):
             outcome = self._refusal(response, len(records))
             return {record.key: outcome for record in records}
         outcomes: dict[str, Outcome] = {}
-        keys = {record.key for record in records}
+        by_key = {record.key: record for record in records}
         by_id = {record.remote_id: record.key for record in records if record.remote_id}
         for result in body.get("results") or ():
             key = result.get("objectWriteTraceId")
-            if key not in keys:
+            if key not in by_key:
                 key = (result.get("properties") or {}).get(self.settings.id_property)
-            if key not in keys:
+            if key not in by_key:
                 key = by_id.get(str(result.get("id", "")))
-            if key in keys:
-                outcomes[str(key)] = Ok(str(result.get("id", "")), result.get("new"))
+            if key in by_key:
+                outcomes[str(key)] = _outcome_of_result(by_key[str(key)], result)
         faults = list(body.get("errors") or ())
         by_sent_id = {record.remote_id or record.key: record.key for record in records}
         for error in faults:
             outcome = errors.of_record(error, self.settings.time_zone)
             traces, ids = errors.names_in(error)
-            keys_at_fault = (traces & keys) | {
+            keys_at_fault = (traces & by_key.keys()) | {
                 by_sent_id[each] for each in ids if each in by_sent_id
             }
             outcomes.update(dict.fromkeys(keys_at_fault, outcome))
@@ -280,6 +282,16 @@ class HubSpotAdapter(RestAdapter):
         settings = self.settings
         url = f"{settings.base_url}{settings.objects_path}/{settings.object}/batch/{action}"
         return self.client.ask("POST", url, self._headers, body)
+
+
+def _outcome_of_result(record: Record, result: Mapping[str, Any]) -> Outcome:
+    """The outcome of a record by HubSpot's result for it."""
+    remote_id = str(result.get("id", ""))
+    is_known = bool(record.remote_id) and not (record.is_adopted or record.should_fill_empty)
+    if is_known and remote_id not in ("", record.remote_id):
+        # People have merged it into another contact, which may be a customer's: it is theirs now.
+        return Conflict(remote_id, is_gone=True)
+    return Ok(remote_id, result.get("new"))
 
 
 def _text(value: Any) -> str:

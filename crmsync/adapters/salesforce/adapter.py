@@ -17,7 +17,7 @@ from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored, TooManyCalls
 from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled, note_gone
 from crmsync.adapters.salesforce import errors
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
 from msgplatform.core.data.chunks import chunks
@@ -55,6 +55,7 @@ class SalesforceAdapter(RestAdapter):
         deletions = [record for record in batch if record.deleted]
         updates = [record for record in batch if record.remote_id and not record.deleted]
         others = [record for record in batch if not record.remote_id and not record.deleted]
+        missing: Sequence[Record] = ()
         try:
             if updates:
                 update_outcomes, missing = self._update(updates)
@@ -63,6 +64,7 @@ class SalesforceAdapter(RestAdapter):
                 others += [dataclasses.replace(record, remote_id="") for record in missing]
             if others:
                 outcomes.update(self._upsert(others))
+                outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
             if deletions:
                 outcomes.update(self._delete(deletions))
         except CredentialsRefused as error:
@@ -172,7 +174,7 @@ class SalesforceAdapter(RestAdapter):
             return errors.of_call(response, 1)
         body = read_json(response) if response.body else None
         body = body if isinstance(body, dict) else {}
-        remote_id = str(body.get("id") or record.remote_id)
+        remote_id = errors.long_id(str(body.get("id") or record.remote_id))
         return Ok(remote_id, bool(body.get("created", response.status == 201)))
 
     def _delete(self, records: Sequence[Record]) -> dict[str, Outcome]:

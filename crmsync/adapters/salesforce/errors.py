@@ -37,6 +37,8 @@ _AUTH = {
 _DUPLICATES = {"DUPLICATES_DETECTED", "DUPLICATE_VALUE"}
 _GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
 _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
+# Each of the last three characters of an id says which of five characters before are capitals.
+_ID_SUFFIXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
 # The daily limit counts the last 24 hours: a little of it becomes free all the time.
 _LIMIT_SECONDS = 900.0
 
@@ -74,7 +76,7 @@ def of_result(result: Any, external_id: str) -> Outcome:
     if not isinstance(result, Mapping):
         return Unknown(_("Salesforce's answer has a result that is no object."))
     if result.get("success"):
-        return Ok(str(result.get("id", "")), result.get("created"))
+        return Ok(long_id(str(result.get("id", ""))), result.get("created"))
     errors = result.get("errors") or [{}]
     error = errors[0]
     code = str(error.get("statusCode") or error.get("errorCode") or "")
@@ -90,6 +92,18 @@ def is_gone(result: Any) -> bool:
     return any(e.get("statusCode") in _GONE and not e.get("fields") for e in result_errors)
 
 
+def long_id(remote_id: str) -> str:
+    """The id with 18 characters. Errors name it with 15 of them, and stored ids are compared as
+    texts."""
+    if len(remote_id) != 15:
+        return remote_id
+    suffix = ""
+    for start in (0, 5, 10):
+        part = remote_id[start : start + 5]
+        suffix += _ID_SUFFIXES[sum(1 << n for n, letter in enumerate(part) if letter.isupper())]
+    return remote_id + suffix
+
+
 def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
     message = _message(error) or code or _("Salesforce gave no reason.")
     if code == "REQUEST_LIMIT_EXCEEDED":
@@ -98,7 +112,7 @@ def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
         return Retry(0.0, message)
     if code in _DUPLICATES:
         if id_match := _ID.search(message.partition("with id")[2]):
-            return Conflict(id_match[1])
+            return Conflict(long_id(id_match[1]))
         # A duplicate rule found others without saying which: a person decides.
         message = _("Salesforce holds a duplicate: %s") % message
     fields = error.get("fields") or ()

@@ -121,12 +121,13 @@ def _mapped(policy: Policy, limit: int) -> list[Mapped]:
     rows = _newest(source_from_row(policy.source), _LOOKED_AT if is_chosen else limit)
     # Requests have no times.
     times = {str(row.key): row.time for row in rows}
+    row_requests = [each for each in make_requests(policy, rows, 0) if not each.is_outside]
     return [
         Mapped(
             each.request.key, times[each.key], each.request.deleted, dict(each.request.fields),
             str(each.problem or ""), each.problem.field if each.problem else "",
         )
-        for each in make_requests(policy, rows, 0)[:limit]
+        for each in row_requests[:limit]
     ]  # fmt: skip
 
 

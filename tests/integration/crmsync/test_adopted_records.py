@@ -189,6 +189,59 @@ class TestWhatThePlatformMade:
         assert hubspot.contacts == {}
 
 
+class TestAContactOfItsOwn:
+    @pytest.mark.parametrize("email", [BOSS["email"], "wang@example.com"])
+    def test_is_kept_and_deleted_when_another_contact_has_the_leads_new_address(
+        self, hubspot_server: Sink, hubspot: HubSpotStub, email: str
+    ) -> None:
+        """A contact of people, or of another lead: nobody would delete the lead's own any more."""
+        company = Company(hubspot_server, hubspot)
+        company.sync(company.form("Wang", "2", "wang@example.com"))
+        lead = company.form("Li", "1", "li@example.com")
+        company.sync(lead)
+        before = {remote_id: dict(contact) for remote_id, contact in hubspot.contacts.items()}
+        Lead.objects.filter(pk=lead).update(extra={"email": email})
+        company.sync_until(lambda: Record.objects.filter(state=DEAD).exists())
+        record = company.record(lead)
+        assert (record.remote_id, record.is_adopted) == ("502", False)
+        assert hubspot.contacts == before
+        assert "another record: " in RecoveryEntry.objects.get().reason
+        company.delete(lead)
+        company.sync(lead, deleted=True)
+        del before["502"]
+        assert hubspot.contacts == before
+
+    def test_that_people_deleted_is_followed_by_the_one_with_the_leads_address(
+        self, hubspot_server: Sink, hubspot: HubSpotStub
+    ) -> None:
+        company = Company(hubspot_server, hubspot)
+        lead = company.form("Li", "1", "li@example.com")
+        company.sync(lead)
+        del hubspot.contacts["501"]
+        Lead.objects.filter(pk=lead).update(extra={"email": BOSS["email"]})
+        company.sync(lead)
+        record = company.record(lead)
+        assert (record.remote_id, record.is_adopted) == ("77", True)
+        assert hubspot.contacts == {"77": {**BOSS, "phone": "1", "hive_id": str(lead)}}
+
+    def test_that_people_merged_into_a_customers_is_theirs_when_the_lead_is_deleted(
+        self, hubspot_server: Sink, hubspot: HubSpotStub
+    ) -> None:
+        company = Company(hubspot_server, hubspot)
+        lead = company.form("Li", "1", "li@example.com")
+        company.sync(lead)
+        hubspot.contacts["77"] = {**hubspot.contacts.pop("501"), **BOSS}
+        hubspot.merged["501"] = "77"
+        Lead.objects.filter(pk=lead).update(phone="2")
+        company.sync(lead)
+        record = company.record(lead)
+        assert (record.remote_id, record.is_adopted) == ("77", True)
+        assert hubspot.contacts["77"]["phone"] == "2"
+        company.delete(lead)
+        company.sync(lead, deleted=True)
+        assert hubspot.contacts["77"]["hive_id"] == ""
+
+
 class TestTwoLanes:
     def test_a_lead_whose_contact_another_lane_deletes_is_sent_again(
         self, hubspot_server: Sink, hubspot: HubSpotStub

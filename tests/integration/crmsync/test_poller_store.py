@@ -225,6 +225,29 @@ class TestChanged:
         assert counts(first.operation) == (1, 0, 1, 0, 1)
 
 
+class TestTakenOff:
+    @pytest.mark.parametrize("are_new", [False, True])
+    def test_of_an_appkey_that_was_taken_off_only_deletions_are_sent(self, are_new: bool) -> None:
+        """Of leads that the CRM has: their erasure waits for it."""
+        poller = Poller(appkeys=["ad", "ad-7"])
+        poller.round(lead(1), lead(2, appkey="ad-7"))
+        confirm(1)
+        confirm(2)
+        models.Policy.objects.update(appkeys=["ad-7"])
+        _, changed = poller.round(lead(1, 2, "Zhang"))
+        assert (changed.entries, record().version) == ([], 1)
+        rows = [lead(1, 3, deleted=True), lead(3, deleted=True), lead(4, appkey="ad-7")]
+        _, stored = poller.round(*rows, are_new=are_new)
+        sent = [(entry.request.key, entry.request.deleted) for entry in stored.entries]
+        assert sorted(sent) == [("1", True), ("4", False)]
+        assert {entry.remote_id for entry in stored.entries} == {"r-1", ""}
+        assert not Record.objects.filter(key="3").exists()
+        assert stored.read == 2
+        confirm(1)
+        _, again = poller.round(lead(1, 3, deleted=True))
+        assert again.entries == []
+
+
 class TestDismissed:
     def test_a_dismissed_version_stays_dismissed_whatever_the_mapping(self, poller: Poller) -> None:
         poller.round(lead(1))

@@ -27,7 +27,8 @@ from tests.integration.crmsync.recovery_steps import (
     request,
     send_what_is_due,
 )
-from tests.integration.crmsync.sync_support import Customers, new_operation, requests
+from tests.integration.crmsync.sync_support import Customers, Store, new_operation, requests
+from tests.support.json_stub import asked, serving
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _State = Record.State
@@ -88,6 +89,31 @@ def test_what_was_sent_since_a_time_is_sent_again(policy: Policy, customers: Cus
     assert list(counts) == [(1, 1)] * 3
     old.refresh_from_db()
     assert old.sent_version == 1
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_was_stored_since_the_backup_is_not_made_twice(settings: Any, is_lost: bool) -> None:
+    """The CRM's call may not be repeated, and the backup does not have the record, or not its id:
+    it is looked up first."""
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    store = Store()
+    store.leads["a"] = {"id": "a", "name": "name a", "v": 1}
+    with serving(store) as server:
+        policy = sync_support.policy(sync_support.http_crm(server, store))
+        one = request("a")
+        operation = new_operation(policy, [one])
+        record(operation, one, _State.WAITING)
+        pk = operation.pk
+        if is_lost:
+            lose(operation)
+        longer_ago()
+
+        assert recover("--operation", str(pk))["sent"] == 1
+
+        send_what_is_due(policy)
+        assert [each.method for each in asked(server)] == ["GET"]
+    row = Record.objects.get()
+    assert (row.state, row.remote_id, row.error_class) == (_State.CONFIRMED, "r-a", "")
 
 
 def test_pages_of_operations(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -444,6 +444,20 @@ def test_a_record_that_is_gone_is_stored_anew(open_adapter: Open) -> None:
         assert adapter.send(known) == [Ok("7"), Ok("9")]
 
 
+def test_another_record_has_the_values_of_one_that_is_gone(open_adapter: Open) -> None:
+    routes = {
+        ("PATCH", "/leads/7"): lambda r: Answer({"id": 9}, 409),
+        ("PATCH", "/leads/8"): lambda r: Answer({"message": "gone"}, 404),
+        ("POST", "/leads"): lambda r: Answer({"id": 9}, 409),
+    }
+    with serving(routed(routes)) as server:
+        url = server.url("/leads")
+        calls = by_id(url) | {"answer": {"remote_id": "id", "existing_id": "id"}}
+        known = [Record(key, 2, {}, remote_id=i) for key, i in (("a", "7"), ("b", "8"))]
+        outcomes = open_adapter(url, **calls).send(known)
+        assert outcomes == [Conflict("9"), Conflict("9", is_gone=True)]
+
+
 READS: list[tuple[Answer, type[Outcome]]] = [
     (Answer({}, 404), Ok),
     (Answer({"id": 8, "gone": True}), Ok),

@@ -138,6 +138,21 @@ def test_a_contact_that_is_gone_is_stored_anew(
         assert not server.trouble
 
 
+def test_another_contact_has_the_address_of_one_that_is_gone(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.contacts = {"77": {"email": "a@b.c"}, "501": {"hive_id": "b"}}
+    with serving(hubspot) as server:
+        adapter = open_adapter(server.url(""))
+        gone, there = (
+            Record(key, 2, {"email": "a@b.c"}, remote_id=remote_id)
+            for key, remote_id in (("a", "404"), ("b", "501"))
+        )
+        assert adapter.send([gone]) == [Conflict("77", is_gone=True)]
+        assert adapter.send([there]) == [Conflict("77")]
+        assert adapter.send([gone, there]) == [Conflict("77", is_gone=True), Conflict("77")]
+
+
 READ_FAILED = {"status": "error", "category": "INTERNAL_ERROR", "message": "try again"}
 
 
@@ -357,3 +372,17 @@ def test_a_contact_that_people_merged_into_another_one_holds_up_no_other(
     assert all(isinstance(outcome, Ok) for outcome in outcomes), outcomes
     assert hubspot.contacts["77"] == {"firstname": "boss", "phone": "138", "hive_id": "a"}
     assert hubspot.contacts["78"] == {"firstname": "aide", "phone": "138", "hive_id": "b"}
+
+
+def test_a_contact_of_ours_that_people_merged_into_another_one_is_theirs(
+    open_adapter: Open, hubspot: HubSpotStub
+) -> None:
+    hubspot.contacts = {"77": {"firstname": "boss"}, "502": {"hive_id": "b"}}
+    hubspot.merged = {"501": "77"}
+    known = [
+        Record(key, 2, {"phone": "138"}, remote_id=remote_id)
+        for key, remote_id in (("a", "501"), ("b", "502"))
+    ]
+    with serving(hubspot) as server:
+        outcomes = open_adapter(server.url("")).send(known)
+    assert outcomes == [Conflict("77", is_gone=True), Ok("502")]

@@ -21,6 +21,7 @@ from crmsync.adapters.outcomes import (
     Unknown,
 )
 from crmsync.adapters.salesforce.adapter import SalesforceAdapter
+from crmsync.adapters.salesforce.errors import long_id
 from msgplatform.core.errors import InvalidInput
 from tests.support.http_sinks import Sink, refusing_port
 from tests.support.json_stub import Answer, Asked, asked, serving
@@ -148,6 +149,17 @@ def test_a_record_that_exists_is_changed_by_its_id(
     assert isinstance(nobody, Invalid)
 
 
+def test_another_record_has_the_address_of_one_that_is_gone(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    other = salesforce.add(Email="a@b.c")
+    gone = Record("a", 2, {"Email": "a@b.c", "LastName": "A"}, remote_id="00Q000000000099EAA")
+    adapter = open_adapter(server.url(""))
+    assert adapter.send([gone]) == [Conflict(other, is_gone=True)]
+    second = replace(gone, key="b", remote_id="00Q000000000098EAA")
+    assert adapter.send([gone, second]) == [Conflict(other, is_gone=True)] * 2
+
+
 def test_records_whose_ids_are_known_go_in_one_call(
     open_adapter: Open, salesforce: SalesforceStub, server: Sink
 ) -> None:
@@ -182,13 +194,21 @@ def test_two_records_with_one_remote_id(
         return Record(key, 1, {"LastName": f"name {key}"}, remote_id=remote_id)
 
     batch = [named("a", one), named("b", one[:15]), named("c", two), named("d", one)]
-    assert adapter.send(batch) == [Ok(one), Ok(one[:15], False), Ok(two), Ok(one, False)]
+    assert adapter.send(batch) == [Ok(one), Ok(one, False), Ok(two), Ok(one, False)]
     assert salesforce.leads[one] == {"LastName": "name d", "Hive_Id__c": "d"}  # the last one wins
-    assert adapter.send(batch[:2]) == [Ok(one, False), Ok(one[:15], False)]
+    assert adapter.send(batch[:2]) == [Ok(one, False), Ok(one, False)]
     gone = [Record(key, 2, {}, True, i) for key, i in (("a", one), ("b", one), ("c", two))]
     assert adapter.send(gone) == [Ok(one, False), Ok(one, False), Ok(two, False)]
     assert salesforce.leads == {}
     assert not server.trouble
+
+
+@pytest.mark.parametrize(
+    "whole", ["001D000000IqhSLIAZ", "001D000000IomazIAB", "00QD000000FP14JMAT"]
+)
+def test_the_two_spellings_of_an_id_are_one(whole: str) -> None:
+    """As Salesforce's own documentation has them. An error names the short one."""
+    assert (long_id(whole[:15]), long_id(whole), long_id("")) == (whole, whole, "")
 
 
 def test_after_a_limit_no_calls_follow_for_one_remote_id(open_adapter: Open) -> None:
