@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -42,9 +43,7 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     row_requests = []
     mapping, has_versions = policy.mapping, bool(policy.source.version_column)
     for row in rows:
-        if policy.biz_id is not None and row.values.get("biz_id") != policy.biz_id:
-            continue
-        if policy.appkeys and row.values.get("appkey") not in policy.appkeys:
+        if not is_carried(policy, row.values):
             continue
         key = _short(str(row.key))
         version = _version(row) if has_versions else operation
@@ -62,6 +61,19 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
             problem = error if isinstance(error, InvalidInput) else InvalidInput(text)
         row_requests.append(RowRequest(key, request, digest(request), problem, size))
     return row_requests
+
+
+def is_carried(policy: Policy, values: Mapping[str, Any]) -> bool:
+    """True if the policy carries rows with these values in the `choosing_columns`."""
+    if policy.biz_id is not None and values.get("biz_id") != policy.biz_id:
+        return False
+    return not policy.appkeys or values.get("appkey") in policy.appkeys
+
+
+def choosing_columns(policy: Policy) -> list[str]:
+    """The columns of a source by which rows are carried or not."""
+    choices = (("biz_id", policy.biz_id is not None), ("appkey", bool(policy.appkeys)))
+    return [name for name, is_limited in choices if is_limited]
 
 
 def without_values(each: RowRequest, error: Exception) -> RowRequest:

@@ -25,6 +25,7 @@ from crmsync.poller import due, policy_poll
 from crmsync.poller.changes import Changes
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import PolicyLeases, Poll
+from crmsync.poller.reading.increment import Increment, Row
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
@@ -207,6 +208,29 @@ class TestRuns:
         (operation,) = Operation.objects.filter(run_id=run.pk)
         assert operation.records == 1
         assert not models.Policy.objects.get().requested
+
+    def test_a_comparison_reads_no_leads_that_the_policy_never_carried(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that it carried before is compared: it may be deleted."""
+        polled = Polled(appkeys=["ad-1"])
+        key = polled.lead("a")
+        polled.turn_until(is_read(key))
+        polled.confirm_all()
+        models.Policy.objects.update(appkeys=["ad-7"])
+        polled.lead("b")
+        Lead.objects.filter(pk=key).update(name="Wang")
+        keys_read: list[Any] = []
+        read_rows = Increment.rows
+
+        def rows(increment: Increment, keys: Sequence[Any]) -> list[Row]:
+            keys_read.extend(keys)
+            return read_rows(increment, keys)
+
+        monkeypatch.setattr(Increment, "rows", rows)
+        polled.request("sweep")
+        polled.turn_until(Run.objects.filter(kind="sweep", state=Run.State.READ).exists)
+        assert keys_read == [key]
 
     def test_a_run_is_gone_on_with_by_the_next_holder(self, polled: Polled) -> None:
         written = sql.now()
