@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from django.db import IntegrityError
 
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_KEY
@@ -78,11 +79,16 @@ def choosing_columns(policy: Policy) -> list[str]:
 
 def without_values(each: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that it may be refused for."""
+    key, problem = each.key, f"The row cannot be stored: {type(error).__name__}."
+    # MariaDB takes keys for equal that differ in blanks at their end alone.
+    if isinstance(error, IntegrityError):
+        key = _with_hash(each.key)
+        problem = "Another row has this key, but for blanks at the end: make them differ otherwise."
     request = Request(
-        each.request.key, each.request.version, {}, each.request.deleted, row_digest=each.digest
+        each.request.key.removesuffix(each.key) + key, each.request.version, {},
+        each.request.deleted, row_digest=each.digest,
     )  # fmt: skip
-    problem = InvalidInput(f"The row cannot be stored: {type(error).__name__}.")
-    return RowRequest(each.key, request, each.digest, problem)
+    return RowRequest(key, request, each.digest, InvalidInput(problem))
 
 
 def _row_digest(row: Row) -> str:
@@ -119,8 +125,10 @@ def _version(row: Row) -> int:
 
 def _short(key: str) -> str:
     """The key, or its beginning with a hash of it where it is too long to be stored."""
-    if len(key) <= MAX_KEY:
-        return key
+    return key if len(key) <= MAX_KEY else _with_hash(key)
+
+
+def _with_hash(key: str) -> str:
     return f"{key[: MAX_KEY - 17]}~{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 
