@@ -414,6 +414,19 @@ class TestTrouble:
         polled.turn_until(Operation.objects.exists)
         assert polled.poll.facts().problem == ""
 
+    def test_a_source_that_nobody_reads_is_no_problem(self, polled: Polled) -> None:
+        """It may be repaired after the hours. What somebody asks for is read at any hour."""
+        models.Source.objects.update(table="no_such_table")
+        polled.turn_until(lambda: polled.poll.facts().problem)
+        later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
+        models.Policy.objects.update(hours="-".join(f"{each:%H:%M}" for each in later))
+        assert polled.turn() > 0
+        assert polled.poll.facts().problem == ""
+        polled.request("changes")
+        polled.turn_until(lambda: polled.poll.facts().problem)
+        polled.turn()
+        assert "no_such_table" in polled.poll.facts().problem
+
     def test_what_is_due_goes_out_while_the_source_cannot_be_read(
         self, polled: Polled, monkeypatch: pytest.MonkeyPatch
     ) -> None:
