@@ -97,7 +97,8 @@ def overwrite(operation: Operation | Copy, data: bytes) -> None:
         else:
             pipe.hset(f"{PREFIX}{slot}", str(operation.id), _encode(operation, data))
             pipe.hincrby(INDEX, str(slot), 0)
-            pipe.expire(f"{PREFIX}{slot}", _kept_seconds(), nx=True)
+            # A moment, and not EXPIRE … NX, which Redis 6.2 does not have.
+            pipe.expireat(f"{PREFIX}{slot}", _slot_end(slot) + _kept_seconds())
         pipe.execute()
 
 

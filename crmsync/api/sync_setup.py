@@ -99,7 +99,10 @@ class CrmResource(Resource):
         "Switches it off, for records refer to it: nothing is read for it and nothing sent. A PUT "
         "with enabled true takes it up again."
     )
-    notes = "Nothing is sent before a policy carries a source to it."
+    notes = (
+        "Nothing is sent before a policy carries a source to it. Another account or database needs "
+        "a CRM of its own: the records of this one have ids of the present account."
+    )
     list_notes = "Every CRM, by name."
 
     def check_change(

@@ -87,12 +87,12 @@ def counts(
 def open_entries(before: datetime, limit: int) -> int:
     """The number of open entries of the recovery log from before then, counted up to `limit`; those
     of sandboxes count for nothing."""
+    sandboxes = list(Crm.objects.filter(adapter=Crm.SANDBOX).values_list("id", flat=True))
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
     # No index has `created_at`, but (state, id) has the oldest entries first, since ids grow with
-    # time: the first `limit` are read, and compared here.
-    sandboxes = set(Crm.objects.filter(adapter=Crm.SANDBOX).values_list("id", flat=True))
-    values = rows.values_list("created_at", "crm_id")[:limit]
-    return sum(at < before and crm not in sandboxes for at, crm in values)
+    # time: the first `limit` of other CRMs are read, and compared here.
+    rows = rows.exclude(crm_id__in=sandboxes)
+    return sum(at < before for at in rows.values_list("created_at", flat=True)[:limit])
 
 
 def _first_due(state: int) -> Subquery:

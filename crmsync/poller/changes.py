@@ -12,8 +12,8 @@ from crmsync.models.sources import MAX_UNREAD
 from crmsync.poller import requests, runs
 from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.reading.increment import Facts, Increment, Watermark
-from crmsync.poller.store import Unstorable, store_or_set_aside
+from crmsync.poller.reading.increment import Facts, Increment, Page, Watermark
+from crmsync.poller.store import Unstorable, store, store_or_set_aside
 from msgplatform.core.data import ids, transactions
 
 _Kind = models.Policy.Kind
@@ -57,6 +57,7 @@ class Changes:
             self._go_back(policy, increment, self._watermark, page.facts.clock_back)
             page = increment.read(self._watermark, limit)
         if not page.rows:
+            self._pass_early_rows(policy, crm, increment, page)
             self._finish()
             return False
         if not self.run:
@@ -86,6 +87,14 @@ class Changes:
         if result.operation:
             self._center.distribute(crm, round, result)
         return page.more
+
+    def _pass_early_rows(self, policy: Policy, crm: Crm, increment: Increment, page: Page) -> None:
+        """Move the watermark behind rows that were read early: with the old one each look would
+        read them once more."""
+        if page.watermark != self._watermark:
+            store(Round(policy, self._holder, crm.id, 0, 0, [], page.watermark))
+            increment.confirm(page)
+            self._watermark = page.watermark
 
     def _go_back(
         self, policy: Policy, increment: Increment, watermark: Watermark, seconds_back: timedelta

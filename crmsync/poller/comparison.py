@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
@@ -67,7 +68,7 @@ class Comparison:
             versions = dict(rows.order_by().values_list("key", "version"))
             return {key: versions[str(key)] for key in keys if str(key) in versions}
 
-        page = sweep(source, versions_read, self._after, limit)
+        page = sweep(source, versions_read, self._after, limit, policy)
         if page.keys_behind:
             self._send(policy, crm, increment, page.keys_behind)
         self._after = page.after
@@ -98,7 +99,7 @@ class Comparison:
             self._send(policy, crm, increment, keys[:half])
             self._send(policy, crm, increment, keys[half:])
             return
-        # None when the policy carries none of these rows: they are behind in every run.
+        # None when the policy carries none of these rows any more: they are behind in every run.
         if result.operation:
             log.warning("rows_were_behind", policy=policy.name, count=len(result.requests))
             self._center.distribute(crm, round, result)
@@ -113,29 +114,47 @@ class SweepPage:
 
 
 def sweep(
-    source: Source, versions_read: VersionsRead, after: Key | None = None, limit: int = 1_000
+    source: Source,
+    versions_read: VersionsRead,
+    after: Key | None = None,
+    limit: int = 1_000,
+    policy: Policy | None = None,
 ) -> SweepPage:
     """Compare up to `limit` rows after the key `after` with the versions that were read of them.
 
     `versions_read(keys)` gives the newest version that was read of each of these rows, and leaves
-    out the rows that were never read. Softly deleted rows count like any other.
+    out the rows that were never read: they are behind, unless the `policy` does not carry them.
+    Softly deleted rows count like any other.
 
     Raises SourceMismatch when the source has no version column, and what reading it raises.
     """
     if not source.columns.version:
         raise SourceMismatch("the source has no version column to compare")
+    names = requests.choosing_columns(policy) if policy else []
+    rows = _rows(source, names, after, limit)
+    versions = versions_read([row[0] for row in rows])
+
+    def is_behind(key: Key, version: int | None, *values: Any) -> bool:
+        if key in versions:  # also when the policy does not carry it any more: it may be deleted
+            return (version or 0) > versions[key]
+        return not policy or requests.is_carried(policy, dict(zip(names, values, strict=True)))
+
+    keys_behind = [row[0] for row in rows if is_behind(*row)]
+    return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)
+
+
+def _rows(
+    source: Source, names: Sequence[str], after: Key | None, limit: int
+) -> list[tuple[Any, ...]]:
+    """The key, the version and the columns `names` of up to `limit` rows after the key `after`."""
     database = Database(source)
     key = database.quote(source.columns.key)
     # As a number, whatever one row has there: bits come as bytes, and SQLite keeps any text.
     version = f"{database.quote(source.columns.version)} + 0"
+    columns = ", ".join([key, version, *map(database.quote, names)])
     condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
-    rows = database.rows(
-        f"SELECT {key}, {version} FROM {database.quote(source.table)} {condition} "  # noqa: S608
+    return database.rows(
+        f"SELECT {columns} FROM {database.quote(source.table)} {condition} "  # noqa: S608
         f"ORDER BY {key} LIMIT {limit:d}",
         parameters,
     )
-    versions = versions_read([key for key, _version in rows])
-    keys_behind = [
-        key for key, version in rows if key not in versions or (version or 0) > versions[key]
-    ]
-    return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)

@@ -91,6 +91,7 @@ class Decisions:
         # Hundreds of rows have the same two times: they are converted once.
         self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
         self._rows: list[tuple[Any, ...]] = []
+        self._new_ids: set[int] = set()  # ids in `_rows` of records that are new
         self._new_rows: list[tuple[Any, ...]] = []  # the columns _NEW; the others are equal
         self._endings: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
@@ -166,6 +167,7 @@ class Decisions:
             self.result.entries.append(Entry(new_id, self._this.operation, request))
             self.result.requests.append(request)
             return
+        self._new_ids.add(new_id)
         row: dict[str, Any] = dict.fromkeys(COLUMNS, "")
         row |= {
             "id": new_id, "policy_id": self._this.policy.id, "key": each.key,
@@ -215,8 +217,9 @@ class Decisions:
         round, result, table = self._this, self.result, models.Record._meta.db_table
         # Handlers lock them in the order of ids too, so there is no deadlock.
         rows = sorted(self._rows, key=itemgetter(0))
-        # A row that has a record all the same must be an error, and not change that record.
-        (sql.insert if round.are_new else sql.insert_or_update)(table, COLUMNS, rows)
+        # A new row that has a record all the same must be an error, and not change that record.
+        sql.insert(table, COLUMNS, [row for row in rows if row[0] in self._new_ids])
+        sql.insert_or_update(table, COLUMNS, [row for row in rows if row[0] not in self._new_ids])
         self._insert_new()
         if result.requests:
             data = dump(result.requests)

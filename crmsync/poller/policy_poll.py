@@ -148,14 +148,18 @@ class PolicyPoll:
         capacity = center.capacity(crm, live)
         now = sql.now()
         pause = self._read_at - time.monotonic()
-        wait = max(pause, self._wait(policy, changes, live, now))
-        should_read = wait <= 0 or (pause <= 0 and _may_go_on(comparison, policy, now))
+        look_in = self._wait(policy, changes, live, now)
+        may_compare = _may_go_on(comparison, policy, now)
+        wait = max(pause, look_in)
+        should_read = wait <= 0 or (pause <= 0 and may_compare)
         if capacity:
             self._had_due = self._is_due(policy, now, should_read)
             if self._had_due:
                 center.retry(crm, due.claim(policy, crm.id, capacity))
                 capacity = center.capacity(crm, live)
         if not (should_read or self._had_due):
+            if look_in > 0 and not (may_compare or schedule.is_open(policy.hours, now)):
+                self._clear_problem()  # no read would find it repaired before the hours begin
             return min(wait, _IDLE_SECONDS)
         if not capacity:
             return self._full.next()
@@ -184,7 +188,7 @@ class PolicyPoll:
             self._taken_request = policy
         more = changes.round(policy, crm, increment, limit)
         self._looked_at, self._has_more = None if more else now, more
-        self._problem, self._problem_since = "", 0.0
+        self._clear_problem()
         self._trouble.reset()
 
     def _is_due(self, policy: Policy, now: datetime, should_read: bool) -> bool:
@@ -266,6 +270,9 @@ class PolicyPoll:
         pause = self._trouble.next()
         # The platform's own database is away for a moment only; somebody else's is left in peace.
         return pause if policy.source.database else min(pause, MAX_AWAY_PAUSE)
+
+    def _clear_problem(self) -> None:
+        self._problem, self._problem_since = "", 0.0
 
     def facts(self) -> PolicyFacts:
         """For console, metrics and alerts; called by another thread."""

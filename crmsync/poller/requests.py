@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
+from django.db import IntegrityError
 
 from crmsync.directory import Policy
 from crmsync.models.operations import MAX_KEY
@@ -44,7 +46,7 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     row_requests = []
     mapping, has_versions = policy.mapping, bool(policy.source.version_column)
     for row in rows:
-        is_outside = not _is_carried(policy, row)
+        is_outside = not is_carried(policy, row.values)
         if is_outside and not row.deleted:
             continue
         key = _short(str(row.key))
@@ -65,20 +67,31 @@ def make_requests(policy: Policy, rows: Iterable[Row], operation: int) -> list[R
     return row_requests
 
 
-def _is_carried(policy: Policy, row: Row) -> bool:
-    """True if the row is of the policy's system, and of one of its APPKEYs."""
-    if policy.biz_id is not None and row.values.get("biz_id") != policy.biz_id:
+def is_carried(policy: Policy, values: Mapping[str, Any]) -> bool:
+    """True if the policy carries rows with these values in the `choosing_columns`."""
+    if policy.biz_id is not None and values.get("biz_id") != policy.biz_id:
         return False
-    return not policy.appkeys or row.values.get("appkey") in policy.appkeys
+    return not policy.appkeys or values.get("appkey") in policy.appkeys
+
+
+def choosing_columns(policy: Policy) -> list[str]:
+    """The columns of a source by which rows are carried or not."""
+    choices = (("biz_id", policy.biz_id is not None), ("appkey", bool(policy.appkeys)))
+    return [name for name, is_limited in choices if is_limited]
 
 
 def without_values(each: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that it may be refused for."""
+    key, problem = each.key, f"The row cannot be stored: {type(error).__name__}."
+    # MariaDB takes keys for equal that differ in blanks at their end alone.
+    if isinstance(error, IntegrityError):
+        key = _with_hash(each.key)
+        problem = "Another row has this key, but for blanks at the end: make them differ otherwise."
     request = Request(
-        each.request.key, each.request.version, {}, each.request.deleted, row_digest=each.digest
+        each.request.key.removesuffix(each.key) + key, each.request.version, {},
+        each.request.deleted, row_digest=each.digest,
     )  # fmt: skip
-    problem = InvalidInput(f"The row cannot be stored: {type(error).__name__}.")
-    return RowRequest(each.key, request, each.digest, problem)
+    return RowRequest(key, request, each.digest, InvalidInput(problem))
 
 
 def _row_digest(row: Row) -> str:
@@ -115,8 +128,10 @@ def _version(row: Row) -> int:
 
 def _short(key: str) -> str:
     """The key, or its beginning with a hash of it where it is too long to be stored."""
-    if len(key) <= MAX_KEY:
-        return key
+    return key if len(key) <= MAX_KEY else _with_hash(key)
+
+
+def _with_hash(key: str) -> str:
     return f"{key[: MAX_KEY - 17]}~{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}"
 
 

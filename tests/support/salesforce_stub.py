@@ -162,10 +162,12 @@ class SalesforceStub:
         match = re.fullmatch(r"SELECT (.+) FROM Lead WHERE (Hive_Id__c|Id) IN \((.*)\)", query)
         assert match
         keys = [key.replace("\\'", "'") for key in re.findall(r"'((?:[^'\\]|\\.)*)'", match[3])]
+        # SOQL compares texts without regard to case.
         rows = [
             {name: {**lead, "Id": i}.get(name) for name in match[1].split(", ")}
             for i, lead in self.leads.items()
-            if lead.get("Hive_Id__c") in keys or (match[2] == "Id" and {i, i[:15]} & {*keys})
+            if (lead.get("Hive_Id__c") or "").lower() in {key.lower() for key in keys}
+            or (match[2] == "Id" and {i, i[:15]} & {*keys})
         ]
         return Answer({"totalSize": len(rows), "done": True, "records": rows})
 

@@ -183,7 +183,10 @@ class SalesforceAdapter(RestAdapter):
         missing = [record.key for record in records if not record.remote_id]
         if missing:
             records_by_key = self._query(missing, ())
-            ids.update((key, crm_record.remote_id) for key, crm_record in records_by_key.items())
+            # A query ignores case: it finds records of other keys, too.
+            ids.update(
+                (key, records_by_key[key].remote_id) for key in missing if key in records_by_key
+            )
         outcomes: dict[str, Outcome] = {r.key: Ok(ids.get(r.key, ""), False) for r in records}
         if not ids:
             return outcomes

@@ -127,7 +127,12 @@ class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at ru
     )
     settings = ObjectField(label=_("Settings"), help_text=lazy(settings_help, str)())
     credentials = SecretObjectField(
-        label=_("Credentials"), rows=4, help_text=_('As JSON: {"token": "…"}. Stored encrypted.')
+        label=_("Credentials"),
+        rows=4,
+        help_text=_(
+            'As JSON: {"token": "…"}. Stored encrypted. For another account or database add '
+            "another CRM: the records of this one have ids of the present account."
+        ),
     )
     retry_seconds = WaitsField(
         check=each(validate_retry_seconds),

@@ -73,7 +73,8 @@ class Database:
     def rows(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The rows of one statement, with values as the driver gives them.
 
-        Raises SourceUnavailable, SourceRefused or SourceMismatch.
+        Raises SourceUnavailable, SourceRefused or SourceMismatch, and what a driver raises for a
+        value that it cannot read: UnicodeError for a text in SQLite that is not UTF-8.
         """
         if outbound.is_off() and self.alias != DEFAULT_DB_ALIAS:
             raise SourceUnavailable(outbound.OFF)
@@ -83,6 +84,8 @@ class Database:
                 return list(cursor.fetchall()) if cursor.description else []
         except (DatabaseError, InterfaceError) as error:
             text = str(error.args[-1]) if error.args else type(error).__name__
+            if text.startswith("Could not decode to UTF-8"):  # the rest is the value
+                raise UnicodeError(text.partition(" with text ")[0]) from None
             if not self.is_mysql:
                 raise _sqlite_error(error, text) from error
             code = transactions.error_code(error)

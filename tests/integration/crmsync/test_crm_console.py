@@ -124,6 +124,7 @@ class TestCrms:
         shown = get(admin_client, "crm/add/")
         assert "Any SQL database" in shown
         assert "<code>table</code>" in shown  # the help with its settings
+        assert "For another account or database add another CRM" in shown
         assert "answers and accepts" in post(admin_client, "crm/test/", crm_form(url))
         assert not Crm.objects.exists()
         post(admin_client, "crm/add/", crm_form(url), 302)

@@ -25,6 +25,7 @@ from crmsync.poller import due, policy_poll
 from crmsync.poller.changes import Changes
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.poller import PolicyLeases, Poll
+from crmsync.poller.reading.increment import Increment, Row
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
@@ -208,6 +209,29 @@ class TestRuns:
         assert operation.records == 1
         assert not models.Policy.objects.get().requested
 
+    def test_a_comparison_reads_no_leads_that_the_policy_never_carried(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """One that it carried before is compared: it may be deleted."""
+        polled = Polled(appkeys=["ad-1"])
+        key = polled.lead("a")
+        polled.turn_until(is_read(key))
+        polled.confirm_all()
+        models.Policy.objects.update(appkeys=["ad-7"])
+        polled.lead("b")
+        Lead.objects.filter(pk=key).update(name="Wang")
+        keys_read: list[Any] = []
+        read_rows = Increment.rows
+
+        def rows(increment: Increment, keys: Sequence[Any]) -> list[Row]:
+            keys_read.extend(keys)
+            return read_rows(increment, keys)
+
+        monkeypatch.setattr(Increment, "rows", rows)
+        polled.request("sweep")
+        polled.turn_until(Run.objects.filter(kind="sweep", state=Run.State.READ).exists)
+        assert keys_read == [key]
+
     def test_a_run_is_gone_on_with_by_the_next_holder(self, polled: Polled) -> None:
         written = sql.now()
         polled.lead("a")
@@ -389,6 +413,19 @@ class TestTrouble:
         models.Source.objects.update(table="lead")
         polled.turn_until(Operation.objects.exists)
         assert polled.poll.facts().problem == ""
+
+    def test_a_source_that_nobody_reads_is_no_problem(self, polled: Polled) -> None:
+        """It may be repaired after the hours. What somebody asks for is read at any hour."""
+        models.Source.objects.update(table="no_such_table")
+        polled.turn_until(lambda: polled.poll.facts().problem)
+        later = [timezone.localtime() + timedelta(hours=hours) for hours in (2, 3)]
+        models.Policy.objects.update(hours="-".join(f"{each:%H:%M}" for each in later))
+        assert polled.turn() > 0
+        assert polled.poll.facts().problem == ""
+        polled.request("changes")
+        polled.turn_until(lambda: polled.poll.facts().problem)
+        polled.turn()
+        assert "no_such_table" in polled.poll.facts().problem
 
     def test_what_is_due_goes_out_while_the_source_cannot_be_read(
         self, polled: Polled, monkeypatch: pytest.MonkeyPatch

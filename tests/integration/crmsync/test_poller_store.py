@@ -19,7 +19,7 @@ from crmsync.poller import due, requests
 from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
-from crmsync.poller.store import store
+from crmsync.poller.store import store, store_or_set_aside
 from crmsync.recovery import actions, resend
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
@@ -157,6 +157,33 @@ class TestNew:
         poller.round(lead(1), lead(2, appkey="ad-7"))
         assert list(Record.objects.values_list("key", flat=True)) == ["2"]
         assert models.Watermark.objects.get().key == 2
+
+
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    def test_keys_that_differ_in_blanks_at_the_end_alone(
+        self, poller: Poller, is_deleted: bool
+    ) -> None:
+        """MariaDB takes them for one: the later row changes nothing about the earlier one."""
+        poller.round(replace(lead(1), key="a"))
+        Record.objects.update(state=State.CONFIRMED, remote_id="r-1", claimed_by="", next_at=None)
+        before = Record.objects.values().get()
+        row = replace(lead(1, 2, "Li", deleted=is_deleted), key="a ")
+        for _ in range(2):  # it is read twice
+            operation = ids.new(0)
+            row_requests = requests.make_requests(poller.policy, [row], operation)
+            store_or_set_aside(
+                Round(poller.policy, HOLDER, poller.crm.id, operation, 0, row_requests, None)
+            )
+        assert Record.objects.values().get(pk=before["id"]) == before
+        other = Record.objects.exclude(pk=before["id"]).get()
+        if is_deleted:
+            assert other.state == State.CONFIRMED
+        elif connection.vendor == "mysql":
+            entry = RecoveryEntry.objects.get()
+            assert (other.state, other.key[:3], entry.key) == (State.DEAD, "a ~", other.key)
+            assert entry.reason.startswith("Another row has this key, but for blanks at the end")
+        else:
+            assert (other.state, other.key) == (State.QUEUED, "a ")
 
 
 class TestChanged:

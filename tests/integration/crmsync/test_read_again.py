@@ -115,6 +115,18 @@ class TestAssumedHorizon:
         run_as_owner(mariadb, "UPDATE lead SET name = 'new', UpdateTime = UpdateTime")
         shop.turn_until(lambda: states() == [State.QUEUED])
 
+    def test_the_watermark_passes_rows_that_were_read_early(
+        self, foreign: Callable[..., Source], mariadb: MariaDb
+    ) -> None:
+        """Though no other row comes. Each look reads again what lies behind the watermark."""
+        shop = Shop(foreign(process=False), 6, "name = name")
+        run_as_owner(mariadb, INSERT.format(uid="a"), INSERT.format(uid="b"))
+        shop.turn_until(lambda: len(states()) == 2)
+        last_key = max(int(row.key) for row in Record.objects.all())
+        shop.turn_until(lambda: [row.key for row in models.Watermark.objects.all()] == [last_key])
+        assert {row.kind for row in models.Run.objects.all()} == {"changes"}
+        assert sum(row.read for row in models.Run.objects.all()) == 2
+
     def test_an_entry_stays_open_until_its_row_was_read(
         self, foreign: Callable[..., Source], mariadb: MariaDb
     ) -> None:

@@ -271,6 +271,18 @@ class TestAlerts:
         assert opened() == {"crm.recovery:old":
                             "Entries of the recovery log open for more than a day: 1"}  # fmt: skip
 
+    def test_entries_of_a_sandbox_hide_no_others(
+        self, policy: Policy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(conditions, "_COUNTED", 2)
+        sandbox = sync_support.policy(sync_support.crm("training", "sandbox"), "hive")
+        long_ago = sql.now() - timedelta(hours=25)
+        for each, key in ((sandbox, "1"), (sandbox, "2"), (policy, "3")):
+            recovery_steps.dead(each, key, created_at=long_ago)
+        watch()
+        assert opened() == {"crm.recovery:old":
+                            "Entries of the recovery log open for more than a day: 1"}  # fmt: skip
+
     def test_an_emptied_redis_leaves_a_stalled_crm_alone(self, policy: Policy) -> None:
         put(policy, RETRY, next_at=sql.now())
         watch()

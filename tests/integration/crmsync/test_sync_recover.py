@@ -383,6 +383,20 @@ def test_old_copies_leave_redis(policy: Policy, settings: Any) -> None:
         assert 86_400 <= work_redis().ttl(key) <= 86_400 + 600
 
 
+def test_a_copy_that_is_written_anew_leaves_redis_with_its_slot(
+    policy: Policy, settings: Any
+) -> None:
+    """Redis 6.2 cannot keep the time that a key has already."""
+    settings.CRM_OPERATION_DAYS = 1.0
+    operation = new_operation(policy, [request("a")])
+    operation.pk = ids.first_id_at(timezone.now() - timedelta(days=0.5))
+    copies.overwrite(operation, bytes(operation.data))
+
+    assert list(copies.read([operation.pk])) == [operation.pk]
+    (slot_key,) = work_redis().keys(f"{copies.PREFIX}*")
+    assert 43_200 <= work_redis().ttl(slot_key) <= 43_200 + 1_200
+
+
 def test_copies_do_not_fill_redis(policy: Policy, settings: Any) -> None:
     """The oldest go first, by slots of ten minutes."""
     settings.CRM_COPIES_MB = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,27 @@ def test_sqlite_times_that_are_numbers(tmp_path: Path) -> None:
         owner.execute("UPDATE lead SET UpdateTime = 1767225600000")
     with pytest.raises(SourceMismatch, match="are numbers, such as 1767225600000; they must be"):
         Increment(Source("lead", LEADS, f"sqlite:///{file}"))
+
+
+def test_a_text_in_sqlite_that_is_not_utf_8_is_of_its_row_alone(tmp_path: Path) -> None:
+    """And no error shows the text."""
+    file = sqlite_file(tmp_path)
+    with sqlite3.connect(file) as owner:
+        owner.execute(INSERT.format(uid="b"))
+        owner.execute(INSERT.format(uid="c"))
+        owner.execute("UPDATE lead SET UpdateTime = '2026-01-01 00:00:00.000'")
+        owner.execute("UPDATE lead SET name = CAST(x'736563726574FF' AS TEXT) WHERE uid = 'b'")
+    source = Source("lead", LEADS, f"sqlite:///{file}")
+    rows = Increment(source).read(None, 10).rows
+    assert [(row.values.get("uid"), row.problem) for row in rows] == [
+        ("a", ""),
+        (None, "A value of the row cannot be read: UnicodeError."),
+        ("c", ""),
+    ]
+    with pytest.raises(UnicodeError) as caught:
+        Database(source).rows("SELECT name FROM lead")
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+    assert str(caught.value) == "Could not decode to UTF-8 column 'name'"
 
 
 @pytest.mark.parametrize(

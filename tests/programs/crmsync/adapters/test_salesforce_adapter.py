@@ -183,6 +183,18 @@ def test_records_whose_ids_are_known_go_in_one_call(
     assert not server.trouble
 
 
+def test_a_deletion_leaves_a_record_whose_key_differs_in_case(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink
+) -> None:
+    adapter = open_adapter(server.url(""))
+    (made,) = adapter.send([lead("Ab")])
+    assert isinstance(made, Ok)
+    assert adapter.send([Record("aB", 2, {}, deleted=True)]) == [Ok("", False)]
+    assert list(salesforce.leads) == [made.remote_id]
+    assert adapter.send([Record("Ab", 2, {}, deleted=True)]) == [Ok(made.remote_id, False)]
+    assert salesforce.leads == {}
+
+
 def test_two_records_with_one_remote_id(
     open_adapter: Open, salesforce: SalesforceStub, server: Sink
 ) -> None:
