@@ -33,7 +33,7 @@ from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child
-from tests.support.sgip_support import ClosingSmg, LeavingSmg, OwnTimeSmg, UnbindingSmg
+from tests.support.sgip_support import ClosingSmg, LeavingSmg, MuteSmg, OwnTimeSmg, UnbindingSmg
 from tests.support.sms_net_support import (
     WAIT,
     Smg,
@@ -713,6 +713,22 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
     moments = [began + timedelta(seconds=n) for n in range(seconds)]
     times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
     assert {command.sequence[1] for command in received} <= times
+
+
+@pytest.mark.parametrize("is_closing", [True, False])
+def test_a_gateway_that_does_not_answer_unbind_is_not_down(is_closing: bool) -> None:
+    """The link sleeps, and comes back when there is something to send."""
+    sender, received = SmsSender(), list[sgip.Command]()
+    with listening(lambda: MuteSmg(received, is_closing)) as port, running(sender):
+        row = gateway(port, idle_timeout=0.5)
+        until(lambda: any(isinstance(one, sgip.Unbind) for one in received), sender)
+        link = sender.workers[row.pk].link
+        until(lambda: link.is_asleep or link.problem, sender)
+        assert link.is_asleep, link.problem
+        ids = accept(mt(1, [row.pk], report_flag=2))
+        until(lambda: ended(ids), sender)
+        kinds = [type(command) for command in received]
+        assert kinds[:4] == [sgip.Bind, sgip.Unbind, sgip.Bind, sgip.Submit]
 
 
 def test_a_gateway_that_unbinds_instead_of_answering_is_down() -> None:
