@@ -35,6 +35,7 @@ from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child
 from tests.support.sgip_support import ClosingSmg, LeavingSmg, MuteSmg, OwnTimeSmg, UnbindingSmg
 from tests.support.sms_net_support import (
+    SP_NUMBER,
     WAIT,
     Smg,
     accept,
@@ -627,6 +628,26 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
         ids = accept(mt(1, [row.pk]))
         until(lambda: ended(ids), sender)
         assert finals(ids) == {"delivered": 1}
+
+
+def test_a_link_over_which_the_gateway_delivers_is_there_after_a_quiet_time(
+    log: Path, sms_redis: Any
+) -> None:
+    """The next MO comes when nothing is to be sent."""
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        row = gateway(smg.port, idle_timeout=0.5)
+        ids = accept(mt(1, [row.pk]))
+        until(lambda: ended(ids), sender)
+
+        def attempts() -> int:
+            client = sender.workers[row.pk].link._client
+            return client.attempts if client else 0
+
+        before = attempts()
+        until(lambda: attempts() >= before + 2, sender)
+        smg.call(lambda: smg.simulator.deliver("8613800000000", SP_NUMBER, "TD"))
+        until(lambda: sms_redis.llen(keys.LIST_MO), sender)
 
 
 def test_connections_that_slept_come_back_in_a_burst(log: Path) -> None:
