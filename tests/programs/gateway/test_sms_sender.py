@@ -206,7 +206,7 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
     row = gateway(1)
     directory.refresh(at_once=True)
     link = Link(directory.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
-    for result, verdict in ((0, "accepted"), (88, "unanswered"), (11, "unanswered")):
+    for result, verdict in ((0, "accepted"), *((busy, "unanswered") for busy in (11, 32, 33, 88))):
         late = sgip.SubmitResp((3010099999, 1121131500, 7), result).encode()
         link.on_events(Mock(), [sgip.Ignored(late, None)])
         (answer,) = link.take()
@@ -215,6 +215,20 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
         pace._busy = Backoff(first=600, factor=1, cap=600)  # not over when it is looked at
         pace.slow_down([answer])
         assert pace.is_paused == (result != 0)
+
+
+@pytest.mark.parametrize("busy", [32, 88])
+def test_a_busy_answer_is_tried_again_and_halves_no_pack(log: Path, busy: int) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link(result=busy)) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = accept(*(mt(n, [row.pk], text="same") for n in range(8)))
+        until(lambda: smg.lines(), sender)
+        smg.simulator.behaviour = on_submit_link()
+        until(lambda: len(ended(ids)) == 8, sender)
+        assert finals(ids) == {"delivered": 8}
+        sizes = Counter(Counter(line[0] for line in smg.lines()).values())
+        assert set(sizes) == {8}
 
 
 def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> None:
