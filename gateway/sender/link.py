@@ -178,6 +178,7 @@ class Link:
             elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
             elif type(event) is sgip.Ignored:
+                self._arrivals.log_refused(connection, event)
                 self._late(event)
             elif type(event) is sgip.TimedOut:
                 self._submits.forget(event.context.name)  # Redis hands it out again

@@ -136,6 +136,18 @@ class TestNetworks:
         assert len(lines) == 1
         assert (lines[0]["stranger"], lines[0]["last_stranger"]) == (200, ELSEWHERE)
 
+    def test_a_wrong_login_type_is_in_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        gateway(1)
+
+        def lines() -> list[Any]:
+            return [r.msg for r in caplog.records if "connections_refused" in str(r.msg)]
+
+        with listening() as receiver:
+            assert result_of(receiver, kind=1) == sgip.Result.LOGIN_TYPE
+            until(lines)
+        (line,) = lines()
+        assert line["login_type"] == 1
+
     def test_a_stranger_that_becomes_a_gateway(self) -> None:
         with listening() as receiver:
             with Raw(receiver.port, ELSEWHERE) as raw:

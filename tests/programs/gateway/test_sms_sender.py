@@ -217,6 +217,21 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
         assert pace.is_paused == (result != 0)
 
 
+def test_a_request_that_our_own_connection_refuses_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    directory = Directory()
+    row = gateway(1)
+    directory.refresh(at_once=True)
+    link = Link(directory.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
+    mo = sgip.Deliver((3010000001, 1121120000, 5), "8613800000000", SP_NUMBER).encode()
+    refusal = sgip.DuplicateSequence("its sequence was used")
+    link.on_events(Mock(peer="127.0.0.1:8801"), [sgip.Ignored(mo, refusal)])
+    (line,) = [r.msg for r in caplog.records if "request_refused" in str(r.msg)]
+    assert isinstance(line, dict)
+    assert (line["peer"], line["sequence"]) == ("127.0.0.1:8801", "3010000001:1121120000:5")
+
+
 @pytest.mark.parametrize("busy", [32, 88])
 def test_a_busy_answer_is_tried_again_and_halves_no_pack(log: Path, busy: int) -> None:
     sender = SmsSender()
