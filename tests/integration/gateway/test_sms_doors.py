@@ -261,6 +261,22 @@ class TestGuesses:
         assert HOME in alert.subject
         assert "guess" not in alert.text
 
+    def test_an_alert_that_could_not_be_stored_is_raised_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The database was away at the tenth; the sixteenth is told of, too."""
+        monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 0.0)
+        gateway(1)
+        with listening() as receiver:
+            for _ in range(10):
+                assert result_of(receiver, password="guess") == sgip.Result.LOGIN
+            until(lambda: Alert.objects.filter(kind="sms.login"))
+            Alert.objects.all().delete()
+            for _ in range(6):
+                assert result_of(receiver, password="guess") == sgip.Result.LOGIN
+            until(lambda: Alert.objects.filter(kind="sms.login"))
+        assert "16 wrong logins" in Alert.objects.get().text
+
     def test_who_waited_gets_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 60.0)
         gateway(1)
