@@ -58,10 +58,10 @@ def meaning(choices: Choices, number: int) -> str:
 
 
 def meaning_of_result(code: int) -> str:
-    """The meaning of a Result or ErrorCode."""
+    """The meaning of a Result or ErrorCode, in the reader's language."""
     # A code that the specification does not have is its own text.
     text = sgip.result_text(code)
-    return text if text != str(code) else gettext("a code of the gateway's own")
+    return gettext(text) if text != str(code) else gettext("a code of the gateway's own")
 
 
 def with_meaning(code: int) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gateway.demo.scenario import Operator
@@ -37,6 +38,11 @@ class SmgProcess:
         if not line.startswith("listening on "):
             raise RuntimeError(f"the simulator {operator.name} did not start: {line!r}")
         self.port = int(line.split(",")[0].rpartition(":")[2])
+        # The simulator prints its counts in its event loop: it would stand still at a full pipe.
+        self._reader = threading.Thread(
+            target=self._keep_output, args=(self._process.stdout,), daemon=True
+        )
+        self._reader.start()
 
     def deliver(self, mos: Sequence[tuple[str, str, str]]) -> None:
         """Users send these: (user, SP number, text)."""
@@ -55,9 +61,13 @@ class SmgProcess:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         try:
-            output = self._process.communicate(timeout=60)[0]
-            self._output.write(output.encode())
+            self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+        self._reader.join()  # at the end of the output
+        self._process.communicate()  # closes the pipes
         self._output.close()
+
+    def _keep_output(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._output.write(line.encode())

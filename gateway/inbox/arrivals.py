@@ -25,6 +25,7 @@ from gateway.lifecycle import store
 from gateway.lifecycle.messages import ReportIn
 from gateway.net import Connection
 from gateway.net.thread import NetThread
+from gateway.sgip.fields import WORDS
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -45,6 +46,7 @@ _MO_PAUSE = 1.0
 # Delay of the BUSY response to a request that cannot be stored: a gateway may repeat it at once.
 ASIDE_SECONDS = 5.0
 _ALERT_SECONDS = 60.0  # between two alerts about Reports on another gateway's messages
+_LOG_SECONDS = 10.0  # between two lines about requests that a session refused
 # The database hangs, and the log has each alert anyway.
 _MAX_ALERTS = 100
 _UNTIL_PUT = 60.0  # seconds; `put` ends the pause
@@ -69,7 +71,8 @@ class Arrivals:
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
         self._reports_done = self._mos_done = 0  # each is written by one thread
-        self._next_alert = Every(_ALERT_SECONDS)
+        self._next_alert, self._next_log = Every(_ALERT_SECONDS), Every(_LOG_SECONDS)
+        self._refused_count = 0  # requests that sessions refused, since the last line in the log
         self._alerts = AlertQueue()
         self._mo_thread = ThreadLoop(
             "mos", self._take_mos, every=_MO_PAUSE, longest_pause=_MO_PAUSE
@@ -106,6 +109,20 @@ class Arrivals:
         if self._mos:
             self._mo_thread.wake()
         self._changed.set()
+
+    def log_refused(self, connection: Connection, event: sgip.Ignored) -> None:
+        """Log a request that its session refused: an SMG sends no MO again that was. One line in
+        a while, with their number since the last one."""
+        if event.error is None or event.frame[4] & 0x80:  # it came before, or is a response
+            return
+        self._refused_count += 1
+        if self._next_log.take():
+            sequence = ":".join(map(str, WORDS.unpack_from(event.frame, 8)))
+            log.warning(
+                "request_refused", peer=connection.peer, sequence=sequence, why=str(event.error),
+                count=self._refused_count,
+            )  # fmt: skip
+            self._refused_count = 0
 
     # -- in the worker's thread ------------------------------------------------------------------
     def turn(self) -> int:

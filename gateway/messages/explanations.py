@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from django.utils.translation import gettext as _
 
-from gateway import presence, sgip
+from gateway import codes, presence
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsGateway
 from msgplatform.core.connections import RedisError
@@ -49,6 +49,4 @@ def ending_reason(row: SgipMt) -> str:
         return _("Its time was over before it could be sent.")
     if row.final == _Final.ACCEPTED:
         return _("The gateway took it; no Report was asked for, or only one of a failure.")
-    if row.error_code:
-        return f"{row.error_code} {row.error or sgip.result_text(row.error_code)}"
-    return row.error
+    return codes.with_meaning(row.error_code) or row.error

@@ -162,7 +162,7 @@ def _call(row: SgipMt, account: SmsAccount | None) -> Call:
 
 
 def _end(row: SgipMt) -> TimelineEntry:
-    detail = f"{row.error_code} {row.error}" if row.error_code else row.error
+    detail = codes.with_meaning(row.error_code) or row.error
     at = row.ended_at or row.reported_at
     return TimelineEntry(at, str(row.get_final_display()), row.final, detail)
 

@@ -9,7 +9,7 @@ from typing import Any
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import sgip
+from gateway import codes
 from gateway.archive_rows import time_of
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SgipMtPart, SgipReport
@@ -73,7 +73,7 @@ def archived_steps(row: SgipMt) -> tuple[list[Step], list[Step]]:
 
 def _submit(at: datetime | None, submit: Any, parts: int, result: int | None) -> Step:
     """One Submit; `submit` has its part and the three words of its sequence."""
-    answer = "" if result is None else f"{result} {sgip.result_text(result)}"
+    answer = "" if result is None else f"{result} {codes.meaning_of_result(result)}"
     tone: Tone = "plain" if result is None else "bad" if result else "good"
     sequence = _("sequence %s") % f"{submit.node}:{submit.ts}:{submit.seqno}"
     return Step(at, _("Submit") + _of(submit.part, parts), "attempt", answer, tone, sequence)
@@ -81,7 +81,7 @@ def _submit(at: datetime | None, submit: Any, parts: int, result: int | None) ->
 
 def _report(at: datetime | None, part: int, parts: int, state: int, error: int) -> Step:
     name, label = _STATES.get(state, (str(state), str(state)))
-    answer = f"{error} {sgip.result_text(error)}" if error else str(label)
+    answer = codes.with_meaning(error) or str(label)
     tone = _TONES.get(name, "plain")
     return Step(at, _("Report") + _of(part, parts), name, answer, tone)
 

@@ -9,7 +9,7 @@ from django.db.models import Q
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from gateway import sgip
+from gateway import codes
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
@@ -68,12 +68,7 @@ def _answer(name: str) -> str:
     if not name.startswith(ERROR):
         return ""
     code = name.removeprefix(ERROR)
-    if not code.isdecimal():
-        return code
-    meaning = sgip.result_text(int(code))
-    if meaning == code:  # the specification does not have it
-        meaning = gettext("a code of the gateway's own")
-    return f"{code}: {meaning}"
+    return f"{code}: {codes.meaning_of_result(int(code))}" if code.isdecimal() else code
 
 
 def _accepted(since: datetime, until: datetime) -> Mapping[datetime, Counts]:

@@ -15,10 +15,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from gateway import sgip
+from gateway import codes
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
@@ -119,7 +118,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
         is_code = code.isascii() and code.isdigit()
         return {
             "said": "",  # a gateway answers with a code, and our own reasons are no content
-            "meaning": _(sgip.result_text(int(code))) if is_code else group.said,
+            "meaning": codes.meaning_of_result(int(code)) if is_code else group.said,
             "message": str(group.sample),
             "list_page": ViewLink("console:find", (FLOW,), {"state": state}),
             "action": "resend",

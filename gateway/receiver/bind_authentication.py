@@ -148,6 +148,10 @@ class BindAuthentication:
                 if len(self._known) > _MAX_KNOWN:
                     self._known.popitem(last=False)
                 log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
+            elif type(event) is sgip.BindRefused and event.result == sgip.Result.LOGIN_TYPE:
+                self._refused["login_type"] += 1  # `check` counts all others
+            elif type(event) is sgip.Ignored and connection in self._gateways:
+                self._arrivals.log_refused(connection, event)
             elif type(event) is sgip.Closed:
                 closed_event = event
         if requests:

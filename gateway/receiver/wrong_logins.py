@@ -52,11 +52,13 @@ class WrongLogins:
         guesses.count += 1
         delay = min(MAX_DELAY, FIRST_DELAY * 2 ** min(guesses.count - 1, 32))
         guesses.last, guesses.until = now, now + delay
-        if guesses.count & (guesses.count - 1) == 0:
+        is_logged = guesses.count & (guesses.count - 1) == 0
+        if is_logged:
             log.warning(
                 "login_refused", address=address, count=guesses.count, delay=delay, **context
             )
-        if guesses.count == ALERT_AT:
+        # Again with each further line: the database may have been away before.
+        if guesses.count == ALERT_AT or (is_logged and guesses.count > ALERT_AT):
             self._to_report.append((address, guesses.count))
         if len(self._by_address) > _MAX_ADDRESSES:
             self._by_address.popitem(last=False)

@@ -5,6 +5,9 @@
      │      │ no Bound      │ Closed for any other reason                 │ once a second
      └──── down ◀───────────┘                                             └──▶ connecting
 
+A gateway that delivers over the link could not while it sleeps: once a request came over it, the
+link is connected anew at once when nothing happened.
+
 Only numbers are read from outside. Submits that a link lost are written again when it is back, but
 not for longer than a response may take: from then on Redis hands the same bytes out again, and
 counts.
@@ -53,6 +56,7 @@ class Link:
         self.is_asleep = False
         self.state_changed = True  # to be reported to others now
         self.bound_since: dict[Connection, float] = {}
+        self._idle: set[Connection] = set()  # we unbind them, because nothing happened
         self.sent = self.received = 0
         self._arrivals, self._changed = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)
@@ -174,6 +178,7 @@ class Link:
             elif isinstance(event, sgip.Deliver | sgip.Report | sgip.UserRpt):
                 requests.append(event)
             elif type(event) is sgip.Ignored:
+                self._arrivals.log_refused(connection, event)
                 self._late(event)
             elif type(event) is sgip.TimedOut:
                 self._submits.forget(event.context.name)  # Redis hands it out again
@@ -224,12 +229,18 @@ class Link:
         elif type(event) is sgip.BindRefused:
             log.warning("gateway_refused", gateway=self.gateway.name, result=event.result)
             self._down(f"login refused: {event.result} {sgip.result_text(event.result)}")
+        elif type(event) is sgip.Idle:
+            self._idle.add(connection)
         elif type(event) is sgip.Closed:
             self._submits.take_back(event)
             was_bound = self.bound_since.pop(connection, None) is not None
+            was_idle = connection in self._idle
+            self._idle.discard(connection)
             in_order = event.reason is sgip.CloseReason.UNBOUND and not event.unanswered
             if was_bound and in_order:
                 self.is_asleep = not self.bound_since
+                if self.is_asleep and was_idle and self.received and self._client:
+                    self._client.wake()
             elif event.reason is not sgip.CloseReason.REFUSED:  # BindRefused said more
                 why = f": {event.error}" if event.error else ""
                 self._down(f"link {event.reason.value}{why}")

@@ -157,8 +157,9 @@ THROTTLED = 88  # outside the specification, widely used
 FLOW_LIMIT = 33  # as the Result of a response; as an ErrorCode it is SMSC_FULL
 LOGIN_TOO_FREQUENT = 34
 
-# A response with one of these: the command may be sent again, under a new sequence.
-RETRY_RESULTS = frozenset({int(Result.BUSY), FLOW_LIMIT, THROTTLED})
+# A response with one of these: the command may be sent again, under a new sequence. Operators give
+# 32 the meaning "system failure, or queue full".
+RETRY_RESULTS = frozenset({int(Result.BUSY), int(Result.SYSTEM_FAILURE), FLOW_LIMIT, THROTTLED})
 
 RESULT_TEXT: dict[int, str] = {
     0: gettext_noop("No error"),

@@ -236,6 +236,24 @@ class UnbindingSmg(OwnTimeSmg):
                 self._transport.write(answer.encode())  # type: ignore[attr-defined]
 
 
+class MuteSmg(OwnTimeSmg):
+    """One that does not answer Unbind: it closes the connection, or says nothing."""
+
+    def __init__(self, received: list[Command], is_closing: bool) -> None:
+        super().__init__(received)
+        self._is_closing = is_closing
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._stream.feed(data):
+            command = decode(frame)
+            if not isinstance(command, Unbind):
+                super().data_received(frame)
+                continue
+            self._received.append(command)
+            if self._is_closing:
+                self._transport.close()
+
+
 class ClosingSmg(OwnTimeSmg):
     """One that closes the connection on each Submit to `user`, and accepts all others."""
 

@@ -25,7 +25,7 @@ local function send_again(id, part, delay, result, pack)
   end
   if not pack and redis.call('HINCRBY', mt, 'tries', 1) > most then
     redis.call('HSET', mt, 'r:' .. part, result)
-    return finish(id, m[5], 'failed', 'tries')
+    return finish(id, m[5], 'failed', 'the gateway stayed busy')
   end
   redis.call('ZADD', scheduled, moment(AT + delay), id)
 end

@@ -51,7 +51,7 @@ class Command(BaseCommand):
                 journal=arguments["journal"],
             )
             asyncio.run(run(options, self._say))
-        except (ValueError, KeyError, OSError) as error:
+        except (ValueError, OSError) as error:
             raise CommandError(str(error)) from None
 
     def _say(self, line: str) -> None:

@@ -19,6 +19,7 @@ from .window import Window
 _RESULT = Struct(">5IB8x").pack
 _REFUSED_LOGIN = 5.0  # seconds: some gateways accept a wrong login, and close at once
 _REFUSED_BY_UNBIND = 2.0  # seconds: others unbind at once; an idle connection is unbound later
+_UNBIND_TIMEOUT = 5.0  # seconds: some gateways do not answer Unbind
 
 
 class Endpoint:
@@ -102,7 +103,8 @@ class Endpoint:
         if self.phase is BINDING and self._bind is None:
             return self._phase_since + self.limits.login_timeout
         if self.phase is not BOUND:
-            return self._phase_since + self.limits.response_timeout
+            wait = self.limits.response_timeout
+            return self._phase_since + (min(wait, _UNBIND_TIMEOUT) if self._unbind_sent else wait)
         return None if self._idle_reported else self._active + self.limits.idle_timeout
 
     def tick(self, now: float) -> list[Event]:
@@ -121,6 +123,8 @@ class Endpoint:
                 self._close(CloseReason.SILENT, events)
             else:
                 self._unbind_when_answered(now)
+        elif self._unbind_sent:  # nothing is in flight: without the answer, too, it ends in order
+            self._close(CloseReason.UNBOUND, events)
         elif self.phase is not BOUND:
             is_incoming = self.phase is BINDING and self._bind is None
             self._close(CloseReason.NOT_BOUND if is_incoming else CloseReason.SILENT, events)
@@ -142,6 +146,8 @@ class Endpoint:
         at_once = self._heard == since and now - since <= _REFUSED_LOGIN
         if self._bind is not None and self.phase is BOUND and at_once:
             reason = CloseReason.LOST_AFTER_BIND
+        elif self._unbind_sent:
+            reason = CloseReason.UNBOUND
         self._close(reason, events)
         return events
 

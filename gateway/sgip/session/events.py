@@ -13,7 +13,7 @@ from ..submit import Submit
 
 
 class CloseReason(Enum):
-    UNBOUND = "unbound"  # in order, whoever asked for it
+    UNBOUND = "unbound"  # in order, whoever asked for it; our Unbind needs no answer
     REFUSED = "refused"  # the login was not accepted
     NOT_BOUND = "not bound"  # the peer sent commands without a login, or no login in time
     PROTOCOL = "protocol"  # the peer broke the protocol: `error` says how

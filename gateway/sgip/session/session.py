@@ -10,6 +10,9 @@ connection: gateways push Reports also over the one that the SP opened (§3.7).
        ▼                                                         ▼                        ▼
     CLOSED ◀──── from each: LOST, SILENT, PROTOCOL (the peer broke the rules) ────────────┘
 
+Once our Unbind was sent nothing is in flight: the connection ends as unbound also when the peer
+closes it, or is silent for some seconds, instead of answering.
+
 All times are seconds of one clock that never goes back, given as `now`.
 """
 

@@ -136,6 +136,18 @@ class TestNetworks:
         assert len(lines) == 1
         assert (lines[0]["stranger"], lines[0]["last_stranger"]) == (200, ELSEWHERE)
 
+    def test_a_wrong_login_type_is_in_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        gateway(1)
+
+        def lines() -> list[Any]:
+            return [r.msg for r in caplog.records if "connections_refused" in str(r.msg)]
+
+        with listening() as receiver:
+            assert result_of(receiver, kind=1) == sgip.Result.LOGIN_TYPE
+            until(lines)
+        (line,) = lines()
+        assert line["login_type"] == 1
+
     def test_a_stranger_that_becomes_a_gateway(self) -> None:
         with listening() as receiver:
             with Raw(receiver.port, ELSEWHERE) as raw:
@@ -248,6 +260,22 @@ class TestGuesses:
         alert = Alert.objects.get()
         assert HOME in alert.subject
         assert "guess" not in alert.text
+
+    def test_an_alert_that_could_not_be_stored_is_raised_again(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The database was away at the tenth; the sixteenth is told of, too."""
+        monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 0.0)
+        gateway(1)
+        with listening() as receiver:
+            for _ in range(10):
+                assert result_of(receiver, password="guess") == sgip.Result.LOGIN
+            until(lambda: Alert.objects.filter(kind="sms.login"))
+            Alert.objects.all().delete()
+            for _ in range(6):
+                assert result_of(receiver, password="guess") == sgip.Result.LOGIN
+            until(lambda: Alert.objects.filter(kind="sms.login"))
+        assert "16 wrong logins" in Alert.objects.get().text
 
     def test_who_waited_gets_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 60.0)

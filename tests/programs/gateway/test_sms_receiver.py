@@ -20,6 +20,7 @@ from gateway.receiver import wrong_logins
 from gateway.receiver.bind_authentication import MAX_CONNECTIONS
 from gateway.receiver.receiver import SmsReceiver
 from gateway.signals import FORWARDER
+from msgplatform.core.daemons.timer import Every
 from msgplatform.core.daemons.wake_signal import WakeSignal
 from msgplatform.models import Alert
 from tests.servers import Servers
@@ -331,6 +332,19 @@ class TestBroken:
             while broken.receive() is not None:
                 pass
         assert raw.ask(report(raw, 1, 1)) == 0
+
+    def test_a_request_that_is_refused_is_in_the_log_now_and_then(
+        self, receiver: SmsReceiver, raw: Raw, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """Its gateway does not send it again."""
+        receiver.arrivals._next_log = Every(3600.0)
+        first = deliver(raw.sequence(), b"first", 0)
+        other = deliver(first.sequence, b"other", 0)
+        assert [raw.ask(first), raw.ask(first), raw.ask(other), raw.ask(other)] == [0, 0, 9, 9]
+        (line,) = [r.msg for r in caplog.records if "request_refused" in str(r.msg)]
+        assert isinstance(line, dict)
+        assert line["sequence"] == ":".join(map(str, first.sequence))
+        assert (line["why"], line["count"]) == ("its sequence was used", 1)
 
     def test_a_command_for_a_gateway_is_refused_and_the_link_stays(self, raw: Raw) -> None:
         submit = sgip.Submit(raw.sequence(), SP, "0" * 21, (USER,), "99999", "TEST")

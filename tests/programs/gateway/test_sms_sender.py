@@ -33,8 +33,9 @@ from gateway.simulator.behaviours import BEHAVIOURS, Behaviour, ReportTime
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers.private_server import free_port
 from tests.support.children import child
-from tests.support.sgip_support import ClosingSmg, LeavingSmg, OwnTimeSmg, UnbindingSmg
+from tests.support.sgip_support import ClosingSmg, LeavingSmg, MuteSmg, OwnTimeSmg, UnbindingSmg
 from tests.support.sms_net_support import (
+    SP_NUMBER,
     WAIT,
     Smg,
     accept,
@@ -205,7 +206,7 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
     row = gateway(1)
     directory.refresh(at_once=True)
     link = Link(directory.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
-    for result, verdict in ((0, "accepted"), (88, "unanswered"), (11, "unanswered")):
+    for result, verdict in ((0, "accepted"), *((busy, "unanswered") for busy in (11, 32, 33, 88))):
         late = sgip.SubmitResp((3010099999, 1121131500, 7), result).encode()
         link.on_events(Mock(), [sgip.Ignored(late, None)])
         (answer,) = link.take()
@@ -214,6 +215,35 @@ def test_a_late_busy_answer_is_no_answer_and_slows_down() -> None:
         pace._busy = Backoff(first=600, factor=1, cap=600)  # not over when it is looked at
         pace.slow_down([answer])
         assert pace.is_paused == (result != 0)
+
+
+def test_a_request_that_our_own_connection_refuses_is_in_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    directory = Directory()
+    row = gateway(1)
+    directory.refresh(at_once=True)
+    link = Link(directory.gateways[row.pk], 1, SmsSender().arrivals, threading.Event())
+    mo = sgip.Deliver((3010000001, 1121120000, 5), "8613800000000", SP_NUMBER).encode()
+    refusal = sgip.DuplicateSequence("its sequence was used")
+    link.on_events(Mock(peer="127.0.0.1:8801"), [sgip.Ignored(mo, refusal)])
+    (line,) = [r.msg for r in caplog.records if "request_refused" in str(r.msg)]
+    assert isinstance(line, dict)
+    assert (line["peer"], line["sequence"]) == ("127.0.0.1:8801", "3010000001:1121120000:5")
+
+
+@pytest.mark.parametrize("busy", [32, 88])
+def test_a_busy_answer_is_tried_again_and_halves_no_pack(log: Path, busy: int) -> None:
+    sender = SmsSender()
+    with Smg(log, on_submit_link(result=busy)) as smg, running(sender):
+        row = gateway(smg.port)
+        ids = accept(*(mt(n, [row.pk], text="same") for n in range(8)))
+        until(lambda: smg.lines(), sender)
+        smg.simulator.behaviour = on_submit_link()
+        until(lambda: len(ended(ids)) == 8, sender)
+        assert finals(ids) == {"delivered": 8}
+        sizes = Counter(Counter(line[0] for line in smg.lines()).values())
+        assert set(sizes) == {8}
 
 
 def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> None:
@@ -629,6 +659,26 @@ def test_an_idle_link_is_unbound_and_comes_again(log: Path) -> None:
         assert finals(ids) == {"delivered": 1}
 
 
+def test_a_link_over_which_the_gateway_delivers_is_there_after_a_quiet_time(
+    log: Path, sms_redis: Any
+) -> None:
+    """The next MO comes when nothing is to be sent."""
+    sender = SmsSender()
+    with Smg(log, on_submit_link()) as smg, running(sender):
+        row = gateway(smg.port, idle_timeout=0.5)
+        ids = accept(mt(1, [row.pk]))
+        until(lambda: ended(ids), sender)
+
+        def attempts() -> int:
+            client = sender.workers[row.pk].link._client
+            return client.attempts if client else 0
+
+        before = attempts()
+        until(lambda: attempts() >= before + 2, sender)
+        smg.call(lambda: smg.simulator.deliver("8613800000000", SP_NUMBER, "TD"))
+        until(lambda: sms_redis.llen(keys.LIST_MO), sender)
+
+
 def test_connections_that_slept_come_back_in_a_burst(log: Path) -> None:
     """Light traffic keeps one of them awake, whose window is too small for what comes then."""
     sender = SmsSender()
@@ -713,6 +763,22 @@ def test_a_gateway_s_own_time_ends_the_link_in_order_and_ours_is_the_operator_s(
     moments = [began + timedelta(seconds=n) for n in range(seconds)]
     times = {int(moment.strftime("%m%d%H%M%S")) for moment in moments}
     assert {command.sequence[1] for command in received} <= times
+
+
+@pytest.mark.parametrize("is_closing", [True, False])
+def test_a_gateway_that_does_not_answer_unbind_is_not_down(is_closing: bool) -> None:
+    """The link sleeps, and comes back when there is something to send."""
+    sender, received = SmsSender(), list[sgip.Command]()
+    with listening(lambda: MuteSmg(received, is_closing)) as port, running(sender):
+        row = gateway(port, idle_timeout=0.5)
+        until(lambda: any(isinstance(one, sgip.Unbind) for one in received), sender)
+        link = sender.workers[row.pk].link
+        until(lambda: link.is_asleep or link.problem, sender)
+        assert link.is_asleep, link.problem
+        ids = accept(mt(1, [row.pk], report_flag=2))
+        until(lambda: ended(ids), sender)
+        kinds = [type(command) for command in received]
+        assert kinds[:4] == [sgip.Bind, sgip.Unbind, sgip.Bind, sgip.Submit]
 
 
 def test_a_gateway_that_unbinds_instead_of_answering_is_down() -> None:

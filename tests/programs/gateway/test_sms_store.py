@@ -372,6 +372,8 @@ class TestResponses:
             respond(seqno, "again", 11)
         assert claim() == []
         assert finals() == {mt(1).id: "failed"}
+        (found,) = store.read([mt(1).id])
+        assert found.error == "the gateway stayed busy"
 
     @pytest.mark.parametrize("verdict", ["again", "unanswered"])
     def test_a_busy_gateway_says_nothing_of_what_was_repeated(

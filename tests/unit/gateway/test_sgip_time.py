@@ -126,8 +126,25 @@ def test_unbind_waits_for_responses_but_not_for_ever(answered: bool) -> None:
     else:
         assert one.tick(30) == [TimedOut(None, submit(1).encode())]
     assert [command.command for command in sent(one)] == ["Unbind"]
-    assert one.next_tick() == 60
-    assert one.tick(60) == [Closed(CloseReason.SILENT, None, ())]
+    assert one.next_tick() == 35  # some gateways do not answer, and nothing is in flight
+    assert one.tick(34.9) == []
+    assert one.tick(35) == [Closed(CloseReason.UNBOUND, None, ())]
+
+
+def test_a_close_in_place_of_the_answer_to_unbind_is_in_order() -> None:
+    one, other = bound()
+    for session in (one, other):
+        session.unbind((NODE, TIME, 2), 5)
+        assert [command.command for command in sent(session)] == ["Unbind"]
+        assert session.connection_lost(6) == [Closed(CloseReason.UNBOUND, None, ())]
+
+
+def test_a_close_before_unbind_was_sent_is_a_lost_connection() -> None:
+    one, _ = bound()
+    one.send(submit(1), 0, "context")
+    one.unbind((NODE, TIME, 2), 5)
+    unanswered = (("context", submit(1).encode()),)
+    assert one.connection_lost(6) == [Closed(CloseReason.LOST, None, unanswered)]
 
 
 def test_a_login_that_is_not_answered_ends() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from gateway.management.commands.run_smg_simulator import Command
-from gateway.simulator.program import PORT
+from gateway.sgip import State
+from gateway.simulator.behaviours import BEHAVIOURS, ReportTime
+from gateway.simulator.program import PORT, behaviour
 from msgplatform.reference import configuration
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -17,6 +22,16 @@ def test_it_listens_beside_the_platforms_receiver() -> None:
     given = Command().create_parser("manage.py", "run_smg_simulator").parse_args([])
     assert given.port == PORT
     assert variables["SMS_RECEIVER_PORT"].default.strip("`") != str(PORT)
+
+
+def test_a_state_is_a_name_or_the_number_of_the_wire() -> None:
+    failing = replace(BEHAVIOURS["happy"], state=State.FAILED, error_code=25)
+    for state in ("failed", "FAILED", "2"):
+        assert behaviour("happy", [f"state={state}", "error_code=25"]) == failing
+    assert behaviour("happy", ["reports=never"]).reports is ReportTime.NEVER
+    for state in ("3", "lost"):
+        with pytest.raises(ValueError, match="known: delivered, waiting, failed"):
+            behaviour("happy", [f"state={state}"])
 
 
 def test_the_page_about_it_names_its_port() -> None:

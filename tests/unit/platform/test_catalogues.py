@@ -14,6 +14,11 @@ from django.conf import settings
 from django.template import engines
 from django.utils import translation
 
+from gateway import codes
+from gateway.messages import steps
+from gateway.messages.explanations import ending_reason
+from gateway.models import SgipMt
+from gateway.monitor.activity import ACTIVITY
 from msgplatform.console.statistics.form import StatisticsForm
 from msgplatform.console.views import failures
 from msgplatform.core import durations, flows
@@ -94,6 +99,20 @@ def test_answers_are_chinese() -> None:
         assert failures.answer_title("poison: invalid") == "异常：数据无效"
         assert failures.answer_title("HTTP 503") == "HTTP 503"
     assert failures.answer_title("poison: invalid") == "poison: invalid"
+
+
+def test_a_gateway_s_codes_are_chinese() -> None:
+    """Also where the archive has the meaning in English beside the code."""
+    row = SgipMt(final=SgipMt.Final.FAILED, error_code=11, error="Node busy")
+    with translation.override("zh-hans"):
+        assert codes.with_meaning(11) == "11 节点忙"
+        assert codes.with_meaning(200) == "200 网关自定义的代码"
+        assert ending_reason(row) == "11 节点忙"
+        assert steps._report(None, 1, 1, 2, 29).answer == "29 用户不存在"
+        assert ACTIVITY.answer is not None
+        assert ACTIVITY.answer("error 11") == "11: 节点忙"
+    assert codes.with_meaning(11) == "11 Node busy"
+    assert codes.with_meaning(0) == ""
 
 
 def test_one_word_that_has_two_meanings() -> None:
