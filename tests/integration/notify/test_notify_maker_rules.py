@@ -318,7 +318,7 @@ def test_an_alert_of_a_process_that_is_gone_ends_when_the_subscription_is_correc
 
 
 @pytest.mark.parametrize("status", [BizReceive.Status.PAUSED, BizReceive.Status.DISABLED])
-def test_a_pause_holds_what_is_split_and_keeps_what_is_due(biz: Biz, status: int) -> None:
+def test_a_pause_holds_what_is_split_and_what_waits(biz: Biz, status: int) -> None:
     """Also when the maker has not heard of it: the split sees the row."""
     row = subscription(biz)
     publish(biz, 2)
@@ -329,7 +329,48 @@ def test_a_pause_holds_what_is_split_and_keeps_what_is_due(biz: Biz, status: int
     publish(biz, 3)
     run(maker)
     assert items(row) == []
-    assert (deliveries(row, Status.PENDING), deliveries(row, Status.HELD)) == (2, 3)
+    assert deliveries(row, Status.HELD) == 5
+
+
+def test_a_pause_holds_what_is_queued_when_its_lease_is_over(biz: Biz) -> None:
+    """Before that its result may come; no sender takes an order of a paused subscription."""
+    row = subscription(biz)
+    publish(biz, 2)
+    run(Maker())
+    BizReceive.objects.update(status=BizReceive.Status.PAUSED)
+    run(Maker())
+    assert deliveries(row, Status.QUEUED) == 2
+    ReceiveMsg.objects.update(next_at=Now())
+    run(Maker())
+    assert deliveries(row, Status.HELD) == 2
+    assert not ReceiveMsg.objects.exclude(claimed_by="").exists()
+
+
+def test_a_pause_does_not_change_the_time_of_a_retry(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 2)
+    Maker().splitter.split()
+    failed, due = ReceiveMsg.objects.order_by("id")
+    at = sql.now() + 2 * HOUR
+    ReceiveMsg.objects.filter(pk=failed.pk).update(send_times=1, next_at=at)
+    BizReceive.objects.update(status=BizReceive.Status.PAUSED)
+    run(Maker())
+    assert deliveries(row, Status.HELD) == 2
+    BizReceive.objects.update(status=BizReceive.Status.NORMAL)
+    run(Maker())
+    failed.refresh_from_db()
+    assert (failed.status, failed.next_at) == (Status.PENDING, at)
+    assert items(row) == [[due.pk]]
+
+
+def test_without_a_stopped_subscription_a_look_at_held_ones_costs_one_search(biz: Biz) -> None:
+    subscription(biz)
+    publish(biz, 2)
+    maker = Maker()
+    maker.splitter.split()
+    with CaptureQueriesContext(connection) as queries:
+        assert maker.settle_held() == 0
+    assert len([q for q in queries if "receive_msg" in q["sql"]]) == 1
 
 
 # -- dead consumers ------------------------------------------------------------------------------
