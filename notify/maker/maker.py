@@ -71,8 +71,8 @@ class Maker(Worker):
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
         self._next_settle = Every(SETTLE_EVERY_SECONDS)
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
-        self._away_at = 0.0  # when Redis was away last, unix seconds: nobody could try meanwhile
         self._next_expire_unfetched = Every(EXPIRE_UNFETCHED_EVERY_SECONDS)
+        self.continuity = expiry.Continuity()
         self._gather = Gather(BATCH, GATHER_SECONDS, per_item=_GATHER_PER_MESSAGE)
 
     def start(self) -> None:
@@ -81,6 +81,7 @@ class Maker(Worker):
         gc.freeze()
 
     def turn(self) -> bool:
+        self.continuity.look_for_gap()
         self.subscriptions.refresh()
         if self._is_dedicated:
             return self._work({}) > 0
@@ -90,6 +91,7 @@ class Maker(Worker):
             recovery.recover(is_only_copy=names.has_only_copies)
         moved_count = self.settle_held() + self._expire_unfetched()
         work_count = self._work(self.splitter.waiting())
+        self.continuity.end_turn()
         if pause := self._gather.note_batch(work_count):
             self.stopping.wait(pause)
         return bool(work_count or moved_count)
@@ -110,7 +112,8 @@ class Maker(Worker):
 
     def _expire_unfetched(self) -> int:
         """End deliveries that no listener has fetched for too long; returns their number."""
-        if not self._next_expire_unfetched.is_due:
+        has_lasted = self.continuity.has_lasted(expiry.MIN_LISTEN_SECONDS)
+        if not has_lasted or not self._next_expire_unfetched.is_due:
             return 0
         ended_count = expiry.expire_unfetched(self.subscriptions.listened().values())
         if not ended_count:
@@ -120,13 +123,17 @@ class Maker(Worker):
     def _expire(self, backlogs: Iterable[Backlog], capacity: Capacity) -> int:
         """End deliveries behind open breakers; returns their number. Every two seconds, and without
         a pause while there are some."""
-        tried_since = max(self.heartbeat.since, self._away_at)
-        if not self._next_expire.is_due or not expiry.can_begin(tried_since):
+        continuity = self.continuity
+        continuity.look_for_gap()  # also since this turn began: the process may have been frozen
+        if capacity.is_closed:
+            continuity.count_anew()
+        continuity.note_open(pk for pk, state in capacity.live.items() if state.is_open)
+        if not self._next_expire.is_due:
             return 0
         behind_breaker = [
-            (backlog.subscription, state.open_for)
+            (backlog.subscription, capacity.live[backlog.subscription.id].open_for)
             for backlog in backlogs
-            if (state := capacity.live.get(backlog.subscription.id)) and state.is_open
+            if continuity.is_long_open(backlog.subscription.id)
         ]
         expired_count = expiry.expire(behind_breaker, self._event_types)
         if not expired_count:
@@ -145,7 +152,6 @@ class Maker(Worker):
             capacity = Capacity.read(self.subscriptions.by_queue())
             queued_count, behind_ids = self.dispatcher.queue(backlogs, capacity, self._texts)
         except RedisError:
-            self._away_at = time.time()
             if unsplit:  # splitting needs no Redis
                 self.heartbeat.done += self.splitter.split(unsplit, None)[0]
             raise
