@@ -235,6 +235,31 @@ def test_resplit_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
     assert finish("backfill", 100, biz="orders", since=days_ago(3)) == 30
 
 
+def test_resplit_counts_what_is_missing_once(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And anew when there is more than was counted: of a subscription that was made meanwhile."""
+    for n in range(3):
+        subscription(row.biz, f"more-{n}")
+    pks = [message(row, Status.DELIVERED, days=1) for _ in range(8)]
+    monkeypatch.setattr(backfill, "MAX_DELIVERIES", 3)
+    counted: list[int] = []
+    real = backfill._count_missing
+
+    def count(message_ids: Any, only: Any) -> Any:
+        counted.append(len(message_ids))
+        lacking = real(message_ids, only)
+        if len(counted) == 2:
+            subscription(row.biz, "made meanwhile")
+        return lacking
+
+    monkeypatch.setattr(backfill, "_count_missing", count)
+    assert backfill.add_missing(pks[:4]) == 4 * 3
+    assert counted == [4]
+    assert backfill.add_missing(pks[4:]) == 4 * 4
+    assert counted == [4, 4, 4]
+
+
 def test_resplit_and_archiver_at_once(row: BizReceive) -> None:
     """Whichever comes first: a message is archived without the delivery, or is hot with it."""
     pks = [message(row, Status.DELIVERED, days=9) for _ in range(150)]
