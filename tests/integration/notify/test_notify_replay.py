@@ -17,6 +17,7 @@ from msgplatform.core.flows import bulk_pages
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
 from notify.actions import actions, backfill
+from notify.maker import ending
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
 from tests.support.archive_support import Status, archive, message
@@ -169,6 +170,25 @@ def test_replay_of_what_never_succeeded(row: BizReceive) -> None:
     again = {pk for pk, (_, generation) in states().items() if generation}
     assert again == {*failed, waits}
     assert ReceiveMsg.objects.get(msg_id=waits).next_at <= sql.now()
+
+
+def test_what_an_erasure_ended_is_not_sent_again(row: BizReceive) -> None:
+    erased, skipped, _archived = (message(row, Status.SKIPPED, days=n) for n in (2, 2, 60))
+    ReceiveMsg.objects.exclude(msg_id=skipped).update(error=ending.ERASED)
+    archive()
+    since, pk = days_ago(100), ReceiveMsg.objects.get(msg_id=erased).pk
+    cases: list[tuple[str, dict[str, Any], int]] = [
+        ("replay_failed", {"biz": "orders", "since": since}, 1),
+        ("replay", {"subscription": str(row.pk), "since": since}, 1),
+        ("resend", {"status": "skipped"}, 1),
+        ("resend", {"ids": str(pk)}, 0),
+    ]
+    for action, given, expected in cases:
+        assert actions.ACTIONS[action].count(given).count == expected, action
+        assert finish(action, **given) == expected
+        ReceiveMsg.objects.filter(msg_id=skipped).update(status=Status.SKIPPED)
+    assert resend([pk]) == 0
+    assert states() == {erased: (Status.SKIPPED, 0), skipped: (Status.SKIPPED, 3)}
 
 
 def test_all_deliveries_of_one_message_go_together(row: BizReceive) -> None:
