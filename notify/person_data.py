@@ -25,7 +25,6 @@ from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, Receive
 _CHUNK = 100  # messages erased in one transaction
 _Status = ReceiveMsg.Status
 _OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
-_ENDED_BY = "erased"
 Pointers = Mapping[str, Mapping[int, Sequence[str]]]
 
 
@@ -192,10 +191,8 @@ def _skip(delivery_ids: Sequence[int]) -> int:
 
     @transaction.atomic
     def once() -> int:
-        # Any time that is later than all of theirs.
-        ended = ending.end(
-            delivery_ids, statuses, sql.read_time("9999-12-31 00:00:00"), _Status.SKIPPED, _ENDED_BY
-        )
+        later = sql.read_time("9999-12-31 00:00:00")  # than all of theirs
+        ended = ending.end(delivery_ids, statuses, later, _Status.SKIPPED, ending.ERASED)
         return len(ended)
 
     return transactions.retrying(once)

@@ -13,7 +13,8 @@ NOTIFY_BREAKER_ENABLED = env.flag("NOTIFY_BREAKER_ENABLED", True)
 # The longest pause between two probes of a consumer that keeps failing.
 NOTIFY_BREAKER_SECONDS = env.number("NOTIFY_BREAKER_SECONDS", 300, 1, 600)
 # Behind an open breaker a delivery waits for at least so long before it is given up, however short
-# its subscription's schedule is. A maker gives up none before it has run for so long.
+# its subscription's schedule is. A maker gives up none before it has run, and has seen the breaker
+# open, for so long without a gap.
 NOTIFY_BREAKER_KEEP_HOURS = env.number("NOTIFY_BREAKER_KEEP_HOURS", 1, 0, 168)
 # A subscription whose every attempt failed for this long makes an alert; 0: never.
 NOTIFY_FAILING_MINUTES = env.number("NOTIFY_FAILING_MINUTES", 15, 0, 10_080)

@@ -57,12 +57,9 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
     """
     made_count = 0
     remaining_ids = list(message_ids)
+    lacking = _count_missing(remaining_ids, subscription)
     while remaining_ids:
         # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.
-        lacking: Counter[int] = Counter()
-        lacking.update(
-            missing.message for missing in _missing(remaining_ids, subscription, lock=False)
-        )
         part, needed_count = remaining_ids[:1], lacking[remaining_ids[0]]
         for message_id in remaining_ids[1:]:
             if needed_count + lacking[message_id] > MAX_DELIVERIES:
@@ -74,9 +71,16 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
             if block:
                 made_count += transactions.retrying(partial(_add, part, subscription, block))
         except _MoreMissing:
-            continue  # count again
+            # Only then: each count tries the filter of every subscription on every message.
+            lacking = _count_missing(remaining_ids, subscription)
+            continue
         remaining_ids = remaining_ids[len(part) :]
     return made_count
+
+
+def _count_missing(message_ids: Sequence[int], subscription: int | None) -> Counter[int]:
+    """Message → the number of deliveries that it lacks."""
+    return Counter(row.message for row in _missing(message_ids, subscription, lock=False))
 
 
 def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Block) -> int:

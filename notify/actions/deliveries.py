@@ -17,6 +17,7 @@ from msgplatform.core.data.chunks import chunks
 from notify.archive import stores
 from notify.archive.restore import restore
 from notify.archive.stores import Store
+from notify.maker import ending
 from notify.models import ReceiveMsg
 from notify.monitor import failures
 
@@ -72,6 +73,7 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
                 row
                 for row in rows.values_list(*failures.COLUMNS, "id")
                 if row[0] in statuses and row[4] <= started_at
+                if not ending.is_erased(row[0], row[3])
             ]
             if not rows_found:
                 return 0
@@ -85,5 +87,7 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
 
 
 def ended(place: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
-    """A place's deliveries in one of the statuses that last changed before `started_at`."""
-    return place.deliveries.filter(status__in=list(statuses), updated_at__lte=started_at)
+    """A place's deliveries in one of the statuses that last changed before `started_at`, without
+    those that an erasure ended."""
+    rows = place.deliveries.filter(status__in=list(statuses), updated_at__lte=started_at)
+    return rows.exclude(status=_Status.SKIPPED, error=ending.ERASED)

@@ -20,6 +20,7 @@ from msgplatform.core.flows.messages import MAX_ID, Values
 from notify.actions.deliveries import CHUNK, FAILED, ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading
+from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
 
@@ -138,6 +139,7 @@ class FailedDeliveries:
             if min_id <= message_id < below
             and (failed_since is None or failed_since <= updated_at)
             and updated_at <= self._begun
+            and not ending.is_erased(ended[0], ended[2])
             and self._values.get("answer") in (None, failures.answer(*ended))
         }
         # The type is the message's: asked last, of what is left.

@@ -82,13 +82,17 @@ def _failures(row: BizReceive) -> list[Attempt]:
     """The last failed attempts of deliveries that did not succeed, the latest first.
 
     Read by the index (status, subscription, next_at): a delivery that waits longest for its next
-    attempt has failed most recently, or most often.
+    attempt has failed most recently, or most often. Among the held ones it may be the first, too,
+    since those that were made later were never tried.
     """
     ids: list[int] = []
-    for status in (_Delivery.PENDING, _Delivery.EXHAUSTED):
+    for status, order in (
+        (_Delivery.PENDING, "-next_at"), (_Delivery.EXHAUSTED, "-next_at"),
+        (_Delivery.HELD, "-next_at"), (_Delivery.HELD, "next_at"),
+    ):  # fmt: skip
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk)
         # More deliveries than are shown: some of them have no failed attempt yet.
-        ids += rows.order_by("-next_at").values_list("id", flat=True)[: FAILURES * 4]
+        ids += rows.order_by(order).values_list("id", flat=True)[: FAILURES * 4]
     last: dict[int, Attempt] = {}
     for attempt in Attempt.objects.filter(copy_id__in=ids).order_by("id").select_related("copy"):
         if not 200 <= attempt.http_status < 300:

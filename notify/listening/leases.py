@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims
-from msgplatform.core.errors import Undecryptable
+from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.core.http.messages import Request
 from notify import orders
 from notify.directory import Subscription
@@ -66,7 +66,8 @@ class _Row:
 
 def lease_next(subscription: Subscription) -> Lease | None:
     """Lease the oldest due delivery, or once more the one that a listener has; None when nothing is
-    due. A delivery that cannot be sent is set aside, as a maker does."""
+    due. A delivery that cannot be sent is set aside, as a maker does. Raises Unavailable when the
+    key of its payload is missing: it waits, and those after it."""
     if not subscription.is_active:
         return None
     for _try in range(_TRIES):
@@ -94,12 +95,13 @@ def lease_next(subscription: Subscription) -> Lease | None:
 
 
 def _text(message: Message) -> str | None:
-    """The body that is sent; None for one that is not readable, or whose key is missing."""
+    """The body that is sent; None for one that is not readable. Raises Unavailable."""
     text = read_texts([message]).get(message.id)
     try:
         return None if text is None else orders.open_body(text)
-    except Undecryptable:
-        return None
+    except Undecryptable as error:
+        # While the key is rotated other processes may have it already.
+        raise Unavailable(f"The payload of message {message.id} is encrypted: {error}.") from error
 
 
 def headers(subscription: Subscription, request: Request) -> dict[str, str]:

@@ -92,9 +92,14 @@ class Capacity:
             live = {}
         return cls(depths, live, probes, is_marker_behind)
 
+    @property
+    def is_closed(self) -> bool:
+        """True if no subscription gets an order now, not even a probe."""
+        return self._is_marker_behind or outbound.is_off()
+
     def offer(self, subscription: Subscription) -> Offer | None:
         """Bounds of the next order of this subscription; None when it gets none now."""
-        if self._is_marker_behind or outbound.is_off():
+        if self.is_closed:
             return None
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)

@@ -18,6 +18,8 @@ from notify.monitor import failures
 _Status = ReceiveMsg.Status
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 GONE, UNREADABLE = "message is gone", "payload is not UTF-8"
+# Of a delivery that waited, and was skipped because a person's data is erased without waiting.
+ERASED = "erased"
 _TITLES = {
     GONE: _("The message of delivery %(id)s is gone"),
     UNREADABLE: _("The payload of delivery %(id)s is not UTF-8"),
@@ -52,6 +54,11 @@ def end(
         values = {"status": status, "error": error, "claimed_by": "", "updated_at": Now()}
         claims.update_by_key(ReceiveMsg.objects.filter(id__in=ended_ids), values)
     return ended_ids
+
+
+def is_erased(status: int, error: str) -> bool:
+    """True if an erasure ended the delivery: it is not sent again, its fields are `[erased]`."""
+    return status == _Status.SKIPPED and error == ERASED
 
 
 def set_aside(

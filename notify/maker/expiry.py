@@ -5,15 +5,18 @@ Without a breaker they would be tried by their schedule, and be exhausted when i
 breaker lets only a probe through from time to time. So a delivery that had waited for as long as
 the whole schedule takes, when the latest probe failed, ends here without an attempt of its own.
 A short schedule ends nothing before NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end
-a backlog without an attempt. A maker ends nothing before it has run for as long: while the platform
-stood still, failures and due deliveries grew old without an attempt.
+a backlog without an attempt. A maker ends nothing before it has run for as long without a gap, and
+has seen the breaker open for as long (`Continuity`): while the platform stood still, failures and
+due deliveries grew old without an attempt.
 
 A consumer for development keeps what no listener fetches for three days, whatever its schedule.
-Then it is skipped: nobody was there to fail, and nobody needs to act.
+Then it is skipped: nobody was there to fail, and nobody needs to act. After a standstill engineers
+have MIN_LISTEN_SECONDS to listen again.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -36,13 +39,65 @@ from notify.subscriptions import limits
 PAGE = 500
 ERROR = "not tried, breaker open"
 UNFETCHED = "not fetched, nobody listens"
+# A longer time without a turn, or without a look at the senders' reports, is a gap. An idle maker
+# takes a turn every two seconds; a server that is restarted is mostly back sooner.
+MAX_GAP_SECONDS = 60.0
+# Half a working day: time for engineers to listen again, and a platform that is switched off every
+# night still gets there.
+MIN_LISTEN_SECONDS = 4 * 3600.0
 _Status = ReceiveMsg.Status
 
 
-def can_begin(tried_since: float) -> bool:
-    """True if deliveries could be tried for long enough since then (unix seconds) to end any."""
-    hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
-    return time.time() - tried_since >= hours * 3600
+class Continuity:
+    """For how long nothing has kept deliveries from being tried, as one maker knows it. Times are
+    monotonic seconds."""
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        # Subscription → since when senders report its breaker as open.
+        self.open_since: dict[int, float] = {}
+        self._turned_at = self._reported_at = _clocks()
+
+    def look_for_gap(self) -> None:
+        """Count anew if the last turn that came through is too long ago: the maker or its machine
+        stood still, or the database or Redis was away."""
+        if _seconds_since(self._turned_at) > MAX_GAP_SECONDS:
+            self.count_anew()
+
+    def end_turn(self) -> None:
+        """Note that a turn came through, without an error."""
+        self._turned_at = _clocks()
+
+    def count_anew(self) -> None:
+        self.since = time.monotonic()
+
+    def note_open(self, subscription_ids: Iterable[int]) -> None:
+        """Note the breakers that senders report as open; others are forgotten."""
+        if _seconds_since(self._reported_at) > MAX_GAP_SECONDS:
+            self.open_since = {}
+        now = time.monotonic()
+        self.open_since = {pk: self.open_since.get(pk, now) for pk in subscription_ids}
+        self._reported_at = _clocks()
+
+    def has_lasted(self, seconds: float) -> bool:
+        """True if there was no gap for so long."""
+        return time.monotonic() - self.since >= seconds
+
+    def is_long_open(self, subscription_id: int) -> bool:
+        """True if the breaker is open, and probes went, for long enough to end deliveries."""
+        hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
+        since = max(self.since, self.open_since.get(subscription_id, math.inf))
+        return time.monotonic() - since >= hours * 3600
+
+
+def _clocks() -> tuple[float, float]:
+    """Monotonic and unix seconds: the first stand still while a machine is suspended."""
+    return time.monotonic(), time.time()
+
+
+def _seconds_since(clocks: tuple[float, float]) -> float:
+    """The seconds since `_clocks` gave these, by the clock that went farther."""
+    return max(now - then for now, then in zip(_clocks(), clocks, strict=True))
 
 
 def expire(

@@ -3,10 +3,10 @@
 A delivery is claimed and committed before it is queued; a maker killed in between leaves deliveries
 whose lease runs out, and the next one queues them again.
 
-The maker also moves the deliveries of subscriptions whose status an operator has changed, in pages:
-a million of them make no long request, and the next turn goes on where a killed maker stopped.
+The maker also moves the deliveries of subscriptions whose status has changed, in pages: a million
+of them make no long request, and the next turn goes on where a killed maker stopped.
 
-    paused, disabled   held stay held
+    paused, disabled   pending, queued (after the lease) → held
     normal             held → pending
     skipping           held → skipped; when none is left, the subscription becomes normal
     discarded          held, pending, queued (after the lease) → skipped
@@ -18,10 +18,11 @@ import gc
 import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
-from django.db.models.functions import Now
+from django.db.models import F, QuerySet
+from django.db.models.functions import Greatest, Now
 
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.daemon import Worker
@@ -49,6 +50,8 @@ _LONG_SECONDS = 0.05  # of queueing
 # Deliveries of one subscription that are moved in one transaction.
 SETTLE_PAGE = 500
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
+_HOLDING = (_Status.PAUSED, _Status.DISABLED)
+_STOPPED = (*_HOLDING, _Status.DISCARDED)
 
 
 class Maker(Worker):
@@ -68,8 +71,8 @@ class Maker(Worker):
         self._next_recover = Every(RECOVER_EVERY_SECONDS)
         self._next_settle = Every(SETTLE_EVERY_SECONDS)
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
-        self._away_at = 0.0  # when Redis was away last, unix seconds: nobody could try meanwhile
         self._next_expire_unfetched = Every(EXPIRE_UNFETCHED_EVERY_SECONDS)
+        self.continuity = expiry.Continuity()
         self._gather = Gather(BATCH, GATHER_SECONDS, per_item=_GATHER_PER_MESSAGE)
 
     def start(self) -> None:
@@ -78,6 +81,7 @@ class Maker(Worker):
         gc.freeze()
 
     def turn(self) -> bool:
+        self.continuity.look_for_gap()
         self.subscriptions.refresh()
         if self._is_dedicated:
             return self._work({}) > 0
@@ -87,6 +91,7 @@ class Maker(Worker):
             recovery.recover(is_only_copy=names.has_only_copies)
         moved_count = self.settle_held() + self._expire_unfetched()
         work_count = self._work(self.splitter.waiting())
+        self.continuity.end_turn()
         if pause := self._gather.note_batch(work_count):
             self.stopping.wait(pause)
         return bool(work_count or moved_count)
@@ -107,7 +112,8 @@ class Maker(Worker):
 
     def _expire_unfetched(self) -> int:
         """End deliveries that no listener has fetched for too long; returns their number."""
-        if not self._next_expire_unfetched.is_due:
+        has_lasted = self.continuity.has_lasted(expiry.MIN_LISTEN_SECONDS)
+        if not has_lasted or not self._next_expire_unfetched.is_due:
             return 0
         ended_count = expiry.expire_unfetched(self.subscriptions.listened().values())
         if not ended_count:
@@ -117,13 +123,17 @@ class Maker(Worker):
     def _expire(self, backlogs: Iterable[Backlog], capacity: Capacity) -> int:
         """End deliveries behind open breakers; returns their number. Every two seconds, and without
         a pause while there are some."""
-        tried_since = max(self.heartbeat.since, self._away_at)
-        if not self._next_expire.is_due or not expiry.can_begin(tried_since):
+        continuity = self.continuity
+        continuity.look_for_gap()  # also since this turn began: the process may have been frozen
+        if capacity.is_closed:
+            continuity.count_anew()
+        continuity.note_open(pk for pk, state in capacity.live.items() if state.is_open)
+        if not self._next_expire.is_due:
             return 0
         behind_breaker = [
-            (backlog.subscription, state.open_for)
+            (backlog.subscription, capacity.live[backlog.subscription.id].open_for)
             for backlog in backlogs
-            if (state := capacity.live.get(backlog.subscription.id)) and state.is_open
+            if continuity.is_long_open(backlog.subscription.id)
         ]
         expired_count = expiry.expire(behind_breaker, self._event_types)
         if not expired_count:
@@ -142,7 +152,6 @@ class Maker(Worker):
             capacity = Capacity.read(self.subscriptions.by_queue())
             queued_count, behind_ids = self.dispatcher.queue(backlogs, capacity, self._texts)
         except RedisError:
-            self._away_at = time.time()
             if unsplit:  # splitting needs no Redis
                 self.heartbeat.done += self.splitter.split(unsplit, None)[0]
             raise
@@ -161,41 +170,40 @@ class Maker(Worker):
 def settle() -> int:
     """Move up to SETTLE_PAGE deliveries of each subscription as its status demands; returns their
     number."""
-    changeable = BizReceive.objects.exclude(status__in=(_Status.PAUSED, _Status.DISABLED))
-    statuses = dict(changeable.values_list("id", "status"))
+    statuses = dict(BizReceive.objects.values_list("id", "status"))
     # A status may change after this; each page reads it once more, under lock.
-    holding_ids = _subscriptions_with(_Delivery.HELD)
+    with_held_ids = _with_deliveries(BizReceive.objects.all(), _Delivery.HELD)
     failpoint("maker_before_held")
-    moved_count = sum(_move(pk, statuses[pk], _Delivery.HELD) for pk in holding_ids & set(statuses))
-    if discarded_ids := {pk for pk, status in statuses.items() if status == _Status.DISCARDED}:
+    resumed_ids = {pk for pk, status in statuses.items() if status not in _HOLDING}
+    moved_count = sum(_move(pk, statuses[pk], _Delivery.HELD) for pk in with_held_ids & resumed_ids)
+    stopped_ids = {pk for pk, status in statuses.items() if status in _STOPPED}
+    if stopped_ids:  # few: no other subscription is looked at
+        stopped_rows = BizReceive.objects.filter(status__in=_STOPPED)
         for waiting in (_Delivery.PENDING, _Delivery.QUEUED):
-            waiting_ids = discarded_ids & _subscriptions_with(waiting)
-            moved_count += sum(_move(pk, _Status.DISCARDED, waiting) for pk in waiting_ids)
+            waiting_ids = stopped_ids & _with_deliveries(stopped_rows, waiting)
+            moved_count += sum(_move(pk, statuses[pk], waiting) for pk in waiting_ids)
     for pk, status in statuses.items():
-        if status == _Status.SKIPPING and pk not in holding_ids:
+        if status == _Status.SKIPPING and pk not in with_held_ids:
             transactions.retrying(partial(_finish_skipping, pk))
     return moved_count
 
 
-def _subscriptions_with(status: int) -> set[int]:
-    """Ids of the subscriptions with deliveries in this status."""
-    rows = with_deliveries(BizReceive.objects.all(), [status])
-    return set(rows.values_list("id", flat=True))
+def _with_deliveries(subscriptions: QuerySet[BizReceive], status: int) -> set[int]:
+    """Ids of those of the subscriptions that have deliveries in this status."""
+    return set(with_deliveries(subscriptions, [status]).values_list("id", flat=True))
 
 
 def _move(subscription: int, subscription_status: int, status: int) -> int:
     """Move a page of the deliveries in `status` as `subscription_status` demands; returns their
     number."""
-    is_skipped = subscription_status in (_Status.SKIPPING, _Status.DISCARDED)
-    target = _Delivery.SKIPPED if is_skipped else _Delivery.PENDING
-    values = {"status": target, "updated_at": Now(), "next_at": Now()}
+    values = {**_values(subscription_status), "updated_at": Now()}
 
     def once() -> int:
         with transaction.atomic():
             page = list(
                 _deliveries(subscription, status).values_list("id", flat=True)[:SETTLE_PAGE]
             )
-            rows = ReceiveMsg.objects.filter(id__in=page, status=status)
+            rows = _deliveries(subscription, status).filter(id__in=page)
             count = claims.update_by_key(rows, values) if page else 0
             # Deliveries are locked before their subscription, in the order of a marker's locks.
             if count and not _has_status(subscription, subscription_status):
@@ -204,6 +212,16 @@ def _move(subscription: int, subscription_status: int, status: int) -> int:
             return count
 
     return transactions.retrying(once)
+
+
+def _values(subscription_status: int) -> dict[str, Any]:
+    """The new values of deliveries that are moved because their subscription has this status."""
+    if subscription_status in _HOLDING:  # `next_at` stays: a retry keeps its time
+        return {"status": _Delivery.HELD, "claimed_by": ""}
+    if subscription_status in (_Status.SKIPPING, _Status.DISCARDED):
+        return {"status": _Delivery.SKIPPED, "next_at": Now()}
+    # A pause does not bring a retry forward.
+    return {"status": _Delivery.PENDING, "next_at": Greatest(F("next_at"), Now())}
 
 
 def _has_status(subscription: int, status: int) -> bool:

@@ -56,6 +56,7 @@ class Marker(Worker):
         self.event_types = CatalogueSubjects()
         self._jobs: list[queues.Claimed] = []
         self._next_announcement = Every(ANNOUNCE_EVERY_SECONDS)
+        self._missed_alerts = alert_events.MissedAlerts()
         self._gather = Gather(FULL_BATCH, GATHER_SECONDS)
 
     def turn(self) -> bool:
@@ -172,7 +173,7 @@ class Marker(Worker):
     def _announce_missed_alerts(self) -> None:
         """Publish alerts that a killed process did not publish; marking does not wait for it."""
         try:
-            alert_events.announce_missed()
+            self._missed_alerts.announce()
         except UNAVAILABLE as error:
             log.warning("alerts_not_announced", why=str(error)[:200])
         except Exception:

@@ -18,7 +18,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows import PageLink, Value
 from msgplatform.models import Biz
 from notify import presence
-from notify.maker import expiry
+from notify.maker import ending, expiry
 from notify.messages.states import Status, local
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.presence import LaneState
@@ -84,6 +84,8 @@ class Circumstances:
             return text % str(delivery.error)
         if status == Status.SKIPPED and delivery.error == expiry.UNFETCHED:
             return _("Nobody listened for its consumer for three days: it is not kept any longer.")
+        if ending.is_erased(status, delivery.error):
+            return _("It was ended by the erasure of a person's data, and is not sent again.")
         if status == Status.SKIPPED:
             return _("Its subscription was discarded, or resumed without what was held.")
         return ""

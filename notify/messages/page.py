@@ -20,6 +20,7 @@ from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.stores import Store, reading
+from notify.maker import ending
 from notify.messages import covering_jobs, explanations, recipients
 from notify.messages.explanations import Circumstances
 from notify.messages.states import FAILED, Status, answer, local
@@ -86,7 +87,7 @@ def _page(place: Store, message: Any, after: str) -> Page:
         no_recipient_reasons=[]
         if counts
         else explanations.no_recipient_reasons(message, biz, place.cold),
-        resend_effect=_resend_effect(counts),
+        resend_effect=_resend_effect(place, message, counts),
         call=_call(message),
         has_file=True,
     )
@@ -190,9 +191,12 @@ def _entries(
         yield TimelineEntry(delivery.updated_at, title, status.name.lower(), resend_text)
 
 
-def _resend_effect(counts: Mapping[int, int]) -> str:
+def _resend_effect(place: Store, message: Any, counts: Mapping[int, int]) -> str:
     """The sentence about resending to all recipients that failed; '' for a single recipient."""
     unreached_count = sum(counts.get(status, 0) for status in (*FAILED, Status.SKIPPED))
+    if counts.get(Status.SKIPPED):
+        erased_rows = place.deliveries_of([message.pk]).filter(error=ending.ERASED)
+        unreached_count -= erased_rows.count()
     if not unreached_count or sum(counts.values()) == 1:
         return ""
     return ngettext(

@@ -17,6 +17,7 @@ from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from notify import directory, orders
 from notify.archive.stores import Store
+from notify.maker import ending
 from notify.messages import states
 from notify.messages.explanations import Circumstances
 from notify.messages.states import FAILED, OPEN, TONES, Status
@@ -191,6 +192,8 @@ def _removal_reason(
 
 def _resend_effect(delivery: Any, status: Status, subscription: BizReceive | None) -> str:
     if subscription is None or subscription.status == BizReceive.Status.DISCARDED:
+        return ""
+    if ending.is_erased(status, delivery.error):
         return ""
     if status == Status.DELIVERED:
         return _("The consumer has accepted it already: it gets it once more, with the same "

@@ -11,10 +11,12 @@ The states of a delivery (`ReceiveMsg`):
       │
       └──▶ skipped (it is resumed without them)
 
-    Pending ones, too, end: exhausted when they wait behind an open breaker for longer than their
-    schedule, poison when their message is gone, skipped when the subscription is discarded (queued
-    ones as well). A split may queue at once. A success counts in whatever state it comes.
-    A delivery that has ended can be resent: it is pending, in a new generation, without attempts.
+    When a subscription is paused or disabled, its pending ones become held, and its queued ones
+    when their lease is over. Pending ones end, too: exhausted when they wait behind an open breaker
+    for longer than their schedule, poison when their message is gone, skipped when the subscription
+    is discarded (queued ones as well). A split may queue at once. A success counts in whatever
+    state it comes. A delivery that has ended can be resent: it is pending, in a new generation,
+    without attempts.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ it is over, both with {"kind", "subject", "text", "key", "count"}. An alert that
 counts up in the console and sends nothing.
 
 The idempotency key is made of the alert's id, so an event that several processes publish, or that
-is published again by `announce_missed`, is one. Alerts about a subscription of `platform` are
+is published again by `MissedAlerts`, is one. Alerts about a subscription of `platform` are
 only shown in the console: they would report their own delivery.
 """
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 from django.db.models import Q
@@ -32,7 +32,7 @@ BIZ_NAME = "platform"
 RAISED, RESOLVED = "platform.alert", "platform.alert.resolved"
 # Alerts that a killed process did not publish are published within this time by another one.
 _MISSED = timedelta(hours=1)
-_MAX_EVENTS = 100
+_MAX_ALERTS = 100
 _MAX_TEXT = 4000
 _OF_SUBSCRIPTION = re.compile(r"notify\.[a-z_]+:(\d{1,18})")
 
@@ -44,27 +44,60 @@ def register() -> None:
 
 def announce(event: alerts.AlertEvent) -> None:
     """Publish one alert, outside of a transaction; without the business system nothing happens."""
-    _publish([event])
+    biz = _system_id()
+    if biz is not None:
+        _publish(biz, [event])
 
 
-def announce_missed() -> int:
-    """Publish alerts that were opened or resolved lately and not published; returns the number of
-    events."""
-    since = sql.now() - _MISSED
-    rows = Alert.objects.filter(Q(first_at__gte=since) | Q(resolved_at__gte=since)).order_by("-id")
-    events = []
-    for row in reversed(rows[:_MAX_EVENTS]):
-        if row.first_at >= since:
-            events.append(alert_store.as_event(row))
-        if row.resolved_at and row.resolved_at >= since:
-            events.append(alert_store.as_event(row, is_resolved=True))
-    return _publish(events)
+class MissedAlerts:
+    """Publishes alerts that were opened or resolved lately and not published.
+
+    The times have no index: the first look of a process reads the whole table. Each later one reads
+    the newest alerts, and those that were open at the look before.
+    """
+
+    def __init__(self) -> None:
+        # Alerts whose end is still to come, or came lately; None before the first look.
+        self._watched_ids: set[int] | None = None
+
+    def announce(self) -> int:
+        """Publish them; returns the number of events."""
+        biz = _system_id()
+        if biz is None:
+            self._watched_ids = None
+            return 0
+        since = sql.now() - _MISSED
+        # Read first: the end of an alert that is resolved after this is seen by the next look.
+        open_rows = Alert.objects.filter(open_key__isnull=False).order_by()
+        open_ids = set(open_rows.values_list("id", flat=True))
+        rows = self._rows(since, open_ids)
+        events = []
+        for row in reversed(rows):
+            if row.first_at >= since:
+                events.append(alert_store.as_event(row))
+            if row.resolved_at and row.resolved_at >= since:
+                events.append(alert_store.as_event(row, is_resolved=True))
+        count = _publish(biz, events)
+        # Ends of the last hour are looked at again, as alerts are that were opened in it.
+        self._watched_ids = open_ids | {row.pk for row in rows}
+        return count
+
+    def _rows(self, since: datetime, open_ids: set[int]) -> list[Alert]:
+        """Alerts that were opened or resolved since then, the newest first; a bounded number."""
+        rows = Alert.objects.filter(Q(first_at__gte=since) | Q(resolved_at__gte=since))
+        if self._watched_ids is None:
+            return list(rows.order_by("-id")[:_MAX_ALERTS])
+        newest_ids = Alert.objects.order_by("-id").values_list("id", flat=True)[:_MAX_ALERTS]
+        closed_ids = sorted(self._watched_ids - open_ids)[-_MAX_ALERTS:]
+        return list(rows.filter(id__in={*newest_ids, *closed_ids}).order_by("-id"))
 
 
-def _publish(alert_events: Iterable[alerts.AlertEvent]) -> int:
-    biz = Biz.objects.filter(name=BIZ_NAME, enabled=True).values_list("id", flat=True).first()
-    if biz is None:
-        return 0
+def _system_id() -> int | None:
+    """The business system whose events are alerts; None without it."""
+    return Biz.objects.filter(name=BIZ_NAME, enabled=True).values_list("id", flat=True).first()
+
+
+def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
     events = []
     for alert in alert_events:
         about = _OF_SUBSCRIPTION.fullmatch(alert.key)

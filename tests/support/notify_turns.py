@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
+from notify.models import BizReceive
 from notify.sender.sender import Sender
+
+
+def old_maker() -> Maker:
+    """One that has run, and has seen every breaker open, for long enough to end deliveries."""
+    maker = Maker()
+    maker.continuity.since = -math.inf
+    ids = BizReceive.objects.values_list("id", flat=True)
+    maker.continuity.open_since = dict.fromkeys(ids, -math.inf)
+    return maker
 
 
 def run_until(condition: Callable[[], bool]) -> None:

@@ -145,6 +145,26 @@ def test_a_listener_gets_it_in_clear(biz: Biz) -> None:
     assert PAYLOAD in lease.request.body
 
 
+def test_a_listener_s_delivery_waits_for_a_missing_key(biz: Biz, settings: Any) -> None:
+    row = subscription(biz, "laptop")
+    Receive.objects.update(delivery="listen")
+    publish(biz, payload=PAYLOAD)
+    maker = Maker()
+    while maker.turn():
+        pass
+    row.refresh_from_db()
+    laptop = from_row(row)
+    settings.ENCRYPTION_KEYS = (NEW,)
+    with pytest.raises(Unavailable, match="encrypted: no key"):
+        lease_next(laptop)
+    delivery = ReceiveMsg.objects.get()
+    assert (delivery.status, delivery.claimed_by) == (ReceiveMsg.Status.PENDING, "")
+    settings.ENCRYPTION_KEYS = (NEW, OLD)
+    lease = lease_next(laptop)
+    assert lease is not None
+    assert PAYLOAD in lease.request.body
+
+
 def test_a_repeated_request_is_a_duplicate_and_other_systems_stay_clear(biz: Biz) -> None:
     event = intake.Event(biz.pk, "order.paid", PAYLOAD, "key-1")
     first, second = intake.publish_many([event])[0], intake.publish_many([event])[0]

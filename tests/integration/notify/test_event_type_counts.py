@@ -28,6 +28,7 @@ from notify.orders import Order, Result
 from notify.presence import LaneState
 from notify.sender import webhook
 from tests.support.notify_rows import publish, subscription
+from tests.support.notify_turns import old_maker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PAID, SENT, UNKNOWN = "order.paid", "order.sent", "order.of_no_catalogue"
@@ -58,8 +59,7 @@ def shown(wanted: CounterQuery) -> dict[str, tuple[int, ...]]:
 
 
 def split() -> None:
-    maker = Maker()
-    maker.heartbeat.since = 0.0  # it has run for long enough to end deliveries
+    maker = old_maker()
     while maker.turn():
         pass
 

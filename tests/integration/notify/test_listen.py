@@ -451,6 +451,18 @@ def test_it_is_not_kept_for_ever(laptop: Laptop) -> None:
     assert not FailureGroup.objects.exists()
 
 
+def test_after_a_standstill_it_is_kept_for_some_hours(laptop: Laptop) -> None:
+    """The platform was off over a long weekend."""
+    laptop.make()
+    ReceiveMsg.objects.update(next_at=F("next_at") - timedelta(days=4))
+    maker = Maker()
+    maker.turn()
+    assert ReceiveMsg.objects.get().status == Status.PENDING
+    maker.continuity.since -= expiry.MIN_LISTEN_SECONDS
+    maker.turn()
+    assert ReceiveMsg.objects.get().status == Status.SKIPPED
+
+
 def test_there_is_no_address_to_test(laptop: Laptop) -> None:
     with pytest.raises(ValueError, match="listener"):
         trial_send(laptop.row)

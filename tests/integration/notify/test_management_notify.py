@@ -91,6 +91,19 @@ class TestHeld:
         assert self.deliveries(row, Delivery.QUEUED) == 1
         assert manager.send("GET", "held").json()["results"] == []
 
+    def test_what_waited_at_the_pause_is_held_too(self, manager: Manager) -> None:
+        row = subscription(Biz.objects.create(name="books"))
+        publish(row.biz, 2)
+        Maker().splitter.split()
+        BizReceive.objects.filter(pk=row.pk).update(status=Status.PAUSED)
+        drain(Maker())
+        (listed,) = manager.send("GET", "held").json()["results"]
+        assert (listed["subscription"], listed["held"]) == ("books/warehouse", 2)
+        answer = manager.send("POST", "held/books/warehouse/skip")
+        assert answer.json() == {"status": "skipping", "held": 2}
+        drain(Maker())
+        assert self.deliveries(row, Delivery.SKIPPED) == 2
+
     def test_a_discarded_one_is_not_taken_up(self, manager: Manager, row: BizReceive) -> None:
         BizReceive.objects.filter(pk=row.pk).update(status=Status.DISCARDED)
         for change in ("release", "skip"):

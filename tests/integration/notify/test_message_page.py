@@ -19,7 +19,7 @@ from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify import presence
 from notify.flow import FLOW
-from notify.maker import expiry
+from notify.maker import ending, expiry
 from notify.maker.maker import Maker
 from notify.messages import recipients
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg, RestoredMsg
@@ -87,6 +87,7 @@ def again(client: Client, pk: int, recipient: object = "") -> str:
         ({"status": Status.EXHAUSTED, "error": expiry.ERROR}, {}, "its breaker stayed open"),
         ({"status": Status.POISON, "error": "message is gone"}, {}, "fault: message is gone"),
         ({"status": Status.SKIPPED}, {}, "was discarded"),
+        ({"status": Status.SKIPPED, "error": ending.ERASED}, {}, "erasure of a person's data"),
         ({"status": Status.DELIVERED, "http_status": 200}, {}, ""),
     ],
 )
@@ -187,6 +188,19 @@ def test_all_that_it_did_not_reach(row: BizReceive, admin_client: Client) -> Non
     assert "Sent again to 2 recipients." in again(admin_client, pk)
     generations = ReceiveMsg.objects.order_by("id").values_list("generation", flat=True)
     assert list(generations) == [0, 1, 1, 0]
+
+
+def test_what_an_erasure_ended_is_left_alone(row: BizReceive, admin_client: Client) -> None:
+    pk = split(row, status=Status.SKIPPED, error=ending.ERASED)
+    assert card(pk).resend_effect == ""
+    copy = ReceiveMsg.objects.get(msg_id=pk)
+    copy.pk, copy.biz_receive, copy.error = copy.pk + 1, subscription(row.biz, "other"), ""
+    copy.save(force_insert=True)
+    assert page(pk).resend_effect.startswith("1 delivery")
+    assert "Sent again to 1 recipient." in again(admin_client, pk)
+    generations = ReceiveMsg.objects.order_by("id").values_list("generation", flat=True)
+    assert list(generations) == [0, 1]
+    assert page(pk).resend_effect == ""
 
 
 def test_sending_again_needs_its_permission(row: BizReceive) -> None:

@@ -232,6 +232,24 @@ def test_the_page_links_to_what_failed(biz: Biz, admin_client: Client) -> None:
     assert f"/console/notify/{message}" not in text
 
 
+def test_the_page_of_a_disabled_one_has_its_last_failure(biz: Biz, admin_client: Client) -> None:
+    """Its deliveries are held, most of them without an attempt."""
+    row = subscription(biz)
+    publish(biz, 200)
+    Maker().splitter.split()
+    BizReceive.objects.update(status=Status.DISABLED)
+    failed = ReceiveMsg.objects.earliest("id")
+    ReceiveMsg.objects.filter(pk=failed.pk).update(next_at=timezone.now() + HOUR, send_times=1)
+    Attempt.objects.create(
+        id=1, copy=failed, claim="c", number=1, at=timezone.now(), seconds=0.5, http_status=410
+    )
+    maker = Maker()
+    while maker.turn():
+        pass
+    assert set(ReceiveMsg.objects.values_list("status", flat=True)) == {ReceiveMsg.Status.HELD}
+    assert "HTTP 410" in page(admin_client, row)
+
+
 def test_the_last_day_is_drawn(biz: Biz, admin_client: Client) -> None:
     row = subscription(biz)
     assert "No attempts in this time" in page(admin_client, row)

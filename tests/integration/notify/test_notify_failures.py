@@ -30,6 +30,7 @@ from tests.support.archive_support import archive, message
 from tests.support.bulk_form import preview
 from tests.support.failure_times import tick
 from tests.support.notify_rows import publish, resend, subscription
+from tests.support.notify_turns import old_maker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Delivery = ReceiveMsg.Status
@@ -70,8 +71,7 @@ def exhaust_behind_a_breaker(row: BizReceive, count: int) -> None:
     BizReceive.objects.update(failing_since=sql.now() - timedelta(hours=3), failures=9)
     opened = presence.LaneState("s", breaker=State.OPEN, retry_in=90, open_for=1)
     presence.report({row.pk: opened})
-    maker = Maker()
-    maker.heartbeat.since = 0.0  # it has run for long enough to end deliveries
+    maker = old_maker()
     drain(maker)
 
 

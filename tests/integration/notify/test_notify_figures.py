@@ -21,7 +21,7 @@ from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from notify.monitor import metrics as of_notify
 from tests.support.notify_rows import publish, subscription
-from tests.support.notify_turns import run_until
+from tests.support.notify_turns import old_maker, run_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Delivery = ReceiveMsg.Status
@@ -108,8 +108,7 @@ def test_while_a_consumer_is_dead_and_after_its_deliveries_expired(
     assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=60)
     _pass(seconds=2 * SPAN)
     assert scraped()["notify_oldest_seconds", ""] == pytest.approx(oldest(), abs=60)
-    maker, deadline = Maker(), time.monotonic() + 180
-    maker.heartbeat.since = 0.0  # it has run for long enough to end deliveries
+    maker, deadline = old_maker(), time.monotonic() + 180
     while count(Delivery.PENDING, Delivery.QUEUED):
         assert time.monotonic() < deadline
         _keep_the_breaker_open(dead)

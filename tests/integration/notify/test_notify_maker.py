@@ -115,6 +115,18 @@ def test_resume_may_skip_what_was_held(biz: Biz) -> None:
     assert paused.status == BizReceive.Status.NORMAL
 
 
+def test_resume_may_skip_what_waited_at_the_pause(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 3)
+    Maker().splitter.split()
+    BizReceive.objects.update(status=BizReceive.Status.PAUSED)
+    run(Maker())
+    BizReceive.objects.update(status=BizReceive.Status.SKIPPING)
+    run(Maker())
+    assert ReceiveMsg.objects.filter(status=Status.SKIPPED).count() == 3
+    assert claimed_orders(row) == []
+
+
 @pytest.mark.parametrize("waiting", [Status.HELD, Status.PENDING, Status.QUEUED])
 def test_discarding_skips_what_waits(biz: Biz, waiting: int) -> None:
     subscription(biz, status=BizReceive.Status.PAUSED)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
-import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import redis
 import time_machine
 from django.conf import settings as django_settings
-from django.db import connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.db.models import F
 from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
@@ -36,6 +37,7 @@ from notify.presence import LaneState
 from tests.servers import Servers
 from tests.support.children import run as run_children
 from tests.support.notify_rows import publish, resend, subscription
+from tests.support.notify_turns import old_maker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 Status = ReceiveMsg.Status
@@ -318,7 +320,7 @@ def test_an_alert_of_a_process_that_is_gone_ends_when_the_subscription_is_correc
 
 
 @pytest.mark.parametrize("status", [BizReceive.Status.PAUSED, BizReceive.Status.DISABLED])
-def test_a_pause_holds_what_is_split_and_keeps_what_is_due(biz: Biz, status: int) -> None:
+def test_a_pause_holds_what_is_split_and_what_waits(biz: Biz, status: int) -> None:
     """Also when the maker has not heard of it: the split sees the row."""
     row = subscription(biz)
     publish(biz, 2)
@@ -329,7 +331,48 @@ def test_a_pause_holds_what_is_split_and_keeps_what_is_due(biz: Biz, status: int
     publish(biz, 3)
     run(maker)
     assert items(row) == []
-    assert (deliveries(row, Status.PENDING), deliveries(row, Status.HELD)) == (2, 3)
+    assert deliveries(row, Status.HELD) == 5
+
+
+def test_a_pause_holds_what_is_queued_when_its_lease_is_over(biz: Biz) -> None:
+    """Before that its result may come; no sender takes an order of a paused subscription."""
+    row = subscription(biz)
+    publish(biz, 2)
+    run(Maker())
+    BizReceive.objects.update(status=BizReceive.Status.PAUSED)
+    run(Maker())
+    assert deliveries(row, Status.QUEUED) == 2
+    ReceiveMsg.objects.update(next_at=Now())
+    run(Maker())
+    assert deliveries(row, Status.HELD) == 2
+    assert not ReceiveMsg.objects.exclude(claimed_by="").exists()
+
+
+def test_a_pause_does_not_change_the_time_of_a_retry(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 2)
+    Maker().splitter.split()
+    failed, due = ReceiveMsg.objects.order_by("id")
+    at = sql.now() + 2 * HOUR
+    ReceiveMsg.objects.filter(pk=failed.pk).update(send_times=1, next_at=at)
+    BizReceive.objects.update(status=BizReceive.Status.PAUSED)
+    run(Maker())
+    assert deliveries(row, Status.HELD) == 2
+    BizReceive.objects.update(status=BizReceive.Status.NORMAL)
+    run(Maker())
+    failed.refresh_from_db()
+    assert (failed.status, failed.next_at) == (Status.PENDING, at)
+    assert items(row) == [[due.pk]]
+
+
+def test_without_a_stopped_subscription_a_look_at_held_ones_costs_one_search(biz: Biz) -> None:
+    subscription(biz)
+    publish(biz, 2)
+    maker = Maker()
+    maker.splitter.split()
+    with CaptureQueriesContext(connection) as queries:
+        assert maker.settle_held() == 0
+    assert len([q for q in queries if "receive_msg" in q["sql"]]) == 1
 
 
 # -- dead consumers ------------------------------------------------------------------------------
@@ -337,13 +380,6 @@ def dead(row: BizReceive, since: timedelta, open_for: float = 0.0) -> None:
     """Failing for so long; its latest try failed `open_for` seconds ago."""
     BizReceive.objects.filter(pk=row.pk).update(failing_since=sql.now() - since, failures=9)
     say(row, breaker=State.OPEN, retry_in=60, open_for=open_for)
-
-
-def old_maker() -> Maker:
-    """One that has run for long enough to end deliveries."""
-    maker = Maker()
-    maker.heartbeat.since = 0.0
-    return maker
 
 
 @pytest.fixture
@@ -372,24 +408,95 @@ def test_an_outage_of_seconds_ends_nothing_that_nobody_tried(
     assert deliveries(row, Status.EXHAUSTED) == 1000
 
 
-def test_a_standstill_of_the_platform_ends_nothing(biz: Biz) -> None:
-    """For an hour a maker that has begun leaves everything to the probes."""
+@pytest.fixture
+def due_for_hours(biz: Biz) -> BizReceive:
+    """A dead subscription, and three deliveries that have waited for long enough to end."""
     row = subscription(biz, schedule=[1])
     publish(biz, 3)
-    maker = Maker()
-    maker.splitter.split()
+    Maker().splitter.split()
     ReceiveMsg.objects.update(next_at=Now() - 5 * HOUR)
     dead(row, 6 * HOUR, open_for=1)
-    maker.heartbeat.since -= HOUR.total_seconds() / 2
+    return row
+
+
+def count_ended(maker: Maker) -> int:
+    """The number of deliveries that the maker has ended after a look."""
+    maker._next_expire.at_once()
     run(maker)
-    assert deliveries(row, Status.EXHAUSTED) == 0
-    maker.heartbeat.since -= HOUR.total_seconds() / 2
-    maker._away_at = time.time()  # Redis was: nobody could try
-    run(maker)
-    assert deliveries(row, Status.EXHAUSTED) == 0
-    maker._away_at -= HOUR.total_seconds()
-    run(maker)
-    assert deliveries(row, Status.EXHAUSTED) == 3
+    return ReceiveMsg.objects.filter(status=Status.EXHAUSTED).count()
+
+
+def test_a_standstill_of_the_platform_ends_nothing(due_for_hours: BizReceive) -> None:
+    """For an hour a maker that has begun leaves everything to the probes."""
+    maker, hour = old_maker(), HOUR.total_seconds()
+    maker.continuity.count_anew()
+    assert count_ended(maker) == 0
+    maker.continuity.since -= hour / 2
+    assert count_ended(maker) == 0
+    maker.continuity.since -= hour / 2
+    assert count_ended(maker) == 3
+
+
+@pytest.mark.parametrize("clock", [0, 1], ids=["it was frozen", "its machine was suspended"])
+def test_nothing_ends_soon_after_a_maker_took_no_turn(
+    due_for_hours: BizReceive, clock: int
+) -> None:
+    maker = old_maker()
+    times = list(maker.continuity._turned_at)
+    times[clock] -= 2 * expiry.MAX_GAP_SECONDS
+    maker.continuity._turned_at = (times[0], times[1])
+    assert count_ended(maker) == 0
+    maker.continuity.since -= HOUR.total_seconds()
+    assert count_ended(maker) == 3
+
+
+def test_a_turn_that_raises_is_none(
+    due_for_hours: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database is away."""
+    maker = old_maker()
+    before = maker.continuity._turned_at
+    away = OperationalError(2002, "Can't connect to server")
+    monkeypatch.setattr(maker.dispatcher, "due", Mock(side_effect=away))
+    with pytest.raises(OperationalError):
+        maker.turn()
+    monkeypatch.undo()
+    assert maker.continuity._turned_at == before
+    maker.turn()
+    assert maker.continuity._turned_at > before
+
+
+def test_nothing_ends_while_the_marker_is_behind_and_soon_after(due_for_hours: BizReceive) -> None:
+    """No probe goes then."""
+    jobs.put(orders.MARKER_QUEUE, [[]] * capacity.MAX_RESULT_BATCHES, ttl=None)
+    maker = old_maker()
+    assert count_ended(maker) == 0
+    while claimed := jobs.claim(orders.MARKER_QUEUE, 30):
+        jobs.done([claimed])
+    assert count_ended(maker) == 0
+
+
+def test_nothing_ends_before_senders_have_probed_for_an_hour(due_for_hours: BizReceive) -> None:
+    """They were away, and have come back."""
+    maker = old_maker()
+    maker.continuity.open_since = {}
+    assert count_ended(maker) == 0
+    maker.continuity.open_since[due_for_hours.pk] -= HOUR.total_seconds()
+    assert count_ended(maker) == 3
+
+
+def test_a_breaker_that_is_no_longer_reported_counts_anew() -> None:
+    continuity = expiry.Continuity()
+    continuity.open_since = {1: -math.inf, 2: -math.inf}
+    continuity.note_open([1])
+    continuity.note_open([1, 2])
+    assert continuity.is_long_open(1) is False, "the maker is young"
+    continuity.since = -math.inf
+    assert (continuity.is_long_open(1), continuity.is_long_open(2)) == (True, False)
+    monotonic, unix = continuity._reported_at
+    continuity._reported_at = (monotonic - 2 * expiry.MAX_GAP_SECONDS, unix)
+    continuity.note_open([1])
+    assert continuity.is_long_open(1) is False, "nobody reported meanwhile"
 
 
 def test_what_is_sent_again_behind_an_open_breaker_waits_too(biz: Biz) -> None:
@@ -762,8 +869,6 @@ def test_a_lost_answer_to_a_commit_loses_no_delivery(
     biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The COMMIT happened, its answer did not come: what is repeated are other messages."""
-    from django.db.utils import OperationalError
-
     from notify.maker.splitter import Splitter
 
     subscription(biz)

@@ -17,6 +17,7 @@ from msgplatform.core.flows import bulk_pages
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
 from notify.actions import actions, backfill
+from notify.maker import ending
 from notify.maker.maker import Maker
 from notify.models import BizReceive, ReceiveMsg
 from tests.support.archive_support import Status, archive, message
@@ -171,6 +172,25 @@ def test_replay_of_what_never_succeeded(row: BizReceive) -> None:
     assert ReceiveMsg.objects.get(msg_id=waits).next_at <= sql.now()
 
 
+def test_what_an_erasure_ended_is_not_sent_again(row: BizReceive) -> None:
+    erased, skipped, _archived = (message(row, Status.SKIPPED, days=n) for n in (2, 2, 60))
+    ReceiveMsg.objects.exclude(msg_id=skipped).update(error=ending.ERASED)
+    archive()
+    since, pk = days_ago(100), ReceiveMsg.objects.get(msg_id=erased).pk
+    cases: list[tuple[str, dict[str, Any], int]] = [
+        ("replay_failed", {"biz": "orders", "since": since}, 1),
+        ("replay", {"subscription": str(row.pk), "since": since}, 1),
+        ("resend", {"status": "skipped"}, 1),
+        ("resend", {"ids": str(pk)}, 0),
+    ]
+    for action, given, expected in cases:
+        assert actions.ACTIONS[action].count(given).count == expected, action
+        assert finish(action, **given) == expected
+        ReceiveMsg.objects.filter(msg_id=skipped).update(status=Status.SKIPPED)
+    assert resend([pk]) == 0
+    assert states() == {erased: (Status.SKIPPED, 0), skipped: (Status.SKIPPED, 3)}
+
+
 def test_all_deliveries_of_one_message_go_together(row: BizReceive) -> None:
     """More deliveries than a page has: the position is a message, so none is left out."""
     for _ in range(3):
@@ -233,6 +253,31 @@ def test_resplit_is_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) ->
         message(row, Status.DELIVERED, days=1)
     monkeypatch.setattr(backfill, "MAX_DELIVERIES", 10)
     assert finish("backfill", 100, biz="orders", since=days_ago(3)) == 30
+
+
+def test_resplit_counts_what_is_missing_once(
+    row: BizReceive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And anew when there is more than was counted: of a subscription that was made meanwhile."""
+    for n in range(3):
+        subscription(row.biz, f"more-{n}")
+    pks = [message(row, Status.DELIVERED, days=1) for _ in range(8)]
+    monkeypatch.setattr(backfill, "MAX_DELIVERIES", 3)
+    counted: list[int] = []
+    real = backfill._count_missing
+
+    def count(message_ids: Any, only: Any) -> Any:
+        counted.append(len(message_ids))
+        lacking = real(message_ids, only)
+        if len(counted) == 2:
+            subscription(row.biz, "made meanwhile")
+        return lacking
+
+    monkeypatch.setattr(backfill, "_count_missing", count)
+    assert backfill.add_missing(pks[:4]) == 4 * 3
+    assert counted == [4]
+    assert backfill.add_missing(pks[4:]) == 4 * 4
+    assert counted == [4, 4, 4]
 
 
 def test_resplit_and_archiver_at_once(row: BizReceive) -> None:

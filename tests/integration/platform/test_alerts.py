@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -11,7 +12,9 @@ import msgspec
 import pytest
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection, transaction
+from django.db.models import F
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core import alerts
 from msgplatform.core.daemons.watch import report_conditions
@@ -191,7 +194,7 @@ def test_an_alert_about_its_own_delivery_stays_in_the_console(platform: Biz) -> 
         f"notify.disabled:{pager.pk}", f"notify.disabled:{other.pk}",
     }  # fmt: skip
     assert [payload["key"] for _, payload in events()] == [f"notify.disabled:{other.pk}"]
-    assert alert_events.announce_missed() == 0
+    assert alert_events.MissedAlerts().announce() == 0
 
 
 def test_what_a_killed_process_did_not_publish_is_published_later(platform: Biz) -> None:
@@ -203,16 +206,50 @@ def test_what_a_killed_process_did_not_publish_is_published_later(platform: Biz)
     finally:
         alerts._handlers["notify"] = handler
     assert events() == []
-    assert alert_events.announce_missed() == 3
+    missed_alerts = alert_events.MissedAlerts()
+    assert missed_alerts.announce() == 3
     assert [(kind, payload["key"]) for kind, payload in events()] == [
         ("platform.alert", "first"),
         ("platform.alert", "second"),
         ("platform.alert.resolved", "second"),
     ]
-    assert alert_events.announce_missed() == 0
+    assert missed_alerts.announce() == 0
     alarm("first")
-    assert alert_events.announce_missed() == 0, "another count is not another alert"
+    assert missed_alerts.announce() == 0, "another count is not another alert"
     assert len(events()) == 3
+
+
+def test_an_old_alert_whose_end_was_not_published_ends_later(
+    platform: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is none of the newest any more, and each look but the first one reads few rows."""
+    monkeypatch.setattr(alert_events, "_MAX_ALERTS", 2)
+    alarm("old")
+    Alert.objects.update(first_at=F("first_at") - timedelta(days=2))
+    for number in range(3):
+        alarm(f"later.{number}")
+    missed_alerts = alert_events.MissedAlerts()
+    assert missed_alerts.announce() == 0
+    handler = alerts._handlers.pop("notify")
+    try:
+        alerts.resolve("old")
+    finally:
+        alerts._handlers["notify"] = handler
+    with CaptureQueriesContext(connection) as queries:
+        assert missed_alerts.announce() == 1
+    kind, payload = events()[-1]
+    assert (kind, payload["key"]) == ("platform.alert.resolved", "old")
+    conditions = [query["sql"].partition("WHERE")[2] for query in queries]
+    (condition,) = (text for text in conditions if "resolved_at" in text)
+    assert " IN (" in condition
+    assert missed_alerts.announce() == 0
+
+
+def test_without_the_business_system_no_alert_is_looked_for() -> None:
+    alarm()
+    with CaptureQueriesContext(connection) as queries:
+        assert alert_events.MissedAlerts().announce() == 0
+    assert len(queries) == 1
 
 
 def test_overlong_texts_are_cut(platform: Biz) -> None:

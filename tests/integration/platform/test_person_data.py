@@ -344,6 +344,7 @@ def test_on_request_it_is_skipped(shop: Caller) -> None:
     delivery.refresh_from_db()
     assert (row.state, delivery.status) == (_State.DONE, ReceiveMsg.Status.SKIPPED)
     assert not holds(ANN)
+    assert notify_rows.resend([delivery.pk]) == 0
     with pytest.raises(NotNow):
         erasures.end_open(row.key, "eve")
 
