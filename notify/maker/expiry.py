@@ -60,16 +60,13 @@ class Continuity:
 
     def look_for_gap(self) -> None:
         """Count anew if the last turn that came through is too long ago: the maker or its machine
-        stood still, or the database or Redis was away."""
+        stood still, the database or Redis was away, or the marker was behind."""
         if _seconds_since(self._turned_at) > MAX_GAP_SECONDS:
-            self.count_anew()
+            self.since = time.monotonic()
 
     def end_turn(self) -> None:
-        """Note that a turn came through, without an error."""
+        """Note that a turn came through, without an error, and could have sent a probe."""
         self._turned_at = _clocks()
-
-    def count_anew(self) -> None:
-        self.since = time.monotonic()
 
     def note_open(self, subscription_ids: Iterable[int]) -> None:
         """Note the breakers that senders report as open; others are forgotten."""

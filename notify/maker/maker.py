@@ -73,6 +73,7 @@ class Maker(Worker):
         self._next_expire = Every(SETTLE_EVERY_SECONDS)
         self._next_expire_unfetched = Every(EXPIRE_UNFETCHED_EVERY_SECONDS)
         self.continuity = expiry.Continuity()
+        self._is_closed = False  # no order could be given in the last look at the capacity
         self._gather = Gather(BATCH, GATHER_SECONDS, per_item=_GATHER_PER_MESSAGE)
 
     def start(self) -> None:
@@ -91,7 +92,8 @@ class Maker(Worker):
             recovery.recover(is_only_copy=names.has_only_copies)
         moved_count = self.settle_held() + self._expire_unfetched()
         work_count = self._work(self.splitter.waiting())
-        self.continuity.end_turn()
+        if not self._is_closed:
+            self.continuity.end_turn()
         if pause := self._gather.note_batch(work_count):
             self.stopping.wait(pause)
         return bool(work_count or moved_count)
@@ -125,10 +127,8 @@ class Maker(Worker):
         a pause while there are some."""
         continuity = self.continuity
         continuity.look_for_gap()  # also since this turn began: the process may have been frozen
-        if capacity.is_closed:
-            continuity.count_anew()
         continuity.note_open(pk for pk, state in capacity.live.items() if state.is_open)
-        if not self._next_expire.is_due:
+        if self._is_closed or not self._next_expire.is_due:
             return 0
         behind_breaker = [
             (backlog.subscription, capacity.live[backlog.subscription.id].open_for)
@@ -143,6 +143,7 @@ class Maker(Worker):
     def _work(self, unsplit: Mapping[int, int]) -> int:
         """Queue due deliveries, then split: older deliveries go first. `unsplit` is the number of
         messages of each system that wait to be split."""
+        self._is_closed = False
         backlogs = self.dispatcher.due()
         if not backlogs and not unsplit:
             return 0
@@ -150,6 +151,7 @@ class Maker(Worker):
         began = time.monotonic()
         try:
             capacity = Capacity.read(self.subscriptions.by_queue())
+            self._is_closed = capacity.is_closed
             queued_count, behind_ids = self.dispatcher.queue(backlogs, capacity, self._texts)
         except RedisError:
             if unsplit:  # splitting needs no Redis

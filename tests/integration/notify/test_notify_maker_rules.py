@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -429,7 +430,7 @@ def count_ended(maker: Maker) -> int:
 def test_a_standstill_of_the_platform_ends_nothing(due_for_hours: BizReceive) -> None:
     """For an hour a maker that has begun leaves everything to the probes."""
     maker, hour = old_maker(), HOUR.total_seconds()
-    maker.continuity.count_anew()
+    maker.continuity.since = time.monotonic()
     assert count_ended(maker) == 0
     maker.continuity.since -= hour / 2
     assert count_ended(maker) == 0
@@ -467,13 +468,18 @@ def test_a_turn_that_raises_is_none(
 
 
 def test_nothing_ends_while_the_marker_is_behind_and_soon_after(due_for_hours: BizReceive) -> None:
-    """No probe goes then."""
+    """No probe goes then. A moment is no gap: a busy marker is behind often."""
     jobs.put(orders.MARKER_QUEUE, [[]] * capacity.MAX_RESULT_BATCHES, ttl=None)
     maker = old_maker()
+    before = maker.continuity._turned_at
     assert count_ended(maker) == 0
+    assert maker.continuity._turned_at == before
     while claimed := jobs.claim(orders.MARKER_QUEUE, 30):
         jobs.done([claimed])
+    maker.continuity._turned_at = (before[0] - 2 * expiry.MAX_GAP_SECONDS, before[1])
     assert count_ended(maker) == 0
+    maker.continuity.since -= HOUR.total_seconds()
+    assert count_ended(maker) == 3
 
 
 def test_nothing_ends_before_senders_have_probed_for_an_hour(due_for_hours: BizReceive) -> None:
