@@ -171,7 +171,8 @@ def _secrets() -> Iterator[Finding]:
 def _mysql(connection: Any) -> Iterator[Finding]:
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, @@max_allowed_packet"
+            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, "
+            "@@max_allowed_packet"
         )
         flush, has_log, sync, packet = map(int, cursor.fetchone())
     if flush not in (1, 3):  # 3 is MariaDB's: InnoDB syncs a commit whatever the binary log does

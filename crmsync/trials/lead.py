@@ -117,15 +117,16 @@ def _send(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:
         deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
         (removal_outcome,) = adapter.send([deletion])
     if crm_record:  # the mapping or the adapter's settings may have put a secret there
-        crm_record = replace(crm_record, fields=_clean_fields(adapter, crm_record.fields))
+        crm_record = replace(crm_record, fields=_clean(adapter, crm_record.fields))
     return Trial(outcome, calls, crm_record, removal_outcome)
 
 
-def _clean_fields(adapter: CRMAdapter, fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: adapter.without_secrets(value) if isinstance(value, str) else value
-        for name, value in fields.items()
-    }
+def _clean(adapter: CRMAdapter, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _clean(adapter, each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(adapter, each) for each in value]
+    return adapter.without_secrets(value) if isinstance(value, str) else value
 
 
 def _call(adapter: CRMAdapter, answer: Response) -> Call:

@@ -34,7 +34,9 @@ def report() -> None:
     rows = Erasure.objects.filter(state__in=Erasure.OPEN).order_by("id")[:_MAX_CONDITIONS]
     now = sql.now()
     conditions = [condition for row in rows if (condition := _condition(row, now))]
-    tried_keys = {key(ERASURE, row.key) for row in rows if row.error and row.state == _State.RUNNING}
+    tried_keys = {
+        key(ERASURE, row.key) for row in rows if row.error and row.state == _State.RUNNING
+    }
     lists = Alert.objects.filter(open_key__startswith=_LIST, last_at__gte=now - _LIST_GONE)
     list_keys = set(lists.values_list("open_key", flat=True))
     alerts.reconcile([ERASURE], conditions, _Undecided(tried_keys, list_keys))

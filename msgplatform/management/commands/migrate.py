@@ -66,7 +66,8 @@ class Command(migrate.Command):
             if transactions.error_code(error) not in _HALF_DONE:
                 raise
             raise CommandError(
-                f"{error.args[1]}: a migrate was killed in the middle of a migration, or tables "
-                "of another release are there. Drop the database, restore the backup from before "
-                "the update, and run migrate again (docs/operations.md, To restore)."
+                f"{error.args[1]}: a migrate was killed in the middle of a migration, tables of "
+                "another release are there, or another migrate runs at this moment. Wait until no "
+                "other one runs, and run it again. If it says this again: drop the database, "
+                "restore the backup from before the update (docs/operations.md, To restore)."
             ) from error

@@ -76,7 +76,8 @@ def test_a_secret_that_the_settings_put_elsewhere_is_not_shown(admin_client: Cli
     with serving(store) as server:
         crm = over_http(server.url("/leads"))
         crm.settings["headers"] = {**crm.settings["headers"], "Accept": "x/{secret.token}"}
-        crm.settings["body"] = {**crm.settings["body"], "name": "{secret.token}"}
+        inner = {"deep": ["{secret.token}"]}
+        crm.settings["body"] = {**crm.settings["body"], "name": "{secret.token}", "more": inner}
         crm.save()
         shown = admin_client.post(address(crm), FORM)
         (sent, *_others) = asked(server)

@@ -246,7 +246,8 @@ def test_a_row_of_the_archive_that_changes_meanwhile_is_copied_again(
     """A payload is sealed with a new key, or somebody's data is erased."""
     pk = message(row, Status.EXHAUSTED, days=40)
     archive()
-    copy, changed = copying.Part.copy, []
+    copy = copying.Part.copy
+    changed: list[int] = []
 
     def change_once(part: copying.Part) -> None:
         copy(part)

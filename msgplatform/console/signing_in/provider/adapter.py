@@ -100,7 +100,11 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         # the provider signs in the person that it remembers.
         if not _is_new(sociallogin.claims):
             text = _("The provider did not say that you signed in there anew.")
-            raise ImmediateHttpResponse(refuse(request, "not_anew", text))
+            advice = _(
+                "Ask the people who run this platform for a link to log in (manage.py login_link). "
+                "Then set up a second factor: it proves it from then on."
+            )
+            raise ImmediateHttpResponse(refuse(request, "not_anew", text, advice=advice))
         confirmation.record(request)
 
 
@@ -163,7 +167,7 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
     if not sociallogin.state.get("is_new") and not _has_new_factor(request):
         # The provider remembered the person and asked for nothing, or does not say.
         confirmation.forget(request)
-    alerts.resolve(kinds.SIGN_IN)
+    alerts.resolve(kinds.key(kinds.SIGN_IN, sociallogin.account.provider))
     memory = sociallogin.state.get("provider")
     if not memory:
         return

@@ -44,18 +44,19 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     reason, detail = _reason(error)
     if id != "company" and _may_be_refused_code(error):
         reason = "code"
-    is_down = isinstance(error, requests.RequestException)
+    is_down = isinstance(error, requests.RequestException) and reason != "code"
+    status = HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN
     if reason in _TEXTS:
-        return refuse(request, reason, _(_TEXTS[reason]), detail=detail)
+        return refuse(request, reason, _(_TEXTS[reason]), status=status, detail=detail)
     names = {"provider": name_of(id)}
     if reason != "code":  # a code that came twice is no trouble of the provider
-        _alert(settings.OIDC_ISSUER if id == "company" else name_of(id), reason, detail)
+        _alert(id, reason, detail)
     return refuse(
         request,
         reason,
         _(_UNREACHABLE if is_down else _WRONG) % names,
         advice=_(_ADVICE) % {"reason": reason},
-        status=HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN,
+        status=status,
         detail=detail,
     )
 
@@ -80,15 +81,15 @@ def _reason(error: Exception) -> tuple[str, str]:
     return "malformed", type(error).__name__
 
 
-def _alert(place: str, reason: str, detail: str) -> None:
+def _alert(id: str, reason: str, detail: str) -> None:
     alerts.raise_alert(
         kinds.SIGN_IN,
         lazy_message(gettext_noop("People cannot sign in by the company's provider")),
         lazy_message(
             gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
-            issuer=place,
+            issuer=settings.OIDC_ISSUER if id == "company" else name_of(id),
             reason=reason,
             detail=detail,
         ),
-        key=kinds.SIGN_IN,
+        key=kinds.key(kinds.SIGN_IN, id),
     )

@@ -54,10 +54,10 @@ def _exchange(view: View) -> View:
     @never_cache
     @wraps(view)
     def wrapper(request: HttpRequest, id: str) -> HttpResponse:
-        network = throttling.network_of(throttling.client_address(request))
         try:
-            if throttling.seconds_to_wait(f"sign-in:begun:{network}", _SIGN_INS):
-                raise guarded.Unreachable("busy", "Too many sign-ins of one address.")
+            for origin, rate in throttling.origins(request, _SIGN_INS):
+                if throttling.seconds_to_wait(f"sign-in:begun:{origin}", rate):
+                    raise guarded.Unreachable("busy", "Too many sign-ins of one address.")
             with guarded.exchange():
                 return view(request, id)
         except (OAuth2Error, requests.RequestException) as error:
