@@ -103,17 +103,20 @@ def probe_now(row: BizReceive) -> bool:
 
 def _make_due(row: BizReceive) -> tuple[int, bool]:
     """Bring deliveries forward; returns their number, and True if there are more."""
-    rows = ReceiveMsg.objects.filter(
-        status=ReceiveMsg.Status.PENDING, biz_receive_id=row.pk, next_at__gt=Now()
-    )
-    made_due = 0
-    while made_due < MAX_MADE_DUE:
-        ids = list(rows.order_by("next_at").values_list("id", flat=True)[:_PAGE])
-        values = {"next_at": Now(), "updated_at": Now()}
-        made_due += claims.update_by_key(rows.filter(id__in=ids), values) if ids else 0
-        if len(ids) < _PAGE:
-            return made_due, False
-    return made_due, rows.exists()
+    made_due, has_more = 0, False
+    # After a resume the maker takes what was held up, with its time: it is the first to look at,
+    # since it becomes pending. What is skipped is not brought forward.
+    held = (ReceiveMsg.Status.HELD,) if row.status == _Status.NORMAL else ()
+    for status in (*held, ReceiveMsg.Status.PENDING):
+        rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk, next_at__gt=Now())
+        count = _PAGE
+        while made_due < MAX_MADE_DUE and count == _PAGE:
+            ids = list(rows.order_by("next_at").values_list("id", flat=True)[:_PAGE])
+            values = {"next_at": Now(), "updated_at": Now()}
+            made_due += claims.update_by_key(rows.filter(id__in=ids), values) if ids else 0
+            count = len(ids)
+        has_more |= count == _PAGE and rows.exists()
+    return made_due, has_more
 
 
 # -- a new signing secret, without a gap: the old one signs along for a while --------------------

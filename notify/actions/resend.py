@@ -195,15 +195,19 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[FailedDeliveries,
         ids, statuses = [delivery], _NAMED
     else:
         statuses = tuple(FAILED.values())
-        ids = [pk for pk, status in deliveries.items() if status in statuses]
+        ids = [
+            pk
+            for pk, (status, error) in deliveries.items()
+            if status in statuses and not ending.is_erased(status, error)
+        ]
     return FailedDeliveries({"ids": tuple(ids)}, sql.now(), statuses), ids
 
 
-def _deliveries(message_id: int) -> dict[int, int]:
-    """Delivery → status, where the message is; the hot ones count."""
+def _deliveries(message_id: int) -> dict[int, tuple[int, str]]:
+    """Delivery → status and error, where the message is; the hot ones count."""
     for place in (stores.hot(), stores.cold()):
         with reading(place):
             rows = place.deliveries_of([message_id]).order_by("id")
-            if statuses := dict(rows.values_list("id", "status")):
-                return statuses
+            if error_rows := list(rows.values_list("id", "status", "error")):
+                return {pk: (status, error) for pk, status, error in error_rows}
     return {}

@@ -49,7 +49,7 @@ class StateActions(ModelAdmin):
 
     actions = ["pause", "resume_and_release", "resume_and_skip", "discard"]
 
-    @admin.action(description=_("Pause: hold new deliveries"), permissions=["operate"])
+    @admin.action(description=_("Pause: hold deliveries"), permissions=["operate"])
     def pause(self, request: HttpRequest, queryset: QuerySet[BizReceive]) -> HttpResponse | None:
         return self._change(request, queryset, "pause")
 

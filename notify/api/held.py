@@ -36,7 +36,7 @@ class HeldSerializer(serializers.ModelSerializer[BizReceive]):
     held = serializers.IntegerField(
         source="held_count", help_text=f"Deliveries, counted to {MAX_COUNTED}"
     )
-    oldest = serializers.DateTimeField(help_text="When the oldest of them was made, or due")
+    oldest = serializers.DateTimeField(help_text="When the first of them was made, or is due")
 
     class Meta:
         model = BizReceive

@@ -136,7 +136,7 @@ class ListenView(APIView):
         delivery once more, under another `claim`.
 
         One listener at a time: another one gets 409 (`already-listening`) unless it takes over.
-        503 while too many requests wait.
+        503 while too many requests wait, or the key of the next payload is missing.
         """
         body = decode(request, ListenBody)
         if not _LISTENER.fullmatch(body.listener):

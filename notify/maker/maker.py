@@ -30,7 +30,7 @@ from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import names, recovery
-from notify import signals
+from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.maker import expiry
 from notify.maker.capacity import Capacity
@@ -49,6 +49,9 @@ _GATHER_PER_MESSAGE, GATHER_SECONDS = 0.0002, 0.05
 _LONG_SECONDS = 0.05  # of queueing
 # Deliveries of one subscription that are moved in one transaction.
 SETTLE_PAGE = 500
+# Of one turn, give or take a page. When a dead host's thousands of subscriptions are disabled at
+# once, deliveries of others must not wait.
+_SETTLE_SECONDS = 0.15
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 _HOLDING = (_Status.PAUSED, _Status.DISABLED)
 _STOPPED = (*_HOLDING, _Status.DISCARDED)
@@ -177,13 +180,16 @@ def settle() -> int:
     with_held_ids = _with_deliveries(BizReceive.objects.all(), _Delivery.HELD)
     failpoint("maker_before_held")
     resumed_ids = {pk for pk, status in statuses.items() if status not in _HOLDING}
-    moved_count = sum(_move(pk, statuses[pk], _Delivery.HELD) for pk in with_held_ids & resumed_ids)
+    until = time.monotonic() + _SETTLE_SECONDS
+    moved_count = _move_some(with_held_ids & resumed_ids, statuses, _Delivery.HELD, until)
     stopped_ids = {pk for pk, status in statuses.items() if status in _STOPPED}
     if stopped_ids:  # few: no other subscription is looked at
         stopped_rows = BizReceive.objects.filter(status__in=_STOPPED)
         for waiting in (_Delivery.PENDING, _Delivery.QUEUED):
             waiting_ids = stopped_ids & _with_deliveries(stopped_rows, waiting)
-            moved_count += sum(_move(pk, statuses[pk], waiting) for pk in waiting_ids)
+            if waiting == _Delivery.QUEUED and waiting_ids and _may_have_arrived():
+                break
+            moved_count += _move_some(waiting_ids, statuses, waiting, until)
     for pk, status in statuses.items():
         if status == _Status.SKIPPING and pk not in with_held_ids:
             transactions.retrying(partial(_finish_skipping, pk))
@@ -193,6 +199,27 @@ def settle() -> int:
 def _with_deliveries(subscriptions: QuerySet[BizReceive], status: int) -> set[int]:
     """Ids of those of the subscriptions that have deliveries in this status."""
     return set(with_deliveries(subscriptions, [status]).values_list("id", flat=True))
+
+
+def _may_have_arrived() -> bool:
+    """True while results of queued deliveries may wait for the marker."""
+    try:
+        return orders.are_results_late()
+    except RedisError:
+        return True
+
+
+def _move_some(
+    ids: Iterable[int], statuses: Mapping[int, int], status: int, until: float
+) -> int:
+    """Move a page of each of these subscriptions until then, at least of one; returns the number of
+    deliveries."""
+    moved_count = 0
+    for pk in ids:
+        moved_count += _move(pk, statuses[pk], status)
+        if time.monotonic() >= until:
+            break
+    return moved_count
 
 
 def _move(subscription: int, subscription_status: int, status: int) -> int:

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
-from notify import presence
+from notify import operations, presence
 from notify.admin import health, states, subscription_cells
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
@@ -417,6 +417,19 @@ def test_deliver_now_probes_and_waits_for_no_time(biz: Biz, admin_client: Client
     Maker().turn()
     assert ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).count() == 1, "the probe"
     assert presence.requested_probes() == frozenset()
+
+
+def test_deliver_now_right_after_a_resume_finds_what_the_maker_has_yet_to_take_up(biz: Biz) -> None:
+    row = subscription(biz)
+    publish(biz, 2)
+    Maker().splitter.split()
+    later = timezone.now() + timedelta(hours=2)
+    ReceiveMsg.objects.update(status=ReceiveMsg.Status.HELD, next_at=later)
+    row.status = BizReceive.Status.NORMAL
+    outcome = operations.deliver_now(row)
+    assert (outcome.made_due, outcome.has_more) == (2, False)
+    Maker().turn()
+    assert not ReceiveMsg.objects.filter(next_at__gte=later).exists()
 
 
 def test_deliver_now_stands_on_the_alert_of_a_failing_subscription(

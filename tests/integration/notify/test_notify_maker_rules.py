@@ -30,6 +30,7 @@ from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import orders, presence
 from notify.intake import intake
 from notify.maker import capacity, dispatcher, ending, expiry, payloads
+from notify.maker import maker as maker_module
 from notify.maker.capacity import BEYOND_TOTAL_BYTES, ORDERS_IN_TOTAL
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
@@ -364,6 +365,34 @@ def test_a_pause_does_not_change_the_time_of_a_retry(biz: Biz) -> None:
     failed.refresh_from_db()
     assert (failed.status, failed.next_at) == (Status.PENDING, at)
     assert items(row) == [[due.pk]]
+
+
+def test_what_is_queued_is_not_held_while_its_result_may_wait_for_the_marker(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = subscription(biz)
+    publish(biz, 2)
+    run(Maker())
+    BizReceive.objects.update(status=BizReceive.Status.PAUSED)
+    ReceiveMsg.objects.update(next_at=Now())
+    monkeypatch.setattr(orders, "are_results_late", lambda: True)
+    run(Maker())
+    assert deliveries(row, Status.QUEUED) == 2
+    monkeypatch.undo()
+    run(Maker())
+    assert deliveries(row, Status.HELD) == 2
+
+
+def test_thousands_that_are_disabled_at_once_hold_up_no_turn(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [subscription(biz, f"dead-{number}") for number in range(3)]
+    publish(biz, 2)
+    Maker().splitter.split()
+    BizReceive.objects.update(status=BizReceive.Status.DISABLED)
+    monkeypatch.setattr(maker_module, "_SETTLE_SECONDS", 0.0)
+    assert [maker_module.settle() for _ in range(4)] == [2, 2, 2, 0]
+    assert all(deliveries(row, Status.HELD) == 2 for row in rows)
 
 
 def test_without_a_stopped_subscription_a_look_at_held_ones_costs_one_search(biz: Biz) -> None:
