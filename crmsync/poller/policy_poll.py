@@ -77,7 +77,8 @@ _FULL_SECONDS = 0.02
 # open transactions are not all seen: in a cluster.
 _OWN_LAG = timedelta(seconds=STATEMENT_SECONDS + IDLE_TRANSACTION_SECONDS + LOCK_WAIT_SECONDS)
 _Kind = models.Policy.Kind
-_SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput)
+# UnicodeError: a key, version or time that cannot be read at all.
+_SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput, UnicodeError)
 
 
 class PolicyPoll:

@@ -20,6 +20,7 @@ from msgplatform.core.errors import InvalidInput
 # default (max_allowed_packet).
 MAX_BYTES = 4 * 1024 * 1024
 _VERSIONS = 2**63  # a version has 63 bits
+_DUPLICATE = 1062  # MySQL's number of the error
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ def choosing_columns(policy: Policy) -> list[str]:
 def without_values(each: RowRequest, error: Exception) -> RowRequest:
     """A row that the database refuses, without the values that it may be refused for."""
     key, problem = each.key, f"The row cannot be stored: {type(error).__name__}."
-    # MariaDB takes keys for equal that differ in blanks at their end alone.
-    if isinstance(error, IntegrityError):
+    # MariaDB takes keys for equal that differ in blanks at their end alone. (SQLite does not.)
+    if isinstance(error, IntegrityError) and error.args[:1] == (_DUPLICATE,):
         key = _with_hash(each.key)
         problem = "Another row has this key, but for blanks at the end: make them differ otherwise."
     request = Request(

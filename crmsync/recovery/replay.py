@@ -185,16 +185,25 @@ def _replay(
             for record, record_id in zip(plan.new, block.ids(buckets), strict=True):
                 record.pk = record_id
         now = sql.now()
-        _take_over(plan, now, by)
+        # The older backup does not know which version the CRM has confirmed, nor if it has any: a
+        # record without an id there is looked up where a call may not be repeated.
+        unsure_class = UNKNOWN if _can_look_up(policy) else ""
+        _take_over(plan, now, by, unsure_class)
         if not operation.is_stored:
             _store(plan, now)
-        _mark_unknown(plan.to_resend)
+        if unsure_class:
+            _mark_unknown(plan.to_resend)
         # Also records that the CRM has confirmed: that is the purpose of a replay.
         resend.send_from_scratch(plan.to_resend, by)
     return plan.counts()
 
 
-def _take_over(plan: _Plan, now: datetime, by: str) -> None:
+def _can_look_up(policy: Policy) -> bool:
+    """False for an HTTP interface without a call that reads: all its records would be dead."""
+    return policy.crm.adapter != "http" or bool(policy.crm.settings.get("read"))
+
+
+def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
     """Make the operation's requests the newest version of records that are behind it."""
     in_flight = [r for r in plan.in_flight if _is_behind(r, plan.operation, plan.newest[r.key])]
     outdated_counts: Counter[tuple[int, str]] = Counter()
@@ -210,9 +219,9 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
         record.claimed_by, record.sending_operation = "", 0
-        # The older backup does not know which version the CRM has confirmed, nor if it has any: the
-        # record is looked up where a call may not be repeated.
-        record.sent_version, record.sent_digest, record.error_class = 0, "", UNKNOWN
+        record.sent_version, record.sent_digest = 0, ""
+        if record.error_class != UNKNOWN:
+            record.error_class = "" if record.remote_id else unsure_class
     records = [*plan.new, *plan.older, *in_flight]
     for record in records:
         request = plan.newest[record.key]
@@ -224,8 +233,7 @@ def _take_over(plan: _Plan, now: datetime, by: str) -> None:
 
 
 def _mark_unknown(records: Sequence[Record]) -> None:
-    """Let those of these records be looked up first whose ids in the CRM are not known: the older
-    backup may not know that they were stored."""
+    """Let those of these records be looked up first whose ids in the CRM are not known."""
     record_ids = [record.pk for record in records if not record.remote_id]
     if record_ids:
         rows = Record.objects.filter(pk__in=record_ids)

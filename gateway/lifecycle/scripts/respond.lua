@@ -58,6 +58,10 @@ local function refused(name, sub, result, verdict, delay)
   for _, id in ipairs(open) do
     if verdict == 'again' then
       send_again(id, sub.part, delay, result)
+      -- 32 (system failure) may be due to one of them: smaller packs, and each is still a try.
+      if result == '32' and size > 1 then
+        redis.call('HSET', P .. 'mt:' .. id, 'most', math.max(1, math.floor(#open / 2)))
+      end
     elseif size > 1 then
       send_again(id, sub.part, 0, result, math.max(1, math.floor(#open / 2)))
     else

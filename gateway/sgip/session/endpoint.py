@@ -104,7 +104,9 @@ class Endpoint:
             return self._phase_since + self.limits.login_timeout
         if self.phase is not BOUND:
             wait = self.limits.response_timeout
-            return self._phase_since + (min(wait, _UNBIND_TIMEOUT) if self._unbind_sent else wait)
+            if self._unbind_sent:  # the peer may still deliver what it has
+                return max(self._phase_since, self._heard) + min(wait, _UNBIND_TIMEOUT)
+            return self._phase_since + wait
         return None if self._idle_reported else self._active + self.limits.idle_timeout
 
     def tick(self, now: float) -> list[Event]:

@@ -158,7 +158,6 @@ class TestNew:
         assert list(Record.objects.values_list("key", flat=True)) == ["2"]
         assert models.Watermark.objects.get().key == 2
 
-
     @pytest.mark.parametrize("is_deleted", [False, True])
     def test_keys_that_differ_in_blanks_at_the_end_alone(
         self, poller: Poller, is_deleted: bool

@@ -116,6 +116,25 @@ def test_what_was_stored_since_the_backup_is_not_made_twice(settings: Any, is_lo
     assert (row.state, row.remote_id, row.error_class) == (_State.CONFIRMED, "r-a", "")
 
 
+def test_without_a_call_that_reads_it_is_sent(settings: Any) -> None:
+    """Otherwise each record would be dead, for want of a look-up."""
+    settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
+    store = Store()
+    with serving(store) as server:
+        crm = sync_support.http_crm(server, store, settings={"read": None})
+        policy = sync_support.policy(crm)
+        operation = new_operation(policy, [request("a")])
+        pk = operation.pk
+        lose(operation)
+        longer_ago()
+
+        assert recover("--operation", str(pk))["sent"] == 1
+
+        send_what_is_due(policy)
+        assert [each.method for each in asked(server)] == ["POST"]
+    assert Record.objects.get().state == _State.CONFIRMED
+
+
 def test_pages_of_operations(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(operation_finder, "PAGE", 2)
     monkeypatch.setattr("crmsync.copies.PAGE", 2)

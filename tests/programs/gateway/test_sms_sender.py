@@ -233,7 +233,8 @@ def test_a_request_that_our_own_connection_refuses_is_in_the_log(
 
 
 @pytest.mark.parametrize("busy", [32, 88])
-def test_a_busy_answer_is_tried_again_and_halves_no_pack(log: Path, busy: int) -> None:
+def test_a_busy_answer_is_tried_again(log: Path, busy: int) -> None:
+    """One that may be due to a single recipient also halves the pack."""
     sender = SmsSender()
     with Smg(log, on_submit_link(result=busy)) as smg, running(sender):
         row = gateway(smg.port)
@@ -242,8 +243,9 @@ def test_a_busy_answer_is_tried_again_and_halves_no_pack(log: Path, busy: int) -
         smg.simulator.behaviour = on_submit_link()
         until(lambda: len(ended(ids)) == 8, sender)
         assert finals(ids) == {"delivered": 8}
-        sizes = Counter(Counter(line[0] for line in smg.lines()).values())
-        assert set(sizes) == {8}
+        sizes = set(Counter(line[0] for line in smg.lines()).values())
+        assert max(sizes) == 8
+        assert (len(sizes) > 1) == (busy == 32)
 
 
 def test_one_text_for_many_shares_submits_and_long_ones_are_parts(log: Path) -> None:
