@@ -109,6 +109,7 @@ INSTALLED_APPS = [
     *FLOWS,
 ]
 MIDDLEWARE = [
+    "msgplatform.web.middleware.headers.TlsForPrograms",
     "django.middleware.security.SecurityMiddleware",
     "msgplatform.web.middleware.headers.CompressedPages",
     "csp.middleware.CSPMiddleware",

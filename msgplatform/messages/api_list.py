@@ -95,9 +95,11 @@ class MessageListView(ListView):
         times = {name: entered.pop(name) for name in _TIMES if name in entered}
         try:
             values = engine.read_filter(self.store.fields, entered)
+            moments = {name: moment(text, name) for name, text in times.items()}
+            if len(moments) == 2 and moments["until"] <= moments["since"]:
+                raise InvalidInput("Use a time later than the one of since.", "until")
             values |= {
-                name: min(id_numbers.first_id_at(moment(text, name)), MAX_ID)
-                for name, text in times.items()
+                name: min(id_numbers.first_id_at(at), MAX_ID) for name, at in moments.items()
             }
             values["biz"] = biz
             self.store.check(values)

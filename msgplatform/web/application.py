@@ -20,6 +20,7 @@ from django.urls.resolvers import RoutePattern
 from django.utils.module_loading import import_string
 from rest_framework.permissions import SAFE_METHODS
 
+from msgplatform.api.access import throttling
 from msgplatform.api.intake import SingleIntake
 from msgplatform.api.problems.error_pages import API_PREFIX
 from msgplatform.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
@@ -112,9 +113,13 @@ class Application:
         share: bodies.Share | None = None
         try:
             try:
-                share = self._allowance.take((scope.get("client") or ("",))[0])
+                answer: Answer | int | None = self._fast_intake.health(scope, headers)
+                if answer is not None:  # also when too much is in flight
+                    await self._send(answer, send, request_id)
+                    return answer.status, waited
+                share = self._allowance.take(_address(scope, headers))
                 body = await self._body(headers, receive, share)
-                answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
+                answer = await self._fast_intake.answer(scope, headers, body)
                 if answer is None:
                     ask = partial(self._django.answer, scope, body, request_id, send)
                     answer, waited = await self._long_polls.answer(ask, receive)
@@ -150,6 +155,16 @@ class Application:
             await answer.send(send, *more)
         except TimeoutError:
             log.warning("answer_not_read", request_id=request_id, bytes=len(answer.body))
+
+
+def _address(scope: Scope, headers: HeadersByName) -> str:
+    """Whose part of the allowance a request takes: the caller's, as a trusted proxy reports it."""
+    peer = (scope.get("client") or ("",))[0]
+    forwarded = headers.get(b"x-forwarded-for")
+    if forwarded is None:
+        return peer
+    address = throttling.reported_address(peer, forwarded.decode("latin-1"))
+    return throttling.network_of(address)[:64]
 
 
 def _malformed_chunks(scope: Scope) -> Answer:

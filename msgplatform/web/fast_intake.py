@@ -48,6 +48,9 @@ _PLAIN_HEADERS = frozenset({
     b"idempotency-key", b"keep-alive", b"pragma", b"traceparent", b"tracestate", b"user-agent",
     b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto",
     b"x-real-ip", b"x-request-id",
+    # Of Node's fetch, and of the proxies of AWS and Cloudflare.
+    b"sec-fetch-mode", b"x-amzn-trace-id", b"cdn-loop", b"cf-connecting-ip", b"cf-ipcountry",
+    b"cf-ray", b"cf-visitor",
 })  # fmt: skip
 _JSON = frozenset({b"application/json", b"application/json; charset=utf-8"})
 _ACCEPTED = frozenset({b"*/*", b"application/json"})
@@ -84,10 +87,8 @@ class FastIntake:
             self._tls_header = header.encode(), value
 
     async def answer(self, scope: Scope, headers: HeadersByName, body: bytes) -> Answer | None:
-        """The answer that Django would give; None: nothing was done, ask Django. `named` are the
-        headers, the last one of each name."""
-        if scope["path"] == self._health_path and scope["method"] in SAFE_METHODS:
-            return self._health(scope, headers)
+        """The answer that Django would give; None: nothing was done, ask Django. `headers` has the
+        last one of each name."""
         route = self._routes.get(scope["path"])
         if route is None or scope["method"] != "POST" or scope["query_string"]:
             return None
@@ -108,8 +109,11 @@ class FastIntake:
         more = [(name.lower().encode(), value.encode()) for name, value in limits.items()]
         return _answer_of(scope, verdict, error, [*route.headers[secure], *more])
 
-    def _health(self, scope: Scope, headers: HeadersByName) -> Answer | None:
-        """/healthz: the event loop answers it even while every thread waits."""
+    def health(self, scope: Scope, headers: HeadersByName) -> Answer | None:
+        """The answer of /healthz, which the event loop gives even while every thread waits; None
+        for other requests."""
+        if scope["path"] != self._health_path or scope["method"] not in SAFE_METHODS:
+            return None
         if not self._is_good_host(headers.get(b"host", b"")):
             return None
         answer = of_response(health.alive(_request_of(scope)))

@@ -95,11 +95,14 @@ def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
 
 def client_address(request: HttpRequest | Request) -> str:
     """The caller's address: the peer's, or the one that NUM_PROXIES trusted proxies report."""
-    peer: str = request.META.get("REMOTE_ADDR", "")
+    forwarded: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
+    return reported_address(request.META.get("REMOTE_ADDR", ""), forwarded)
+
+
+def reported_address(peer: str, forwarded: str) -> str:
+    """The address that NUM_PROXIES trusted proxies report in X-Forwarded-For; else the peer's."""
     proxies: int = api_settings.NUM_PROXIES or 0
-    hops: list[str] = [
-        hop.strip() for hop in request.META.get("HTTP_X_FORWARDED_FOR", "").split(",")
-    ]
+    hops = [hop.strip() for hop in forwarded.split(",")]
     if not proxies or not hops[0]:
         return peer
     return hops[-min(proxies, len(hops))]

@@ -48,12 +48,14 @@ class Answer:
     seconds: float = 0.0
     fresh_until: float = 0.0
     usable_until: float = 0.0
+    preferred: str = ""
 
     def prefer(self, address: str) -> None:
         """Try this address first from now on: those before it did not answer."""
         if address in self.addresses:
             self.addresses.remove(address)
             self.addresses.insert(0, address)
+            self.preferred = address
 
 
 def system_lookup(name: str) -> list[str]:
@@ -103,6 +105,8 @@ class Resolver:
         while not self._results.empty():
             answer = self._results.get()
             self._asked.discard(answer.name)
+            if earlier := self._answers.get(answer.name):
+                answer.prefer(earlier.preferred)  # the others may be dead still
             self._answers[answer.name] = answer
             self._answers.move_to_end(answer.name)
             if len(self._answers) > _CAPACITY:

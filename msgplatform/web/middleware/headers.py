@@ -1,16 +1,39 @@
-"""Headers and compression of answers: rate limits for callers of the API; pages of the console are
-compressed, and no cache stores them."""
+"""What stands around all views: programs are refused without TLS, rate limits of the API, pages of
+the console are compressed, and no cache stores them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.utils.cache import add_never_cache_headers
+from rest_framework.permissions import SAFE_METHODS
 
 from msgplatform.api.access import throttling
+from msgplatform.api.problems.problem import KINDS, Problem
+
+_PROGRAMS = ("/api/", "/rpc/")
+
+
+class TlsForPrograms:
+    """Refuses what programs send without TLS, where Django would lead them to https.
+
+    Most HTTP libraries repeat a POST as a GET after a redirect. That is answered by 200 with a
+    list, and the caller believes that its event was stored.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+        self._is_on: bool = settings.SECURE_SSL_REDIRECT
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        writes = request.method not in SAFE_METHODS and request.path.startswith(_PROGRAMS)
+        if self._is_on and writes and not request.is_secure():
+            return Problem(KINDS["forbidden"], "Use https. Nothing was done.").response()
+        return self._get_response(request)
 
 
 class RateLimitMiddleware:

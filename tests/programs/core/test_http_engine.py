@@ -830,6 +830,19 @@ def test_an_address_that_answered_is_the_first_to_be_tried_from_then_on(happy: S
     assert (second.address, again.connections) == ("127.0.0.1", 0)
 
 
+def test_an_address_that_answered_stays_the_first_when_its_name_is_looked_up_again() -> None:
+    lookup = names(hook_test="127.0.0.9 127.0.0.1")
+    with closing(Resolver(AddressGuard(LOOPBACK), lambda: None, lookup, ttl=0)) as resolver:
+        for expected in (["127.0.0.9", "127.0.0.1"], ["127.0.0.1", "127.0.0.9"]):
+            resolver.ask("hook.test")
+            deadline = time.monotonic() + 60
+            while not (answers := resolver.collect()):
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert answers[0].addresses == expected
+            answers[0].prefer("127.0.0.1")
+
+
 def test_slow_names_do_not_hold_up_others() -> None:
     """Names that were slow once wait among themselves, however many they are."""
     came, go_on = threading.Event(), threading.Event()

@@ -246,6 +246,12 @@ def test_http_2_and_plain_http(nginx: Nginx, key: str) -> None:
         answer = plain.recv(4096).decode()
     assert answer.startswith("HTTP/1.1 301")
     assert f"Location: https://{NAME}/console/" in answer
+    with socket.create_connection(("127.0.0.1", nginx.plain), SOON) as plain:
+        head = f"POST {MESSAGES} HTTP/1.0\r\nHost: {NAME}\r\nContent-Length: 2\r\n\r\n{{}}"
+        plain.sendall(head.encode())
+        answer = plain.recv(4096).decode()
+    assert answer.startswith("HTTP/1.1 403")
+    assert "application/problem+json" in answer
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_sent(nginx: Nginx, key: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from pytest_django.fixtures import Settings
 
 from msgplatform.web import application as application_module
 from msgplatform.web.answers import PIECE, Answer
@@ -80,6 +81,45 @@ def test_an_answer_to_a_write_is_never_refused(monkeypatch: pytest.MonkeyPatch) 
         await app({**SCOPE, "method": "POST"}, _receive, written.send)
         assert (read.status, written.status) == (503, 200)
         assert b"".join(written.bodies) == b"x" * SIZE
+
+    asyncio.run(run())
+
+
+def test_health_is_answered_when_too_much_is_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that is restarted for it would forget the keys that it knows."""
+    monkeypatch.setattr(application_module, "_REQUESTS", 0)
+
+    async def run() -> None:
+        app = Application(FastIntake([]), DjangoApp(_long, threads=1))
+        refused, health = Client(99), Client(99)
+        await app(SCOPE, _receive, refused.send)
+        scope = {**SCOPE, "path": "/healthz", "headers": [(b"host", b"testserver")]}
+        await app(scope, _receive, health.send)
+        assert (refused.status, health.status) == (503, 200)
+
+    asyncio.run(run())
+
+
+def test_behind_a_proxy_each_caller_has_its_part(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.REST_FRAMEWORK = {**settings.REST_FRAMEWORK, "NUM_PROXIES": 1}
+    monkeypatch.setattr(application_module, "_BODY_BYTES", SIZE * 3)
+
+    async def run() -> None:
+        app = Application(FastIntake([]), DjangoApp(_long, threads=1))
+        slow, refused, other = Client(2), Client(99), Client(99)
+        one, two = (
+            {**SCOPE, "headers": [(b"x-forwarded-for", address)]}
+            for address in (b"198.51.100.7", b"198.51.100.7, 203.0.113.9")
+        )
+        reading = asyncio.create_task(app(one, _receive, slow.send))
+        await slow.waits.wait()
+        await app(one, _receive, refused.send)
+        await app(two, _receive, other.send)
+        assert (refused.status, other.status) == (503, 200)
+        slow.read_on.set()
+        await reading
 
     asyncio.run(run())
 
