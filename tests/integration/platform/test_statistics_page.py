@@ -98,6 +98,21 @@ def test_the_address_says_what_is_shown(admin_client: Client, rows: list[BizRece
     assert {"step=day", f"system={rows[0].biz_id}"} <= set(file.partition("?")[2].split("&"))
 
 
+def test_the_other_flows_are_shown_for_the_same_time(
+    admin_client: Client, rows: list[BizReceive]
+) -> None:
+    shown = admin_client.get(ALL).content.decode()
+    assert 'href="?flow=notify"' in shown, "no period in the address: the usual one"
+    shown = admin_client.get(f"{ALL}?period=7d&until=2026-01-02T00%3A00&step=").content.decode()
+    time = "period=7d&amp;until=2026-01-02T00%3A00"
+    assert f'href="?flow=notify&amp;{time}"' in shown
+    assert f'href="?{time}"' in shown
+    # An address with an empty period has the usual one, and says so.
+    answer = admin_client.get(f"{PAGE}&period=")
+    assert answer.context["form"]["period"].value() == "24h"
+    assert '<option value="24h" selected>' in answer.content.decode()
+
+
 def test_from_and_until_are_in_the_readers_time_zone(
     admin_client: Client, rows: list[BizReceive]
 ) -> None:
