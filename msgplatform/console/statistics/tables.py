@@ -155,10 +155,12 @@ def _by_step(
     activity, uncounted_names = query.activity, query.activity.uncounted(query.selection)
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
     shown_points = busy_points[:_STEPS_SHOWN]
-    times = labels([point.at for point in shown_points], by_day)
+    # Of all steps, as in the chart: the busy ones of several days may be of one, and need its date.
+    starts = [point.at for point in points]
+    times = dict(zip(starts, labels(starts, by_day), strict=True))
     rows = [
-        Row(time, _values(activity, point.counts, uncounted_names))
-        for time, point in zip(times, shown_points, strict=True)
+        Row(times[point.at], _values(activity, point.counts, uncounted_names))
+        for point in shown_points
     ]
     file = _address(request, "console:statistics-csv")
     more = len(busy_points) - len(shown_points)

@@ -131,6 +131,13 @@ def test_from_and_until_are_in_the_readers_time_zone(
         assert numbers(answer)["delivered"] == 0
 
 
+def test_a_step_of_another_day_has_its_date(admin_client: Client) -> None:
+    at = sql.now() - timedelta(hours=26)
+    MinuteCounter.add("notify", {(1, 0, "accepted"): 3}, at)
+    (row,) = admin_client.get(f"{PAGE}&period=3d").context["steps"].rows
+    assert row.title == f"{at:%m-%d %H}:00", "though all that was counted is of one day"
+
+
 @pytest.mark.parametrize(
     "query",
     ["period=never", "step=week", "subscription=x", f"subscription={2**31 - 1}", "system=-1",
