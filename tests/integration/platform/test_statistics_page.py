@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -136,6 +137,28 @@ def test_a_step_of_another_day_has_its_date(admin_client: Client) -> None:
     MinuteCounter.add("notify", {(1, 0, "accepted"): 3}, at)
     (row,) = admin_client.get(f"{PAGE}&period=3d").context["steps"].rows
     assert row.title == f"{at:%m-%d %H}:00", "though all that was counted is of one day"
+
+
+def test_a_step_that_goes_on_is_drawn_as_such(admin_client: Client, rows: list[BizReceive]) -> None:
+    def open_charts(query: str) -> dict[str, bool]:
+        charts = admin_client.get(f"{PAGE}&{query}").context["charts"]
+        return {chart.name: json.loads(chart.data)["lastIsOpen"] for chart in charts}
+
+    row, now = rows[0], sql.now()
+    counts = {(row.biz_id, row.pk, name): 1 for name in ("delivered", "latency_le_100ms")}
+    for ago in (timedelta(), timedelta(hours=3)):
+        MinuteCounter.add("notify", counts, now - ago)
+    both_open = {"counts": True, "times": True}
+    assert open_charts("") == both_open
+    assert open_charts("period=7d&step=day")["counts"]
+    hour = now.replace(minute=0) - timedelta(hours=1)
+    since, until = f"{now - timedelta(hours=9):%Y-%m-%dT%H:%M}", f"{hour:%Y-%m-%dT%H:%M}"
+    whole = open_charts(f"since={since}&until={until}&step=hour")
+    assert whole == {"counts": False, "times": False}
+    half = f"{hour:%Y-%m-%dT%H}:30"
+    assert open_charts(f"since={since}&until={half}&step=hour") == both_open, "half of it"
+    yesterday = f"{now - timedelta(days=1):%Y-%m-%dT%H:%M}"
+    assert open_charts(f"period=7d&until={yesterday}&step=day") == {"counts": False}
 
 
 @pytest.mark.parametrize(
