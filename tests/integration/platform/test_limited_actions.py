@@ -363,10 +363,15 @@ def test_what_is_made_belongs_to_their_systems(systems: Systems, anna: Client) -
 
 
 def test_an_event_is_published_for_their_systems(systems: Systems, anna: Client) -> None:
-    count = BizMsg.objects.count()
+    count, address = BizMsg.objects.count(), "/admin/notify/bizreceive/publish/"
+    for chosen in ("", ZEBRA):
+        shown = anna.get(address, {"system": chosen})
+        assert shown.context["form"].initial["system"] == OWN
+        assert f"{OWN}.paid" in shown.context["types"]
+        assert ZEBRA not in str([shown.context["types"], shown.context["systems"]])
     for name, is_published in ((ZEBRA, False), (OWN, True)):
         form = {"system": name, "event_type": "orders.paid", "payload": "{}", "key": f"k-{name}"}
-        answer = anna.post("/admin/notify/bizreceive/publish/", form)
+        answer = anna.post(address, form)
         assert (answer.status_code == 302) is is_published
     assert BizMsg.objects.count() == count + 1
 
