@@ -22,28 +22,33 @@ def percent(run: Run, progress: Progress) -> int:
     return min(99, records_done * 100 // total) if total else 0
 
 
-def progress(run: Run | None, run_progress: Progress | None, link: bool = False) -> SafeString:
+def progress(run: Run | None, run_progress: Progress | None) -> SafeString:
     """A bar while the run goes on, and its result afterwards."""
     if run is None or run_progress is None:
         return cells.NOTHING
     if not run_progress.is_over:
         share = percent(run, run_progress)
-        cell = format_html(
+        return format_html(
             '<progress max="100" value="{}"></progress> <small>{} %</small>', share, share
         )
-    elif run.state == Run.State.FAILED:
-        cell = cells.mark(_("failed"), "bad", below=run.problem)
-    elif run_progress.dead:
-        cell = cells.mark(_("%d dead") % run_progress.dead, "bad")
-    else:
-        cell = cells.mark(_("done"), "good")
-    if not link:
+    if run.state == Run.State.FAILED:
+        return cells.mark(_("failed"), "bad", below=run.problem)
+    if run_progress.dead:
+        return cells.mark(_("%d dead") % run_progress.dead, "bad")
+    return cells.mark(_("done"), "good")
+
+
+def last_run(run: Run | None, run_progress: Progress | None, has_link: bool) -> SafeString:
+    """The progress of a run and when it began; with a link to its page."""
+    cell = progress(run, run_progress)
+    if run is None:
         return cell
-    url = reverse("admin:crmsync_run_change", args=[run.pk])
-    below = cells.moment(run.started_at)
+    if has_link:
+        url = reverse("admin:crmsync_run_change", args=[run.pk])
+        cell = format_html('<a href="{}">{}</a>', url, cell)
     return format_html(
-        '<span class="lines"><a href="{}">{}</a> <small class="why">{}</small></span>',
-        url, cell, below,
+        '<span class="lines">{} <small class="why">{}</small></span>',
+        cell, cells.moment(run.started_at),
     )  # fmt: skip
 
 

@@ -21,13 +21,21 @@ Unit = Literal["count", "number", "seconds", "milliseconds", "share"]
 
 @dataclass(frozen=True)
 class Line:
-    """A value for each time; None where nothing is known: there the line is broken."""
+    """A value for each time; None where nothing is known: there the line is broken. As bars, None
+    is 0: a bar of no height is none."""
 
     title: Text
     values: Sequence[float | None]
     tone: Tone = "plain"
     as_bars: bool = False
     is_area: bool = False
+
+    @property
+    def numbers(self) -> list[float]:
+        """The values that are known."""
+        if self.as_bars:
+            return [value or 0 for value in self.values]
+        return [value for value in self.values if value is not None]
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Chart:
             _("%(line)s: highest %(highest)s, last %(last)s")
             % {"line": line.title, "highest": _number(max(values)), "last": _number(values[-1])}
             for line in self.lines
-            if (values := [value for value in line.values if value is not None])
+            if (values := line.numbers)
         ]
         return ". ".join([str(self.title), *parts])
 

@@ -70,10 +70,12 @@ def card(
 
 def over_time(
     name: str, activity: Activity, points: Sequence[Point], *, step: str,
-    by_day: bool = False, is_recent: bool = False, omitted_names: Collection[str] = (),
+    by_day: bool = False, is_recent: bool = False, last_is_open: bool = False,
+    omitted_names: Collection[str] = (),
 ) -> Chart:  # fmt: skip
     """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
-    day, up to a step that goes on. Measures in `omitted_names` are left out."""
+    day, up to a step that goes on, as `last_is_open` says of another time. Measures in
+    `omitted_names` are left out."""
     # Live measures cover the last day only, so a chart of another time leaves them out.
     measures = activity.measures if is_recent else activity.stored_measures
     tones = ("accepted", "good", "lost")
@@ -86,7 +88,7 @@ def over_time(
         lines.append(Line(measure.title, values, measure.tone, as_bars=measure.tone == "lost"))
     times = labels([point.at for point in points], by_day)
     title = _("Counts per %s") % step
-    return Chart(name, title, times, lines, last_is_open=is_recent)
+    return Chart(name, title, times, lines, last_is_open=is_recent or last_is_open)
 
 
 def _numbers(

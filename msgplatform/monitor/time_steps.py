@@ -107,6 +107,14 @@ def start(step: Step, at: datetime) -> datetime:
     return whole.replace(minute=0) if step == "hour" else whole
 
 
+def is_last_open(step: Step, until: datetime) -> bool:
+    """True if the last step of a period up to `until` is not counted as a whole: it goes on, or
+    ends after `until`."""
+    if step == "day":
+        return start(step, until - _INSTANT) == start(step, timezone.now())
+    return start(step, until) < until
+
+
 def moment(at: date) -> datetime:
     """The start of a step as databases give it: a time, or a day in settings.TIME_ZONE."""
     if isinstance(at, datetime):

@@ -10,7 +10,7 @@ from typing import Any
 from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.template.response import TemplateResponse
@@ -74,11 +74,11 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         user: Any = request.user
         if not user.has_perms(PERMISSIONS):
             raise PermissionDenied
-        form = PublishForm(request.POST or None, initial=_initial(request))
-        systems = person_limits.ids_of(request)
-        if systems is not None:
-            choice: Any = form.fields["system"]
-            choice.queryset = choice.queryset.filter(pk__in=systems)
+        systems = _systems(request)
+        system = _system_name(request, systems)
+        form = PublishForm(request.POST or None, initial=_initial(request, system))
+        choice: Any = form.fields["system"]
+        choice.queryset = systems
         if form.is_valid() and (message := _publish(request, form)):
             next_url = next_page(request)
             if not next_url:
@@ -88,38 +88,48 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
                 request, format_html(gettext("The event was accepted: %s") % link, message, message)
             )
             return redirect(next_url)
-        names = _types(request).values_list("name", flat=True)[:_MAX_TYPES]
+        names = _types(system).values_list("name", flat=True)[:_MAX_TYPES]
         context = {
             **model_admin.admin_site.each_context(request),
             "title": gettext("Publish a test event"), "opts": model_admin.opts, "form": form,
-            "types": list(dict.fromkeys(names)),
-            "next": next_page(request),
-            "has_systems": systems is not None or Biz.objects.exists(),
+            "types": list(dict.fromkeys(names)), "has_types": EventType.objects.exists(),
+            "next": next_page(request), "systems": systems,
+            "has_systems": person_limits.is_limited(request) or Biz.objects.exists(),
         }  # fmt: skip
         return TemplateResponse(request, "notify/publish.html", context)
 
     return view
 
 
-def _types(request: HttpRequest) -> Any:
-    """The catalogue as the chosen system has it; its own entries go before shared ones."""
-    system = request.GET.get("system", "")
-    systems = person_limits.systems_of(request)
-    if systems is not None and system not in systems:
-        system = ""
+def _systems(request: HttpRequest) -> QuerySet[Biz]:
+    """The systems for which this person may publish, by name."""
+    rows = Biz.objects.filter(enabled=True).order_by("name")
+    ids = person_limits.ids_of(request)
+    return rows if ids is None else rows.filter(pk__in=ids)
+
+
+def _system_name(request: HttpRequest, systems: QuerySet[Biz]) -> str:
+    """The name of the system that was chosen, or of the first one; '' if there is none."""
+    name = request.POST.get("system") or request.GET.get("system", "")
+    row = systems.filter(name=name).first() or systems.first()
+    return row.name if row else ""
+
+
+def _types(system: str) -> QuerySet[EventType]:
+    """The catalogue as this system has it; its own entries go before shared ones."""
     return EventType.objects.filter(Q(owner=0) | Q(biz__name=system)).order_by("name", "-owner")
 
 
-def _initial(request: HttpRequest) -> dict[str, str]:
-    name = request.GET.get("event_type", "")
-    rows = _types(request)
-    entry = rows.filter(name=name).first() if name else rows.first()
+def _initial(request: HttpRequest, system: str) -> dict[str, str]:
+    name, rows = request.GET.get("event_type", ""), _types(system)
+    # The list from which a type was chosen may have been that of another system.
+    entry = rows.filter(name=name).first() or rows.first()
     payload: Any = USUAL_PAYLOAD
     if entry is not None:
         payload = entry.example if entry.example is not None else sample(entry.schema or {})
     return {
-        "system": request.GET.get("system", ""),
-        "event_type": name or (entry.name if entry else USUAL_TYPE),
+        "system": system,
+        "event_type": entry.name if entry else name or USUAL_TYPE,
         "payload": json.dumps(payload, indent=2, ensure_ascii=False),
         "key": f"console-{secrets.token_hex(12)}",
     }

@@ -126,6 +126,11 @@ counts = {{(0, 0, "handled_vip"): {handled}, (0, 0, "set_aside_vip"): {lost}}}
 MinuteCounter.add("feed", counts, sql.now())
 print(json.dumps(True))
 """
+FORGET = """
+import json
+from msgplatform.models import MinuteCounter
+print(json.dumps(MinuteCounter.objects.filter(flow="feed").delete()[0]))
+"""
 # Bright pixels of the chart's line: something was drawn in this colour.
 DRAWS = """([red, green, blue]) => {
   const canvas = document.getElementById("chart-feed");
@@ -170,6 +175,27 @@ def test_the_overview_renews_itself(page: Page, platform: Cluster) -> None:
     assert page.evaluate("window.isTheSamePage")
     page.evaluate("document.documentElement.classList.add('dark')")
     page.wait_for_function(DRAWS, arg=LOST["dark"])
+
+
+def test_an_overview_left_open_loses_what_is_gone(page: Page, platform: Cluster) -> None:
+    """A chart without numbers is none, also where it was drawn before; nobody loses what they
+    type."""
+    platform.script(COUNT.format(handled=21, lost=0))
+    page.clock.install()
+    page.goto(f"{platform.base_url}/console/")
+    page.evaluate("window.isTheSamePage = true")
+    expect(page.locator("#chart-feed")).to_be_visible()
+    box = page.get_by_label("Find a message")
+    box.fill("order-7")
+    platform.script(FORGET)
+    with page.expect_response(re.compile("live=1")):
+        page.clock.run_for(11_000)
+    assert page.evaluate("window.isTheSamePage")
+    expect(box).to_have_value("order-7")
+    box.blur()
+    page.clock.run_for(11_000)
+    expect(page.locator("#chart-feed")).to_have_count(0)
+    assert not page.evaluate("window.isTheSamePage")
 
 
 def test_resend_shows_a_count_before_it_starts(page: Page, platform: Cluster) -> None:

@@ -188,10 +188,11 @@ def _leads(system: System, word: str) -> None:
     )
     crm = crm_rows.sql_crm(f"crm-of-{name}", "sqlite:///nowhere.db")
     policy = crm_rows.policy(crm, biz=biz)
+    run = crm_rows.run(policy)
     entry = crm_rows.dead(policy, str(lead.pk), {"name": word}, reason=f"no {word}")
     system.rows |= {
         "landing_page": page.pk, "lead": lead.pk, "crm": crm.pk, "policy": policy.pk,
-        "recovery": entry.pk,
+        "recovery": entry.pk, "run": run.pk,
     }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ from msgplatform.admin import (
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.person_limits import answers_limited_people
+from msgplatform.person_limits import answers_limited_people, is_limited
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,12 @@ _VIEWS = {
 
 class PolicyList(HealthList):
     read_health = staticmethod(read_health)
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        can_open_run = request.user.has_perm("crmsync.view_run") and not is_limited(request)
+        for row in self.result_list:
+            row.can_open_run = can_open_run
 
 
 @admin.register(Policy)
@@ -248,4 +254,4 @@ class PolicyAdmin(UndeletableAdmin):
     @admin.display(description=_("last run"))
     def last_run(self, row: Any) -> str:
         health = row.health
-        return run_cells.progress(health.run, health.progress, link=True)
+        return run_cells.last_run(health.run, health.progress, row.can_open_run)

@@ -69,7 +69,7 @@ class StatisticsForm(forms.Form):
 
     def __init__(self, activity: Activity | None, query: QueryDict, request: HttpRequest) -> None:
         data = query.copy()
-        data.setdefault("period", _DEFAULT)
+        data["period"] = data.get("period") or _DEFAULT
         super().__init__(data)
         self.activity = activity
         self._systems = person_limits.ids_of(request)

@@ -19,6 +19,7 @@ from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.core.flows import Activity, Dimension, Flow
 from msgplatform.core.flows.activity import SYSTEM, Counts
 from msgplatform.core.flows.text import Text
+from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery, Point, total
 from msgplatform.templatetags.grouped import grouped
@@ -155,10 +156,12 @@ def _by_step(
     activity, uncounted_names = query.activity, query.activity.uncounted(query.selection)
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
     shown_points = busy_points[:_STEPS_SHOWN]
-    times = labels([point.at for point in shown_points], by_day)
+    # Of all steps, as in the chart: the busy ones of several days may be of one, and need its date.
+    starts = [point.at for point in points]
+    times = dict(zip(starts, labels(starts, by_day), strict=True))
     rows = [
-        Row(time, _values(activity, point.counts, uncounted_names))
-        for time, point in zip(times, shown_points, strict=True)
+        Row(times[point.at], _values(activity, point.counts, uncounted_names))
+        for point in shown_points
     ]
     file = _address(request, "console:statistics-csv")
     more = len(busy_points) - len(shown_points)
@@ -168,12 +171,13 @@ def _by_step(
 
 def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
     activity, step = query.activity, str(STEPS[query.step])
-    uncounted_names = activity.uncounted(query.selection)
+    is_open = time_steps.is_last_open(query.step, query.until)
     charts = [
         flow_card.over_time(
-            "counts", activity, points, step=step, by_day=by_day, omitted_names=uncounted_names
+            "counts", activity, points, step=step, by_day=by_day,
+            last_is_open=is_open, omitted_names=activity.uncounted(query.selection),
         )
-    ]
+    ]  # fmt: skip
     lines = [
         Line(figure.title, [figure.of(point.counts) for point in points], tone)
         for figure, tone in zip(
@@ -184,7 +188,8 @@ def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[
     ]
     if lines:
         times = labels([point.at for point in points], by_day)
-        charts.append(Chart("times", _("How long it took"), times, lines, "seconds"))
+        title = _("How long it took")
+        charts.append(Chart("times", title, times, lines, "seconds", last_is_open=is_open))
     return [chart for chart in charts if not chart.is_empty]
 
 

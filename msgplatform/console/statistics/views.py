@@ -6,6 +6,7 @@ import csv
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
+from urllib.parse import urlencode
 
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
@@ -22,6 +23,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.monitor.statistics import groups
 from msgplatform.person_limits import answers_limited_people
 
+_TIME_FIELDS = ("period", "since", "until", "step")
 _FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
 
 
@@ -43,7 +45,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
             form.add_error(error.field if error.field in form.fields else None, str(error))
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
-        period=request.GET.get("period", ""), **context,
+        time=_time(request), **context,
     )  # fmt: skip
 
 
@@ -83,6 +85,11 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
     if flow.health.activity is None:
         raise Http404(_("This flow counts nothing."))
     return flow
+
+
+def _time(request: HttpRequest) -> str:
+    """The time that the address names, as a query: the other flows are shown for the same one."""
+    return urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
 
 
 def _figures(

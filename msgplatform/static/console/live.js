@@ -5,7 +5,8 @@
 // `data-live-trouble`. Its own address with `live=1` answers with the parts alone; each is found by
 // its id. With `data-live-list` the rows of the page's list are a part too, and the whole page is
 // asked for. It waits while it is paused, while nobody sees the tab, and while somebody types,
-// presses or has selected text in one of the parts.
+// presses or has selected text in one of the parts. The page is loaded anew when a part, a chart or
+// the list is missing in the answer, or a chart or the list is new.
 "use strict";
 
 (() => {
@@ -67,20 +68,34 @@
       || (!selection.isCollapsed && selection.containsNode(part, true)));
   }
 
+  // The first row or numbers of something have come, or its last ones are gone.
+  function isOther(fresh) {
+    const list = (page) => page.getElementById("result_list");
+    if (isList && !list(fresh) !== !list(document)) return true;
+    const charts = (page) =>
+      [...page.querySelectorAll("canvas[data-chart]")].map((canvas) => canvas.id).join();
+    return charts(fresh) !== charts(document)
+      || [...parts.keys()].some((part) => !fresh.getElementById(part.id));
+  }
+
+  // Not while somebody types: then with a later answer.
+  function reload() {
+    const field = document.activeElement;
+    const isTyping = field?.matches("input, textarea") && field.value !== field.defaultValue;
+    if (!isTyping) location.reload();
+  }
+
   function show(fresh) {
     const again = fresh.querySelector("[data-live-seconds]"); // before it moves into this page
-    const list = (page) => page.getElementById("result_list");
-    // The first row has come, or the last one is gone.
-    if (isList && !list(fresh) !== !list(document)) return location.reload();
+    if (isOther(fresh)) return reload();
     for (const [part, before] of parts) {
       const next = fresh.getElementById(part.id);
-      if (!next || written(next) === before) continue;
+      if (written(next) === before) continue;
       parts.set(part, written(next));
       swap(part, next);
     }
     for (const next of fresh.querySelectorAll("canvas[data-chart]")) {
       const canvas = document.getElementById(next.id);
-      if (!canvas) return location.reload(); // the first numbers have come
       canvas.dataset.chart = next.dataset.chart;
       canvas.setAttribute("aria-label", next.getAttribute("aria-label"));
     }

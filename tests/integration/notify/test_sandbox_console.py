@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
@@ -174,6 +175,31 @@ def test_a_test_event_goes_through_the_intake_once(admin_client: Client, shop: B
         refused = admin_client.post(PUBLISH, {**start, **change})
         assert text in refused.content.decode(), change
     assert BizMsg.objects.count() == 3
+
+
+def test_a_sample_is_of_the_system_that_is_published_for(admin_client: Client, shop: Biz) -> None:
+    till = Biz.objects.create(name="till")
+    Biz.objects.create(name="closed", enabled=False)
+    EventType.objects.create(biz=shop, name="order.sent", example={"order": 9})
+    EventType.objects.create(biz=till, name="receipt.printed", example={"n": 2})
+    # From the menu: the first one that may publish, with its own entries.
+    page = admin_client.get(PUBLISH)
+    assert page.context["types"] == ["order.sent"]
+    given = page.context["form"].initial
+    assert (given["system"], given["event_type"]) == ("shop", "order.sent")
+    page = admin_client.get(PUBLISH, {"system": "till", "event_type": "order.sent"})
+    assert page.context["types"] == ["receipt.printed"]
+    given = page.context["form"].initial
+    assert (given["system"], given["event_type"]) == ("till", "receipt.printed")
+    assert json.loads(given["payload"]) == {"n": 2}
+    form, _, publish = page.content.decode().partition('<form method="post" class="stacked wide">')
+    for text in (form, publish):
+        assert text.count('<option value="till" selected>') == 1, "where it can be seen"
+    # What was wrong with an event does not change its system.
+    values = {**given, "payload": "{"}
+    refused = admin_client.post(PUBLISH, values)
+    assert refused.context["types"] == ["receipt.printed"]
+    assert refused.content.decode().count('<option value="till" selected>') == 2
 
 
 def test_a_sample_follows_a_schema() -> None:

@@ -251,6 +251,23 @@ def test_a_record_of_their_own_source_has_its_page(systems: Systems, anna: Clien
         assert anna.get(f"/console/crmsync/record-{row.pk}").status_code == status
 
 
+def test_a_policy_leads_to_no_page_of_the_platform(systems: Systems, anna: Client) -> None:
+    own, _foreign = systems
+    Crm.objects.filter(pk=own.rows["crm"]).update(paused_at=sql.now(), paused_because="no login")
+    run_page = f'<a href="/admin/crmsync/run/{own.rows["run"]}/change/">'
+    everybody = Client()
+    everybody.force_login(User.objects.create_superuser("everybody"))
+    for client, has_links in ((anna, False), (everybody, True)):
+        shown = client.get("/admin/crmsync/policy/").content.decode()
+        assert f"crm-of-{OWN}" in shown
+        assert (run_page in shown) is has_links
+        page = client.get(f"/admin/crmsync/policy/{own.rows['policy']}/change/").content.decode()
+        assert (run_page in page) is has_links
+        text = f"crm-of-{OWN} is paused, so nothing is read: no login"
+        assert (f'<p class="notice bad">{text}' in page) is not has_links
+        assert (f'/change/">{text.replace(" is", "</a> is", 1)}' in page) is has_links
+
+
 def test_statistics_count_their_systems_alone(systems: Systems, anna: Client) -> None:
     own, foreign = systems
     for client, has_foreign in ((anna, False), (limited(OWN, ZEBRA), True)):
@@ -346,10 +363,15 @@ def test_what_is_made_belongs_to_their_systems(systems: Systems, anna: Client) -
 
 
 def test_an_event_is_published_for_their_systems(systems: Systems, anna: Client) -> None:
-    count = BizMsg.objects.count()
+    count, address = BizMsg.objects.count(), "/admin/notify/bizreceive/publish/"
+    for chosen in ("", ZEBRA):
+        shown = anna.get(address, {"system": chosen})
+        assert shown.context["form"].initial["system"] == OWN
+        assert f"{OWN}.paid" in shown.context["types"]
+        assert ZEBRA not in str([shown.context["types"], shown.context["systems"]])
     for name, is_published in ((ZEBRA, False), (OWN, True)):
         form = {"system": name, "event_type": "orders.paid", "payload": "{}", "key": f"k-{name}"}
-        answer = anna.post("/admin/notify/bizreceive/publish/", form)
+        answer = anna.post(address, form)
         assert (answer.status_code == 302) is is_published
     assert BizMsg.objects.count() == count + 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -98,6 +99,21 @@ def test_the_address_says_what_is_shown(admin_client: Client, rows: list[BizRece
     assert {"step=day", f"system={rows[0].biz_id}"} <= set(file.partition("?")[2].split("&"))
 
 
+def test_the_other_flows_are_shown_for_the_same_time(
+    admin_client: Client, rows: list[BizReceive]
+) -> None:
+    shown = admin_client.get(ALL).content.decode()
+    assert 'href="?flow=notify"' in shown, "no period in the address: the usual one"
+    shown = admin_client.get(f"{ALL}?period=7d&until=2026-01-02T00%3A00&step=").content.decode()
+    time = "period=7d&amp;until=2026-01-02T00%3A00"
+    assert f'href="?flow=notify&amp;{time}"' in shown
+    assert f'href="?{time}"' in shown
+    # An address with an empty period has the usual one, and says so.
+    answer = admin_client.get(f"{PAGE}&period=")
+    assert answer.context["form"]["period"].value() == "24h"
+    assert '<option value="24h" selected>' in answer.content.decode()
+
+
 def test_from_and_until_are_in_the_readers_time_zone(
     admin_client: Client, rows: list[BizReceive]
 ) -> None:
@@ -114,6 +130,35 @@ def test_from_and_until_are_in_the_readers_time_zone(
         earlier = (here - timedelta(hours=8)).strftime("%Y-%m-%dT%H:%M")
         answer = admin_client.get(f"{PAGE}&since={earlier}&until={since}")
         assert numbers(answer)["delivered"] == 0
+
+
+def test_a_step_of_another_day_has_its_date(admin_client: Client) -> None:
+    at = sql.now() - timedelta(hours=26)
+    MinuteCounter.add("notify", {(1, 0, "accepted"): 3}, at)
+    (row,) = admin_client.get(f"{PAGE}&period=3d").context["steps"].rows
+    assert row.title == f"{at:%m-%d %H}:00", "though all that was counted is of one day"
+
+
+def test_a_step_that_goes_on_is_drawn_as_such(admin_client: Client, rows: list[BizReceive]) -> None:
+    def open_charts(query: str) -> dict[str, bool]:
+        charts = admin_client.get(f"{PAGE}&{query}").context["charts"]
+        return {chart.name: json.loads(chart.data)["lastIsOpen"] for chart in charts}
+
+    row, now = rows[0], sql.now()
+    counts = {(row.biz_id, row.pk, name): 1 for name in ("delivered", "latency_le_100ms")}
+    for ago in (timedelta(), timedelta(hours=3)):
+        MinuteCounter.add("notify", counts, now - ago)
+    both_open = {"counts": True, "times": True}
+    assert open_charts("") == both_open
+    assert open_charts("period=7d&step=day")["counts"]
+    hour = now.replace(minute=0) - timedelta(hours=1)
+    since, until = f"{now - timedelta(hours=9):%Y-%m-%dT%H:%M}", f"{hour:%Y-%m-%dT%H:%M}"
+    whole = open_charts(f"since={since}&until={until}&step=hour")
+    assert whole == {"counts": False, "times": False}
+    half = f"{hour:%Y-%m-%dT%H}:30"
+    assert open_charts(f"since={since}&until={half}&step=hour") == both_open, "half of it"
+    yesterday = f"{now - timedelta(days=1):%Y-%m-%dT%H:%M}"
+    assert open_charts(f"period=7d&until={yesterday}&step=day") == {"counts": False}
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_what_the_script_draws_and_what_a_reader_hears() -> None:
     assert [line["values"] for line in drawn["lines"]] == [[3, 0, 1200], [None, 2, None]]
     assert [line["bars"] for line in drawn["lines"]] == [False, True]
     assert chart.summary == (
-        "Counts per minute. delivered: highest 1,200, last 1,200. failures: highest 2, last 2"
+        "Counts per minute. delivered: highest 1,200, last 1,200. failures: highest 2, last 0"
     )
     assert not chart.is_empty
 
@@ -29,6 +29,8 @@ def test_nothing_happened_or_nothing_is_known() -> None:
     assert Chart("n", "t", ["12:00"], [Line("a", [0]), Line("b", [None])]).is_empty
     assert Chart("n", "t", [], []).is_empty
     assert Chart("n", "t", ["12:00"], [Line("b", [None])]).summary == "t"
+    quiet = Chart("n", "t", ["12:00"], [Line("b", [None], "lost", as_bars=True)])
+    assert quiet.summary == "t. b: highest 0, last 0"
 
 
 def test_times_are_the_readers_and_days_are_not_moved() -> None:
