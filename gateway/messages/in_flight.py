@@ -108,11 +108,17 @@ class InFlight:
             part = walk(matches, 0, WALK_SECONDS, MAX_WALKED, systems)
             # The newest: all of them are on the first page.
             ids = sorted(part.ids, key=int, reverse=True)[:limit]
-            if part.cursor is not None or len(part.ids) > limit:
+            if part.cursor is not None:
                 warning = _(
                     "%d messages in flight were looked at, not all; an id or a key finds each."
                 )
                 warning %= part.seen
+            elif len(part.ids) > limit:
+                warning = _(
+                    "%(count)d messages in flight match, of which the newest %(limit)d are shown; "
+                    "narrow the filter by a time for older ones."
+                )
+                warning %= {"count": len(part.ids), "limit": limit}
         return live_lines(ids, lambda message: matches(message.mt, message.final)), warning
 
     def search_text(
