@@ -299,6 +299,22 @@ def test_the_overview_counts_their_systems_alone(systems: Systems, anna: Client)
     assert len(troubles(both)) == 2
 
 
+def test_the_overview_leaves_out_what_is_counted_for_all_together(
+    systems: Systems, anna: Client, admin_client: Client
+) -> None:
+    """Messages that SMS has accepted are counted in Redis, without their systems."""
+    own, _foreign = systems
+    counts = {(own.biz.pk, own.rows["account"], "delivered"): 3}
+    MinuteCounter.add("sms", counts, sql.now())
+    for client, is_accepted_shown in ((anna, False), (admin_client, True)):
+        cards = client.get("/console/").context["cards"]
+        (card,) = [each for each in cards if each.flow.name == "sms"]
+        titles = {str(title) for title, *_rest in card.numbers}
+        lines = {str(line.title) for chart in card.charts for line in chart.lines}
+        assert "delivered" in titles & lines
+        assert ("accepted" in titles, "accepted" in lines) == (is_accepted_shown,) * 2
+
+
 def test_messages_in_flight(systems: Systems, anna: Client) -> None:
     accept.intake.cache_clear()  # it knows the accounts of a test before
     own, foreign = systems
