@@ -19,7 +19,7 @@ from msgplatform.admin import sees_personal
 from msgplatform.alerting import matching
 from msgplatform.console import condition, flow_card
 from msgplatform.console.views import getting_started
-from msgplatform.console.views.page import can_see_jobs, jobs_of, page, visible
+from msgplatform.console.views.page import can_see_jobs, jobs_of, page, uncounted, visible
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
@@ -182,6 +182,7 @@ def _flows_of_systems(
         "problems": problems,
         "step": step,
         "is_limited": True,
+        "uncounted": uncounted(request),
     }
 
 

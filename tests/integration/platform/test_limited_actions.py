@@ -282,6 +282,27 @@ def test_a_group_that_is_the_platforms_leads_nowhere(systems: Systems, anna: Cli
     assert limited(OWN, ZEBRA).get(f"{address}&system={own.biz.pk}").context["numbers"]
 
 
+def test_counters_of_no_system_are_not_shown_as_zeros(
+    systems: Systems, anna: Client, admin_client: Client
+) -> None:
+    own, _foreign = systems
+    MinuteCounter.add("crmsync", {(0, own.rows["policy"], "confirmed"): 4321}, sql.now())
+    sentence = "CRM sync counts for all business systems together"
+    for address in ("/console/", "/console/?live=1", "/console/statistics?period=1h",
+                    "/console/statistics?flow=crmsync&period=1h"):  # fmt: skip
+        page = anna.get(address).content.decode()
+        assert sentence in page, address
+        assert "Nothing was counted in this time" not in page
+        assert sentence not in admin_client.get(address).content.decode()
+    by_flow, _by_system = anna.get("/console/statistics?period=1h").context["tables"]
+    titles = [row.title for row in by_flow.rows]
+    assert "Notify" in titles
+    assert "CRM sync" not in titles
+    refused = anna.get("/console/statistics.csv?flow=crmsync&period=1h")
+    assert refused.status_code == 400
+    assert sentence in refused.content.decode()
+
+
 def troubles(page: Any) -> set[str]:
     """The subscriptions that the overview names as the worst."""
     return {one.group.title for one, _url in page.context["troubles"] if one.flow.name == "notify"}
