@@ -17,6 +17,7 @@ from django.urls import get_resolver, resolve
 from crmsync.models import Crm, Source
 from gateway.intake import accept
 from msgplatform import person_limits, roles
+from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.flows import MAX_FAILURES
 from msgplatform.models import (
@@ -197,7 +198,9 @@ def test_messages_are_sent_again_one_by_one(systems: Systems, anna: Client) -> N
     assert list(resent) == [f"notify {ids[0]}"]
 
 
-def test_failures_alerts_and_their_acknowledgement(systems: Systems, anna: Client) -> None:
+def test_failures_alerts_and_their_acknowledgement(
+    systems: Systems, anna: Client, admin_client: Client
+) -> None:
     own, foreign = systems
     page = anna.get("/console/failures")
     shown = [one for listing in page.context["listings"] for place in listing.places
@@ -209,6 +212,15 @@ def test_failures_alerts_and_their_acknowledgement(systems: Systems, anna: Clien
         anna.post("/console/failures/notify/acknowledge", form)
         group.refresh_from_db()
         assert (group.count == 0) is is_done
+    # Those of other flows have no system: nobody may conclude that there are none.
+    names = ", ".join(str(flow.title) for flow in flows.all() if flow.name != "notify")
+    sentence = f"{names}: failures are counted for all business systems together"
+    empty_page = anna.get("/console/failures").content.decode()
+    for text in (page.content.decode(), empty_page):
+        assert sentence in text
+    assert "None is listed for your business systems." in empty_page
+    assert "everything that was given up was sent again" not in empty_page
+    assert sentence not in admin_client.get("/console/failures").content.decode()
     # The badge has the own alert; there are others.
     assert Alert.objects.filter(open_key__isnull=False).count() > 1
     overview = anna.get("/console/").content.decode()
