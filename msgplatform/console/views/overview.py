@@ -74,7 +74,10 @@ def overview(request: HttpRequest) -> HttpResponse:
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
-    context["is_calm"] = not (state.number or state.acknowledged or context["problems"])
+    # The failures of people who are limited to business systems are not in the condition.
+    context["is_calm"] = not (
+        state.number or state.acknowledged or context["problems"] or context["failures"]
+    )
     if "live" in request.GET:
         return render(request, "console/overview_live.html", context)
     periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]

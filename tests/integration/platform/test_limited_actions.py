@@ -233,6 +233,16 @@ def test_failures_alerts_and_their_acknowledgement(
         assert bool(Alert.objects.get(pk=pk).note) is is_done
 
 
+def test_failures_alone_keep_the_overview_from_being_calm(systems: Systems, anna: Client) -> None:
+    own, _foreign = systems
+    Alert.objects.update(open_key=None)
+    page = anna.get("/console/").content.decode()
+    assert "Messages were given up: 1 group." in page
+    assert "nothing needs you" not in page
+    FailureGroup.objects.filter(subject=own.rows["subscription"]).update(count=0)
+    assert "nothing needs you" in anna.get("/console/").content.decode()
+
+
 def test_larger_failures_of_others_hide_none(
     systems: Systems, anna: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
