@@ -90,6 +90,7 @@ FLOW = flows.Flow(
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,
         failures=failures.failures,
+        has_failures_of_systems=True,
         examine=findings.examine,
         metrics=lambda: [*metrics.samples(), *retention.samples(ARCHIVE)],
         declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),

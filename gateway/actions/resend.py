@@ -20,7 +20,7 @@ from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import LimitReached, Request
 from gateway.lifecycle import keys, store
-from gateway.messages.index import ACCOUNT, NUMBER
+from gateway.messages.index import ACCOUNT, ANSWER, GATEWAY, NUMBER
 from gateway.messages.lines import archived_lines, live_lines
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
@@ -37,7 +37,6 @@ from msgplatform.core.flows import (
     BulkAction,
     Ending,
     Fields,
-    FilterField,
     Hit,
     Preview,
 )
@@ -70,11 +69,8 @@ _FIELDS: Fields = {
     ),
     "biz": filter_fields.BIZ,
     "account": ACCOUNT,
-    "gateway": FilterField(gettext_lazy("Gateway"), gettext_lazy("A gateway's id"), read=number),
-    "answer": FilterField(
-        gettext_lazy("Answer"),
-        gettext_lazy("Why it failed, as the page Failures shows it: result 5"),
-    ),
+    "gateway": GATEWAY,
+    "answer": ANSWER,
     "number": NUMBER,
     "ids": filter_fields.ids(gettext_lazy("Message ids, at most 500")),
 }

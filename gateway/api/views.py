@@ -21,7 +21,7 @@ from gateway.intake import accept
 from gateway.intake.request import LimitReached
 from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
-from gateway.messages.index import MESSAGES
+from gateway.messages.index import SENT
 from gateway.models import SmsAccount
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import number
@@ -47,7 +47,7 @@ class SmsListView(MessageListView):
     """
 
     tag = "sms"
-    store = MESSAGES
+    store = SENT
     required_scope = {"GET": "sms:read", "POST": "sms:write"}
     accepts_idempotency_key = True
     serializer_class = SmsSerializer

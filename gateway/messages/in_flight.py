@@ -31,6 +31,7 @@ _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis
 WALK_SECONDS = 0.1  # in which messages in flight are looked at for a list
 MAX_WALKED = 5000  # messages that match, of which the newest are shown
 _HITS = 50  # of one piece of a search through texts
+_ARCHIVED = frozenset({"gateway", "answer", "failed_since"})  # fields of archived messages only
 
 
 @dataclass
@@ -95,6 +96,8 @@ class InFlight:
     def find(self, values: Values, limit: int, systems: Systems = None) -> tuple[list[Hit], str]:
         """By id or key a message is found at once, by what else it has as far as a short walk
         gets."""
+        if not _ARCHIVED.isdisjoint(values):
+            return [], ""
 
         def matches(mt: Mt, final: str) -> bool:
             return _matches(values, mt, final) and (systems is None or mt.biz in systems)
@@ -108,11 +111,17 @@ class InFlight:
             part = walk(matches, 0, WALK_SECONDS, MAX_WALKED, systems)
             # The newest: all of them are on the first page.
             ids = sorted(part.ids, key=int, reverse=True)[:limit]
-            if part.cursor is not None or len(part.ids) > limit:
+            if part.cursor is not None:
                 warning = _(
                     "%d messages in flight were looked at, not all; an id or a key finds each."
                 )
                 warning %= part.seen
+            elif len(part.ids) > limit:
+                warning = _(
+                    "%(count)d messages in flight match, of which the newest %(limit)d are shown; "
+                    "narrow the filter by a time for older ones."
+                )
+                warning %= {"count": len(part.ids), "limit": limit}
         return live_lines(ids, lambda message: matches(message.mt, message.final)), warning
 
     def search_text(

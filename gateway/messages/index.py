@@ -7,6 +7,7 @@ idempotency key, and by what else they have as far as a short walk gets (`in_fli
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -19,6 +20,7 @@ from gateway.messages.lines import archived_lines
 from gateway.messages.page import page
 from gateway.messages.states import archived_states
 from gateway.models import SgipMt, SmsAccount
+from gateway.monitor import failures
 from msgplatform.api import filter_fields, filters
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -82,6 +84,10 @@ ACCOUNT = FilterField(
     read=_read_account,
     parameter_help="Only messages of the account of this name",
 )
+GATEWAY = FilterField(gettext_lazy("Gateway"), gettext_lazy("A gateway's id"), read=filters.number)
+ANSWER = FilterField(
+    gettext_lazy("Answer"), gettext_lazy("Why it failed, as the page Failures shows it: result 5")
+)
 FIELDS: Fields = {
     "id": filter_fields.message_id(gettext_lazy("A message's id")),
     "number": NUMBER,
@@ -97,9 +103,16 @@ FIELDS: Fields = {
     "biz": filter_fields.BIZ,
     "account": ACCOUNT,
     "state": filter_fields.choice(gettext_lazy("State"), _Final),
+    "gateway": replace(
+        GATEWAY, help=gettext_lazy("A gateway's id; messages in flight are left out")
+    ),
+    "answer": ANSWER,
     "since": filter_fields.SINCE,
     "until": filter_fields.UNTIL,
+    "failed_since": filter_fields.FAILED_SINCE,
 }
+# For the console only, by which the page Failures leads to the messages of a group.
+_NOT_IN_API = ("gateway", "answer", "failed_since")
 
 
 # -- the archive ---------------------------------------------------------------------------------
@@ -140,6 +153,9 @@ ARCHIVE = Source(
         # No index narrows these: a page looks at a bounded number of rows.
         "reference": "reference",
         "key": "idempotency_key",
+        "gateway": "gateway_id",
+        "answer": failures.with_answer,
+        "failed_since": "archived_at__gte",
     },
     checks=[Check(("text",), _with_text)],
 )
@@ -166,4 +182,8 @@ MESSAGES = MessageStore(
     records=archived_states,
     searched_text_label=gettext_lazy("messages in flight, numbers and texts"),
     search_warning=_IN_FLIGHT.warning,
+)
+# The messages of a business system, for the API.
+SENT = replace(
+    MESSAGES, fields={name: field for name, field in FIELDS.items() if name not in _NOT_IN_API}
 )

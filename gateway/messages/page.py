@@ -173,7 +173,9 @@ def _events(row: SgipMt) -> Iterator[TimelineEntry]:
     if row.event_id:  # the last ending came beside those of other messages
         searches[str(row.event_id)] = row.final
     final_of_hit = {
-        hit: final for text, final in searches.items() for hit in engine.search(EVENTS, text, 1)
+        hit: final
+        for text, final in searches.items()
+        for hit in engine.search(EVENTS, text, 1).hits
     }
     for hit, final in final_of_hit.items():
         yield TimelineEntry(

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext_lazy, gettext_noop
 
@@ -53,20 +53,20 @@ def answer(final: str, result: int, error_code: int, error: str) -> str:
     return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
 
 
-def narrowed(rows: QuerySet[SgipMt], answer: str) -> QuerySet[SgipMt]:
-    """The rows that have this answer."""
+def with_answer(answer: str) -> Q:
+    """The condition for rows that have this answer."""
     if answer in (_Final.EXPIRED, _Final.UNKNOWN):
-        return rows.filter(final=answer)
+        return Q(final=answer)
     code = answer.removeprefix(_RESULT)
     if answer.startswith(_RESULT) and code.isascii() and code.isdigit():
-        return rows.filter(error_code=code, result__gt=0)
+        return Q(final=_Final.FAILED, error_code=code, result__gt=0)
     # The answer was cut, maybe with a blank at its end: others with this beginning are counted
     # too, but not sent.
     is_cut = len(answer) >= MAX_ANSWER - 1
     matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
     if answer == _Final.FAILED:
         matching |= Q(error="")
-    return rows.filter(matching, error_code=0)
+    return matching & Q(final=_Final.FAILED, error_code=0)
 
 
 def answer_of(row: SgipMt) -> str:
@@ -116,17 +116,17 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
         state = why if why in (_Final.EXPIRED, _Final.UNKNOWN) else str(_Final.FAILED)
         code = why.removeprefix(_RESULT)
         is_code = code.isascii() and code.isdigit()
+        filter = {
+            "state": state, "answer": why, "gateway": str(group.subject),
+            "since": since.strftime("%Y-%m-%d %H:%M"), **group.bound("failed_since"),
+        }  # fmt: skip
         return {
             "said": "",  # a gateway answers with a code, and our own reasons are no content
             "meaning": codes.meaning_of_result(int(code)) if is_code else group.said,
             "message": str(group.sample),
-            "list_page": ViewLink("console:find", (FLOW,), {"state": state}),
+            "list_page": ViewLink("console:find", (FLOW,), filter),
             "action": "resend",
-            "filter": {
-                "state": state, "answer": why, "gateway": str(group.subject),
-                "since": since.strftime("%Y-%m-%d %H:%M"),
-                **group.bound("failed_since"),
-            },
-        }  # fmt: skip
+            "filter": filter,
+        }
 
     return GATEWAY.failures(failure_store.open_groups(FLOW, limit), details)

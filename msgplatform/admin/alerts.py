@@ -21,6 +21,7 @@ from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
 from msgplatform.alerting import matching
+from msgplatform.core.daemons import watch
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import alert_store, runbooks
@@ -37,6 +38,8 @@ class StateFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
             ("open", gettext("open")), ("unseen", gettext("open, not acknowledged")),
+            # Those that the overview counts.
+            ("unseen_other", gettext("open, not acknowledged, besides failures")),
             ("resolved", gettext("resolved")),
         ]  # fmt: skip
 
@@ -46,6 +49,9 @@ class StateFilter(PickFilter):
                 return queryset.filter(open_key__isnull=False)
             case "unseen":
                 return queryset.filter(open_key__isnull=False, acknowledged_at=None)
+            case "unseen_other":
+                rows = queryset.filter(open_key__isnull=False, acknowledged_at=None)
+                return rows.exclude(kind__in=watch.failure_kinds())
             case "resolved":
                 return queryset.filter(open_key=None)
         return queryset

@@ -87,9 +87,7 @@ def _of_systems(systems: frozenset[int]) -> Condition:
 def look() -> Condition:
     """The condition now: two statements and two calls of Redis, without which it does."""
     all_flows = flows.all()
-    failure_kinds = {
-        flow.health.failures_alert or f"{flow.name}.{watch.FAILURES}" for flow in all_flows
-    }
+    failure_kinds = watch.failure_kinds()
     rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.
     marks = [at is not None for kind, at in rows if at is not None or kind not in failure_kinds]

@@ -56,13 +56,18 @@ def card(
         labels([point.at for point in points]),
         [Line(_("waiting"), backlog, "limit", is_area=True)],
     )
-    counts = over_time(flow.name, flow.health.activity, points, step=step, is_recent=True)
+    activity = flow.health.activity
+    # People who do not see what waits are limited to business systems: live counts are of all.
+    live_names = {one.name for one in activity.measures if one.is_live and status is None}
+    counts = over_time(
+        flow.name, activity, points, step=step, is_recent=True, omitted_names=live_names
+    )
     charts = [counts, waiting] if backlog else [counts]
     return Card(
         flow,
         status,
         failures,
-        _numbers(flow.health.activity, points, address),
+        _numbers(activity, points, address, live_names),
         [chart for chart in charts if not chart.is_empty],
         address,
     )
@@ -92,11 +97,11 @@ def over_time(
 
 
 def _numbers(
-    activity: Activity, points: Sequence[Point], address: str
+    activity: Activity, points: Sequence[Point], address: str, omitted_names: Collection[str]
 ) -> list[tuple[Any, Any, str, str]]:
     counts = total(points)
     numbers: list[tuple[Any, Any, str, str]] = []
-    for measure in activity.measures:
+    for measure in (one for one in activity.measures if one.name not in omitted_names):
         value = measure.of(counts)
         if measure.tone in ("accepted", "good"):
             numbers.append((measure.title, value, "", ""))

@@ -145,17 +145,23 @@ def find_ids(
 
 def search(
     store: MessageStore, query: str, limit: int, personal: bool = True, systems: Systems = None
-) -> list[Hit]:
+) -> SearchResult:
     """Messages that the text in the search box means, by the first of its readings that finds
-    some; newest first. With `systems` without lines that are no messages: they belong to all."""
+    some; newest first. With `systems` without lines that are no messages: they belong to all.
+
+    The notice says how far back readings looked that found none and did not come to the end."""
     query = query.strip()
     if not query or "\x00" in query:
-        return []
+        return SearchResult([])
     lines = list(store.other_lines(query)) if systems is None else []
+    notices = dict[str, None]()  # readings that looked at the same messages have the same
     for values in store.readings(query, personal):
-        if hits := find_values(store, values, MAX_ID, limit, systems).hits:
-            return [*lines, *hits]
-    return lines
+        result = find_values(store, values, MAX_ID, limit, systems)
+        if result.hits:
+            return SearchResult([*lines, *result.hits])
+        if result.cursor:
+            notices[result.notice] = None
+    return SearchResult(lines, notice=" ".join(notices))
 
 
 def search_text(

@@ -153,6 +153,9 @@ def _find_by_text(page: Page, platform: Cluster, id: str) -> None:
         for lane in lanes.all():
             expect(lane).to_contain_text("all searched")
         assert lanes.count() == 4
+        expect(page.locator("[role=status][data-outcome]")).to_have_text(
+            re.compile(r"Messages found: [1-9]\d*\. All was searched\.")
+        )
         assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.click(f"[data-key='notify-{id}'] a")
     expect(page.locator("#content > pre")).to_contain_text(TEXT)
@@ -203,6 +206,9 @@ def test_a_word_of_very_many_messages_stops_by_itself(page: Page, platform: Clus
     expect(page.locator("[data-flow=notify]")).to_contain_text("Very many match")
     rows = page.locator("#found-notify tbody tr")
     assert 200 <= rows.count() < 300
+    outcome = page.locator("[role=status][data-outcome]")
+    expect(outcome).to_have_text(f"Messages found: {rows.count()}. Not all was searched.")
     go_on.click()
     expect(rows).to_have_count(300)
     expect(page.locator("[data-flow=notify]")).to_contain_text("all searched")
+    expect(outcome).to_have_text("Messages found: 300. All was searched.")

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 
 from msgplatform.console.statistics import tables
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
-from msgplatform.console.views.page import flow_of, page, visible
+from msgplatform.console.views.page import flow_of, page, uncounted, visible
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
 from msgplatform.monitor.statistics import groups
@@ -32,20 +32,23 @@ _FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
     """The statistics of one flow (`flow` in the address), or of all that the user may see."""
-    visible_flows = [flow for flow in visible(request) if flow.health.activity]
-    if not visible_flows:
+    uncounted_flows = uncounted(request)
+    visible_flows = [
+        flow for flow in visible(request) if flow.health.activity and flow not in uncounted_flows
+    ]
+    if not visible_flows and not uncounted_flows:
         raise PermissionDenied
     flow = _flow(request)
     form = StatisticsForm(flow.health.activity if flow else None, request.GET, request)
     context: dict[str, Any] = {}
-    if form.is_valid():
+    if form.is_valid() and flow not in uncounted_flows:
         try:
             context = _figures(request, form, flow, visible_flows)
         except InvalidInput as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
-        time=_time(request), **context,
+        time=_time(request), uncounted=uncounted_flows, **context,
     )  # fmt: skip
 
 
@@ -62,6 +65,8 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     dimension = next((one for one in flow.health.activity.dimensions if one.name == by), None)
     if by and dimension is None:
         form.add_error(None, _("There is no such choice."))
+    if sentence := uncounted(request).get(flow):
+        form.add_error(None, sentence)
     if form.is_valid():
         try:
             query = form.query(flow.health.activity)

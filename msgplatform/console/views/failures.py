@@ -135,6 +135,10 @@ def failures(request: HttpRequest) -> HttpResponse:
         if systems is not None
         else _latest_acknowledgements(visible_flows, sees_personal(request)),
         max_note=MAX_NOTE,
+        is_limited=systems is not None,
+        unlisted=[]
+        if systems is None
+        else [flow for flow in visible_flows if not flow.health.has_failures_of_systems],
     )
 
 

@@ -19,7 +19,7 @@ from msgplatform.admin import sees_personal
 from msgplatform.alerting import matching
 from msgplatform.console import condition, flow_card
 from msgplatform.console.views import getting_started
-from msgplatform.console.views.page import can_see_jobs, jobs_of, page, visible
+from msgplatform.console.views.page import can_see_jobs, jobs_of, page, uncounted, visible
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
@@ -74,7 +74,10 @@ def overview(request: HttpRequest) -> HttpResponse:
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
-    context["is_calm"] = not (state.number or state.acknowledged or context["problems"])
+    # The failures of people who are limited to business systems are not in the condition.
+    context["is_calm"] = not (
+        state.number or state.acknowledged or context["problems"] or context["failures"]
+    )
     if "live" in request.GET:
         return render(request, "console/overview_live.html", context)
     periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
@@ -182,6 +185,7 @@ def _flows_of_systems(
         "problems": problems,
         "step": step,
         "is_limited": True,
+        "uncounted": uncounted(request),
     }
 
 

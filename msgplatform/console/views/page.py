@@ -27,6 +27,19 @@ def visible(request: HttpRequest) -> list[flows.Flow]:
     return [flow for flow in flows.all() if request.user.has_perm(flow.permission)]
 
 
+def uncounted(request: HttpRequest) -> dict[flows.Flow, str]:
+    """The flows of which this person sees no counters, because they are not those of a business
+    system, each with the sentence that says so."""
+    if not person_limits.is_limited(request):
+        return {}
+    sentence = _("%(flow)s counts for all business systems together, and not for yours alone.")
+    return {
+        flow: sentence % {"flow": flow.title}
+        for flow in visible(request)
+        if (activity := flow.health.activity) and not activity.has_systems
+    }
+
+
 def require(request: HttpRequest, flow: flows.Flow) -> None:
     if not request.user.has_perm(flow.permission):
         raise PermissionDenied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -13,6 +14,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.html import format_html
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET
 
@@ -51,15 +53,10 @@ def search(request: HttpRequest) -> HttpResponse:
     query = (request.GET.get("q") or request.GET.get("find") or "").strip()[:MAX_QUERY]
     able, clear = visible(request), sees_personal(request)
     systems = person_limits.ids_of(request)
-    groups = [
-        (
-            flow,
-            as_seen(request, engine.search(flow.messages, query, SEARCH_LIMIT, clear, systems))
-            if query
-            else [],
-        )
-        for flow in able
+    results = [
+        (flow, engine.search(flow.messages, query, SEARCH_LIMIT, clear, systems)) for flow in able
     ]
+    groups = [(flow, as_seen(request, result.hits)) for flow, result in results]
     hits = [(flow, hit) for flow, lines in groups for hit in lines]
     # Who finds out whether a text is there can guess it piece by piece.
     looks = _is_long_enough(query) and clear
@@ -73,9 +70,7 @@ def search(request: HttpRequest) -> HttpResponse:
         hits=hits,
         limit=SEARCH_LIMIT,
         full=[flow for flow, lines in groups if len(lines) >= SEARCH_LIMIT],
-        notices=[
-            notice for flow in able if query and (notice := flow.messages.search_warning(systems))
-        ],
+        notices=_notices(results, systems) if query else [],
         searchable=[flow for flow in able if flow.messages.fields],
         with_texts=with_texts,
         starts_texts=not any(hit.id == query for _flow, hit in hits),
@@ -85,6 +80,20 @@ def search(request: HttpRequest) -> HttpResponse:
         unseen=[flow for flow in flows.all() if flow not in able],
         hours=TEXT_HOURS,
     )
+
+
+def _notices(
+    results: Sequence[tuple[flows.Flow, flows.SearchResult]], systems: frozenset[int] | None
+) -> list[str]:
+    """Sentences about messages that were not searched, with a link to the search that goes on."""
+    notices = [flow.messages.search_warning(systems) for flow, _result in results]
+    for flow, result in results:
+        if result.notice:
+            title = _("%(title)s: search by fields") % {"title": flow.title}
+            address = reverse("console:find", args=[flow.name])
+            link = format_html('{} <a href="{}">{}</a>', result.notice, address, title)
+            notices.append(link)
+    return [notice for notice in notices if notice]
 
 
 @dataclass(frozen=True)

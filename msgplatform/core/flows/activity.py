@@ -139,6 +139,11 @@ class Activity:
         """The measures whose counters are in the database."""
         return [measure for measure in self.measures if not measure.is_live]
 
+    @property
+    def has_systems(self) -> bool:
+        """True if each counter is of a business system."""
+        return any(dimension.name == SYSTEM for dimension in self.dimensions)
+
     def total(self, tone: Tone, counts: Counts) -> int:
         """The sum of all measures of this tone."""
         return sum(measure.of(counts) for measure in self.measures if measure.tone == tone)

@@ -157,6 +157,7 @@ class Health:
     condition_kinds: Sequence[str] = ()
     failures: Callable[..., Sequence[Failure]] = _none
     failures_alert: str = ""  # the kind of alert that reports failures; '': `<name>.failures`
+    has_failures_of_systems: bool = False  # each group has `system`; else they are of all systems
     failures_note: Text = ""  # a sentence about messages that are no failures of the page Failures
     examine: Callable[[], Iterable[Finding]] = _none
     activity: Activity | None = None  # counters for charts and statistics

@@ -8,7 +8,9 @@ const MAX_ROWS = 200;
 if (panel) {
   const start = panel.querySelector("[data-start]");
   const stop = panel.querySelector("[data-stop]");
-  let waiting = [...panel.querySelectorAll("[data-flow]")].map((line) => ({ line, cursor: "", most: MAX_ROWS }));
+  const outcome = panel.querySelector("[data-outcome]");
+  const lanes = [...panel.querySelectorAll("[data-flow]")].map((line) => ({ line, cursor: "", most: MAX_ROWS, ended: false }));
+  const waiting = [...lanes];
   const full = [];
   let running = false; // whether somebody wants it to go on
   let active = false; // a stopped one still waits for its last answer
@@ -42,13 +44,20 @@ if (panel) {
     const rows = append(lane, piece.rows);
     say(lane, piece.range);
     lane.cursor = piece.cursor;
+    lane.ended = piece.cursor === "";
     if (piece.cursor && rows >= lane.most) {
       say(lane, `${piece.range} ${panel.dataset.many}`);
       lane.most = rows + MAX_ROWS;
       full.push(lane);
       return false;
     }
-    return piece.cursor !== "";
+    return !lane.ended;
+  };
+
+  // Read out by a screen reader, which says nothing of the rows and the lines of the flows.
+  const report = () => {
+    const text = lanes.every((lane) => lane.ended) ? panel.dataset.ended : panel.dataset.unfinished;
+    outcome.textContent = text.replace("{n}", document.querySelectorAll("[data-key]").length);
   };
 
   const show = () => {
@@ -62,6 +71,7 @@ if (panel) {
     show();
     if (active) return;
     active = true;
+    outcome.textContent = "";
     while (running && waiting.length) {
       const lane = waiting.shift();
       try {
@@ -77,6 +87,7 @@ if (panel) {
     start.textContent = panel.dataset.goOn;
     show();
     panel.toggleAttribute("data-over", !waiting.length);
+    report();
   };
 
   start.addEventListener("click", run);

@@ -74,7 +74,7 @@ def found(**filter: str) -> list[str]:
 
 
 def searched(query: str) -> list[str]:
-    return [hit.id for hit in engine.search(MESSAGES, query, 50)]
+    return [hit.id for hit in engine.search(MESSAGES, query, 50).hits]
 
 
 class TestSearch:
@@ -92,7 +92,7 @@ class TestSearch:
     def test_a_record_of_another_source_by_its_key(self, biz: Biz) -> None:
         policy = sync_support.policy(crm(), "people", key_prefix="p-", biz=biz)
         record = carry(policy, "A7")
-        (hit,) = engine.search(MESSAGES, "A7", 50)
+        (hit,) = engine.search(MESSAGES, "A7", 50).hits
         assert (hit.id, hit.biz) == (f"record-{record.pk}", "dealers")
         assert hit.title == "people · A7"
         assert searched(str(record.operation_id)) == searched("r-A7") == [hit.id]
@@ -102,7 +102,7 @@ class TestSearch:
         carry(hive("tryton"), lead, DEAD)
         hive("off", enabled=False)
         hive("others", appkeys=["ad-2"])
-        (hit,) = engine.search(MESSAGES, "王小明", 50)
+        (hit,) = engine.search(MESSAGES, "王小明", 50).hits
         assert hit.title == "王小明 · 13800000000"
         assert hit.state == "hubspot: not read yet, tryton: dead"
 

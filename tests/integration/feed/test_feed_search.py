@@ -43,7 +43,7 @@ def found(**filter: str) -> list[int]:
 
 
 def searched(query: str) -> list[int]:
-    return [int(hit.id) for hit in engine.search(MESSAGES, query, 50) if not hit.link]
+    return [int(hit.id) for hit in engine.search(MESSAGES, query, 50).hits if not hit.link]
 
 
 def upkeep(biz: Biz) -> int:
@@ -57,8 +57,8 @@ class TestSearch:
         self, biz: Biz, other: Biz, admin_client: Client
     ) -> None:
         related(biz, ("12", "follow", "ann"))
-        assert [hit.link for hit in engine.search(MESSAGES, "13", 50)] == []
-        (hit,) = engine.search(MESSAGES, "12", 50)
+        assert [hit.link for hit in engine.search(MESSAGES, "13", 50).hits] == []
+        (hit,) = engine.search(MESSAGES, "12", 50).hits
         assert hit.title == "user 12 of orders → timeline"
         page = admin_client.get(hit.link)
         assert page.status_code == 200
@@ -78,7 +78,7 @@ class TestSearch:
 
     def test_a_line(self, biz: Biz) -> None:
         id = set_aside(biz, "ann", data="x" * 100)
-        (hit,) = engine.search(MESSAGES, str(id), 50)
+        (hit,) = engine.search(MESSAGES, str(id), 50).hits
         title = "ann: " + "x" * 59 + "…"
         assert hit == flows.Hit(
             str(id), title, "set aside", hit.at, "orders", masked_title="ann", tone="bad",
@@ -86,13 +86,13 @@ class TestSearch:
         )  # fmt: skip
         assert hit.at == Feed.objects.get().create_date
         posts.delete(biz.pk, id)
-        assert engine.search(MESSAGES, str(id), 50)[0].state == "set aside (deleted)"
+        assert engine.search(MESSAGES, str(id), 50).hits[0].state == "set aside (deleted)"
 
     def test_an_event_of_upkeep(self, biz: Biz) -> None:
         related(biz, ("ann", "befriend", "bob"))
         visited(biz, "bob")
         qid = upkeep(biz)
-        (hit,) = engine.search(MESSAGES, str(qid), 50)
+        (hit,) = engine.search(MESSAGES, str(qid), 50).hits
         assert (hit.title, hit.state) == ("bob: backfill", "waiting")
 
 

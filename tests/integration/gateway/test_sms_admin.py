@@ -268,6 +268,7 @@ def test_whatever_is_chosen_is_read_from_an_index(admin_client: Client, shop: Ca
         f"{SENT}?account=rare&state=failed", f"{SENT}?since={since}", f"{SENT}?id={mt.pk}",
         f"{SENT}?number={mt.user_number}", f"{SENT}?number={mt.user_number[2:]}",
         f"{SENT}?biz=shop&state=failed",
+        f"{SENT}?state=failed&answer=failed&gateway=1&since={since}&failed_since={since}",
         RECEIVED, f"{RECEIVED}?owner=0", f"{RECEIVED}?owner={shop.biz.pk}&p=2",
         f"{RECEIVED}?id_since={since}", f"{RECEIVED}?q={mo.user_number}", f"{RECEIVED}?q={mo.pk}",
         f"{RECEIVED}?q={mo.user_number[2:]}",

@@ -368,10 +368,10 @@ def test_search_and_timeline_know_nothing_of_what_is_gone(shop: Caller) -> None:
     SgipMt.objects.update(biz_id=shop.biz.pk)
     parts_of(old, 30)
     by_month()
-    assert {hit.id for hit in engine.search(MESSAGES, NUMBER, 10)} == {str(old), str(young)}
+    assert {hit.id for hit in engine.search(MESSAGES, NUMBER, 10).hits} == {str(old), str(young)}
     purge()
-    assert [hit.id for hit in engine.search(MESSAGES, NUMBER, 10)] == [str(young)]
-    assert engine.search(MESSAGES, str(old), 10) == []
+    assert [hit.id for hit in engine.search(MESSAGES, NUMBER, 10).hits] == [str(young)]
+    assert engine.search(MESSAGES, str(old), 10).hits == []
     assert engine.find(MESSAGES, {"reference": f"order-{old}"}, "", 10).hits == []
     assert page_of(str(old)) is None
     page = page_of(str(young))

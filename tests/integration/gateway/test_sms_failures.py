@@ -19,8 +19,10 @@ from gateway.pump import late_reports
 from gateway.pump.pump import Pump
 from msgplatform.core import flows
 from msgplatform.core.daemons import watch
+from msgplatform.messages import engine
 from msgplatform.models import Alert, MinuteCounter
 from msgplatform.monitor import failure_store
+from msgplatform.templatetags.view_links import address
 from tests.integration.gateway.sms_messages import archived
 from tests.support import sms_rows
 from tests.support.bulk_form import preview
@@ -86,6 +88,50 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     assert counted() == {"result 11": 1}
     assert resend(**wanted.filter) == 2, "as every time; they have their keys"
     assert counted() == {"result 11": 1}
+
+
+def listed(client: Client, group: flows.Failure) -> set[str]:
+    """The ids in the list of a group's messages."""
+    return {hit.id for hit in client.get(address(group.list_page)).context["found"].hits}
+
+
+def test_the_group_s_list_has_its_messages_and_no_others(
+    shop: Caller, admin_client: Client
+) -> None:
+    gateway = SmsGateway.objects.get()
+    refused = {archived(shop, result=5), archived(shop, result=5)}
+    other = archived(shop, result=5)
+    SgipMt.objects.filter(pk=other).update(gateway_id=gateway.pk + 1)
+    archived(shop, result=11)
+    archived(shop, error=5)
+    own = archived(shop, result=5)
+    SgipMt.objects.filter(pk=own).update(result=0, error_code=0, error="no link")
+    # It counts once it is archived.
+    message = send(shop.biz)
+    (seqno,) = submit(gateway.pk)[message]
+    respond(seqno, 5)
+    (group,) = [each for each in FLOW.health.failures() if each.answer == "result 5"]
+    assert listed(admin_client, group) == refused
+    for answer, is_found in (("no link", True), ("result 99999", False), ("failed", False)):
+        found = engine.find(FLOW.messages, {"answer": answer}, "", 10)
+        assert [hit.id for hit in found.hits] == [own] * is_found, answer
+    settle()
+    silent, _seqno = unknown(shop)
+    (group,) = [each for each in FLOW.health.failures() if each.answer == "unknown"]
+    assert listed(admin_client, group) == {silent}
+
+
+def test_what_was_acknowledged_is_not_listed_with_the_group(
+    shop: Caller, admin_client: Client
+) -> None:
+    archived(shop, result=5)
+    (seen,) = FLOW.health.failures()
+    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 1
+    tick()
+    new = archived(shop, result=5)
+    (remaining,) = FLOW.health.failures()
+    assert listed(admin_client, remaining) == {new}
 
 
 def test_what_was_acknowledged_is_not_sent_with_the_group(

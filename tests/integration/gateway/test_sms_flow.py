@@ -78,7 +78,7 @@ class TestStatus:
         settings.SMS_REDIS_URL = "unix:///nowhere/sms.sock"
         assert FLOW.health.status().problem
         assert FLOW.messages.search_warning(None)
-        assert engine.search(FLOW.messages, "13800000000", 10) == []
+        assert engine.search(FLOW.messages, "13800000000", 10).hits == []
         with pytest.raises(Unavailable):
             FLOW.messages.page("7")
 
@@ -95,19 +95,19 @@ class TestSearch:
     def test_a_live_message_by_id_and_key(self, shop: Caller) -> None:
         message = send(shop.biz, idempotency_key="order-7")
         for query in (message, "order-7"):
-            (hit,) = engine.search(FLOW.messages, query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10).hits
             assert (hit.id, hit.state, hit.biz) == (message, "pending", "shop")
 
     def test_an_archived_one_by_all(self, shop: Caller) -> None:
         message = archived(shop, idempotency_key="order-7", reference="ref-7")
         other = archived(shop, to="13900000000")
         for query in (message, "13800000000", "8613800000000", "order-7", "ref-7"):
-            (hit,) = engine.search(FLOW.messages, query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10).hits
             assert (hit.id, hit.state) == (message, "delivered (archived)")
-        assert [hit.id for hit in engine.search(FLOW.messages, "13900000000", 10)] == [other]
+        assert [hit.id for hit in engine.search(FLOW.messages, "13900000000", 10).hits] == [other]
         # Long after Redis has forgotten the key.
         sms_redis().flushall()
-        assert [hit.id for hit in engine.search(FLOW.messages, "order-7", 10)] == [message]
+        assert [hit.id for hit in engine.search(FLOW.messages, "order-7", 10).hits] == [message]
 
     def test_those_in_flight_by_what_they_have(self, shop: Caller) -> None:
         stock = Caller("stock")
@@ -122,7 +122,7 @@ class TestSearch:
             assert ([hit.id for hit in found.hits], found.notice) == ([wanted], ""), given
         for nobody in ({"biz": "shop", "account": "stock"}, {"account": "stock", "number": "139"}):
             assert engine.find(FLOW.messages, nobody, "", 10).hits == []
-        (hit,) = engine.search(FLOW.messages, "order-77", 10)
+        (hit,) = engine.search(FLOW.messages, "order-77", 10).hits
         assert hit.id == message
         assert [hit.id for hit in engine.find(FLOW.messages, {}, "", 10).hits] == [other, message]
         assert engine.find(FLOW.messages, {"state": "failed"}, "", 10).hits == []
@@ -136,13 +136,14 @@ class TestSearch:
         sent = [send(shop.biz, to=f"138000000{n:02}") for n in range(12)]
         found = engine.find(FLOW.messages, {"biz": "shop"}, "", 5)
         assert [hit.id for hit in found.hits] == sorted(sent, key=int, reverse=True)[:5]
-        assert "12 messages in flight were looked at, not all" in found.notice
+        assert "12 messages in flight match, of which the newest 5 are shown" in found.notice
+        assert "not all" not in found.notice, "the walk came to its end"
 
     def test_one_in_flight_by_its_number(self, shop: Caller) -> None:
         message = send(shop.biz, to="13800000077", reference="order-77")
         send(shop.biz, to="13900000000")
         for query in ("13800000077", "8613800000077"):
-            (hit,) = engine.search(FLOW.messages, query, 10)
+            (hit,) = engine.search(FLOW.messages, query, 10).hits
             assert (hit.id, hit.state) == (message, "pending")
             assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.SearchResult(
                 [hit]
@@ -160,7 +161,8 @@ class TestSearch:
             ):  # fmt: skip
                 found = engine.find(FLOW.messages, {"number": query}, "", 10)
                 assert {hit.id for hit in found.hits} == wanted, query
-                assert {hit.id for hit in engine.search(FLOW.messages, query, 10)} == wanted, query
+                found = engine.search(FLOW.messages, query, 10)
+                assert {hit.id for hit in found.hits} == wanted, query
         live = engine.search_text(FLOW.messages, digits, timezone.now(), "", 10.0)
         assert {hit.id for hit in live.hits} == set(texts[:2])
         filter = {"number": digits, "biz": "shop", "state": "delivered"}
@@ -264,6 +266,27 @@ class TestSearch:
         rest = engine.find(FLOW.messages, {"reference": "r"}, first.cursor, 10)
         assert [hit.id for hit in rest.hits] == [oldest]
         assert (rest.cursor, rest.notice) == ("", "")
+
+    def test_the_box_says_how_far_back_it_looked(
+        self, shop: Caller, admin_client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The archive has no index of keys and references."""
+        oldest = archived(shop, reference="r")
+        for _ in range(5):
+            archived(shop)
+        sms_redis().flushall()
+        assert engine.search(FLOW.messages, "nothing", 10) == flows.SearchResult([])
+        monkeypatch.setattr(engine, "BATCH", 2)
+        monkeypatch.setattr(engine, "MAX_SCANNED", 4)
+        found = engine.search(FLOW.messages, "r", 10)
+        assert (list(found.hits), found.notice.count("4 messages were looked at")) == ([], 1)
+        page = admin_client.get("/console/search?q=r")
+        (notice,) = page.context["notices"]
+        assert notice.startswith("4 messages were looked at, back to")
+        assert '<a href="/console/search/sms">' in notice
+        assert str(notice) in page.content.decode()
+        found = engine.search(FLOW.messages, oldest, 10)
+        assert ([hit.id for hit in found.hits], found.notice) == ([oldest], "")
 
 
 class TestPage:

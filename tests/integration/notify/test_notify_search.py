@@ -131,7 +131,7 @@ def test_a_delivery_s_id_finds_its_message(row: BizReceive, place: str) -> None:
     archive()
     for pk in pks:
         assert found(id=deliveries[pk]) == [pk]
-        (hit,) = engine.search(MESSAGES, str(deliveries[pk]), 10)
+        (hit,) = engine.search(MESSAGES, str(deliveries[pk]), 10).hits
         assert hit.id == str(pk)
 
 
@@ -211,7 +211,7 @@ def test_keys_of_many_systems_are_asked_for_in_groups(row: BizReceive) -> None:
     last = subscription(Biz.objects.get(name="biz-229"), "last")
     pk = message(last, Status.DELIVERED, days=1, key="one of a kind")
     with CaptureQueriesContext(connection) as captured:
-        assert [hit.id for hit in engine.search(MESSAGES, "one of a kind", 10)] == [str(pk)]
+        assert [hit.id for hit in engine.search(MESSAGES, "one of a kind", 10).hits] == [str(pk)]
     asked = [q["sql"] for q in captured if "bucket" in q["sql"]]
     assert len(asked) == 3
     assert max(sql.count("bucket") for sql in asked) <= 110

@@ -46,7 +46,7 @@ class TestContract:
         "query", ["", "nothing", "0", "9" * 18, "9" * 40, "' OR 1=1 --", "%", "\x00", "消息"]
     )
     def test_search_takes_anything(self, flow: flows.Flow, query: str) -> None:
-        assert engine.search(flow.messages, query, 10) == []
+        assert engine.search(flow.messages, query, 10).hits == []
 
     @pytest.mark.parametrize("id", ["", "x", "-1", "1.5", "9" * 40, "９"])
     def test_page_of_an_unknown_id(self, flow: flows.Flow, id: str) -> None:

@@ -17,6 +17,7 @@ from django.urls import get_resolver, resolve
 from crmsync.models import Crm, Source
 from gateway.intake import accept
 from msgplatform import person_limits, roles
+from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.flows import MAX_FAILURES
 from msgplatform.models import (
@@ -197,7 +198,9 @@ def test_messages_are_sent_again_one_by_one(systems: Systems, anna: Client) -> N
     assert list(resent) == [f"notify {ids[0]}"]
 
 
-def test_failures_alerts_and_their_acknowledgement(systems: Systems, anna: Client) -> None:
+def test_failures_alerts_and_their_acknowledgement(
+    systems: Systems, anna: Client, admin_client: Client
+) -> None:
     own, foreign = systems
     page = anna.get("/console/failures")
     shown = [one for listing in page.context["listings"] for place in listing.places
@@ -209,6 +212,15 @@ def test_failures_alerts_and_their_acknowledgement(systems: Systems, anna: Clien
         anna.post("/console/failures/notify/acknowledge", form)
         group.refresh_from_db()
         assert (group.count == 0) is is_done
+    # Those of other flows have no system: nobody may conclude that there are none.
+    names = ", ".join(str(flow.title) for flow in flows.all() if flow.name != "notify")
+    sentence = f"{names}: failures are counted for all business systems together"
+    empty_page = anna.get("/console/failures").content.decode()
+    for text in (page.content.decode(), empty_page):
+        assert sentence in text
+    assert "None is listed for your business systems." in empty_page
+    assert "everything that was given up was sent again" not in empty_page
+    assert sentence not in admin_client.get("/console/failures").content.decode()
     # The badge has the own alert; there are others.
     assert Alert.objects.filter(open_key__isnull=False).count() > 1
     overview = anna.get("/console/").content.decode()
@@ -219,6 +231,16 @@ def test_failures_alerts_and_their_acknowledgement(systems: Systems, anna: Clien
         pk = system.rows["alert"]
         anna.post(f"/admin/msgplatform/alert/{pk}/do/acknowledge/", {"note": "mine", "seen": ""})
         assert bool(Alert.objects.get(pk=pk).note) is is_done
+
+
+def test_failures_alone_keep_the_overview_from_being_calm(systems: Systems, anna: Client) -> None:
+    own, _foreign = systems
+    Alert.objects.update(open_key=None)
+    page = anna.get("/console/").content.decode()
+    assert "Messages were given up: 1 group." in page
+    assert "nothing needs you" not in page
+    FailureGroup.objects.filter(subject=own.rows["subscription"]).update(count=0)
+    assert "nothing needs you" in anna.get("/console/").content.decode()
 
 
 def test_larger_failures_of_others_hide_none(
@@ -299,6 +321,27 @@ def test_a_group_that_is_the_platforms_leads_nowhere(systems: Systems, anna: Cli
     assert limited(OWN, ZEBRA).get(f"{address}&system={own.biz.pk}").context["numbers"]
 
 
+def test_counters_of_no_system_are_not_shown_as_zeros(
+    systems: Systems, anna: Client, admin_client: Client
+) -> None:
+    own, _foreign = systems
+    MinuteCounter.add("crmsync", {(0, own.rows["policy"], "confirmed"): 4321}, sql.now())
+    sentence = "CRM sync counts for all business systems together"
+    for address in ("/console/", "/console/?live=1", "/console/statistics?period=1h",
+                    "/console/statistics?flow=crmsync&period=1h"):  # fmt: skip
+        page = anna.get(address).content.decode()
+        assert sentence in page, address
+        assert "Nothing was counted in this time" not in page
+        assert sentence not in admin_client.get(address).content.decode()
+    by_flow, _by_system = anna.get("/console/statistics?period=1h").context["tables"]
+    titles = [row.title for row in by_flow.rows]
+    assert "Notify" in titles
+    assert "CRM sync" not in titles
+    refused = anna.get("/console/statistics.csv?flow=crmsync&period=1h")
+    assert refused.status_code == 400
+    assert sentence in refused.content.decode()
+
+
 def troubles(page: Any) -> set[str]:
     """The subscriptions that the overview names as the worst."""
     return {one.group.title for one, _url in page.context["troubles"] if one.flow.name == "notify"}
@@ -314,6 +357,22 @@ def test_the_overview_counts_their_systems_alone(systems: Systems, anna: Client)
     numbers = [value for card in both.context["cards"] for _title, value, *_rest in card.numbers]
     assert 14000 + own.biz.pk + foreign.biz.pk in numbers
     assert len(troubles(both)) == 2
+
+
+def test_the_overview_leaves_out_what_is_counted_for_all_together(
+    systems: Systems, anna: Client, admin_client: Client
+) -> None:
+    """Messages that SMS has accepted are counted in Redis, without their systems."""
+    own, _foreign = systems
+    counts = {(own.biz.pk, own.rows["account"], "delivered"): 3}
+    MinuteCounter.add("sms", counts, sql.now())
+    for client, is_accepted_shown in ((anna, False), (admin_client, True)):
+        cards = client.get("/console/").context["cards"]
+        (card,) = [each for each in cards if each.flow.name == "sms"]
+        titles = {str(title) for title, *_rest in card.numbers}
+        lines = {str(line.title) for chart in card.charts for line in chart.lines}
+        assert "delivered" in titles & lines
+        assert ("accepted" in titles, "accepted" in lines) == (is_accepted_shown,) * 2
 
 
 def test_messages_in_flight(systems: Systems, anna: Client) -> None:

@@ -186,7 +186,18 @@ def test_alerts_are_shown_to_those_who_may_see_them() -> None:
     user.user_permissions.add(Permission.objects.get(codename="view_alert"))
     page = client.get("/console/").content.decode()
     assert "It fails" in page
-    assert "/admin/msgplatform/alert/?state=unseen" in page
+    assert "/admin/msgplatform/alert/?state=unseen_other" in page
+
+
+def test_the_alerts_that_are_counted_are_those_of_the_list(admin_client: Client) -> None:
+    """Alerts about failures are not among them: their groups are counted."""
+    alerts.raise_alert("sms.link", "No link", "to the gateway", "sms.link:1")
+    alerts.raise_alert("notify.failures", "Given up", "for orders", "notify.failures:7")
+    page = admin_client.get("/console/").content.decode()
+    link = re.search(r'href="(/admin/msgplatform/alert/\?state=\w+)">1 alert is open', page)
+    assert link
+    listed = admin_client.get(link[1]).context["cl"].result_list
+    assert [row.kind for row in listed] == ["sms.link"]
 
 
 def test_last_words_of_programs_are_masked_like_alerts(

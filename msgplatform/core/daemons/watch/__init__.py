@@ -25,6 +25,7 @@ from msgplatform.core.daemons.watch.kinds import (
     WATCH,
 )
 from msgplatform.core.daemons.watch.of_flows import (
+    failure_kinds,
     note_backlogs,
     report_backlogs,
     report_conditions,
@@ -44,6 +45,7 @@ __all__ = [
     "WATCH",
     "Watch",
     "disks",
+    "failure_kinds",
     "is_held",
     "memory",
     "note_backlogs",

@@ -72,6 +72,11 @@ def report_failures() -> Errors:
     return errors
 
 
+def failure_kinds() -> set[str]:
+    """The kinds of the alerts about failures, which the console counts as groups."""
+    return {flow.health.failures_alert or f"{flow.name}.{FAILURES}" for flow in flows.all()}
+
+
 def report_conditions() -> Errors:
     """Reconcile the alerts that flows leave to the watch with the conditions that hold now."""
     errors: Errors = {}
