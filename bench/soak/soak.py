@@ -192,6 +192,7 @@ class Soak:
             "elapsed": round(self._elapsed, 1),
             "load_average": round(os.getloadavg()[0], 2),
             **samples.take(self.ground, crew),
+            "load": crew.labels(load=True),
             "latency": books.report(self.books.read()),
             "accepted": {flow: len(self.books.accepted[flow]) for flow in FLOWS},
             "arrived": {place: len(numbers) for place, numbers in self.books.arrived.items()},

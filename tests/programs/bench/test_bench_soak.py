@@ -81,6 +81,8 @@ class TestRun:
             for table in judgement.HOT_TABLES:
                 assert set(row["mariadb"]["tables"][table]) == set(samples.TABLE_COLUMNS)
             assert set(row["accepted"]) == set(command.FLOWS)
+            assert {"consumer", "smg", "reads", *command.FLOWS} <= set(row["load"])
+            assert programs.isdisjoint(row["load"])
         assert min(rows[-1]["programs"][name]["pss_mb"] for name in programs) > 1
 
     def test_latencies_of_each_way(self, result: dict[str, Any]) -> None:
@@ -118,7 +120,8 @@ class TestJudgement:
         tables = {name: dict.fromkeys(samples.TABLE_COLUMNS, 1.0) for name in judgement.HOT_TABLES}
         return {
             "elapsed": elapsed, "restarts": ["web"] if elapsed == 2 else [],
-            "programs": {"web": program}, "redis": {"work": redis, "sms": redis},
+            "programs": {"web": program, "reads": program | {"pss_mb": 10 * elapsed}},
+            "load": ["reads", "notify"], "redis": {"work": redis, "sms": redis},
             "mariadb": {"connections": 9, "tables": tables},
             "latency": {"fast": {"p95_ms": p95}},
         }  # fmt: skip
@@ -128,8 +131,11 @@ class TestJudgement:
 
     def test_a_flat_run(self) -> None:
         rows = [self._sample(n) for n in range(1, 25)]
-        assert len(judgement.judge(rows)) > 10
+        findings = judgement.judge(rows)
+        assert len(findings) > 10
         assert self._not_flat(rows) == []
+        # The load's own programs grow with their books.
+        assert "reads" not in {finding.subject for finding in findings}
 
     def test_growing_memory(self) -> None:
         rows = [self._sample(n, pss=50 + n) for n in range(1, 25)]
