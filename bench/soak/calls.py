@@ -20,14 +20,17 @@ APPKEY = "soak"
 WATCHED = 0
 _ID = re.compile(rb'"ids?":\s*\[?\s*"(\d+)"|<string>(\d{6,})</string>')
 _POST = re.compile(rb'"data":"(\d+) (\d+\.\d+) ')
+_NEXT = re.compile(rb'"next":"https?://[^/"]+([^"]+)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for the moment `due`; `number` is unique within its flow."""
+    """A request for the moment `due`; `number` is unique within its flow. A read with a `path` is
+    for that page of a timeline."""
 
     number: int
     due: float
+    path: str = ""
 
 
 Head = tuple[str, str, str, bytes]  # method, path, content type, body
@@ -69,7 +72,8 @@ def post(call: Call, token: str) -> Head:
 
 def read(call: Call, token: str) -> Head:
     which = WATCHED if call.number % 2 else call.number // 2 % READERS
-    return "GET", f"/api/v1/feed/timelines/{reader(which)}?limit=50", "application/json", b""
+    path = call.path or f"/api/v1/feed/timelines/{reader(which)}?limit=50"
+    return "GET", path, "application/json", b""
 
 
 FLOWS: Mapping[str, Callable[[Call, str], Head]] = {
@@ -104,6 +108,11 @@ def accepted_id(answer: bytes) -> str:
 def posts_of(answer: bytes) -> list[tuple[int, float]]:
     """Number and moment of each post of a timeline."""
     return [(int(number), float(due)) for number, due in _POST.findall(answer)]
+
+
+def next_path(answer: bytes) -> str:
+    """The path of the page of older posts; '' on the last page."""
+    return match[1].decode() if (match := _NEXT.search(answer)) else ""
 
 
 def trace(number: int) -> str:

@@ -262,6 +262,7 @@ class Soak:
             "retried": dict(self.books.retried),
             "repeated": dict(self.books.repeated),
             "unsent": dict(self.books.unsent),
+            "unread": self._unread(),
             "restarts": self.restarts,
             "findings": [each.as_dict() for each in judgement.judge(self.samples)],
             "old_rows": ledger.old_rows(),
@@ -270,6 +271,11 @@ class Soak:
         }
         self._judge_lines(result, lines)
         return result
+
+    def _unread(self) -> int:
+        """How many posts of the load no page has shown: they have no latency."""
+        unread = self.books.accepted["feed"].keys() - self.books.arrived["feed"]
+        return sum(number >= _MAIN_FIRST for number in unread)
 
     @staticmethod
     def _judge_lines(result: dict[str, Any], lines: list[ledger.Line]) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
 import pytest
@@ -15,6 +19,7 @@ from django.core.management import CommandError, call_command
 
 from bench.soak import books, calls, command, document, judgement, samples
 from msgplatform.core.errors import InvalidInput
+from msgplatform.env import BASE_DIR
 from tests.programs.bench.bench_command import bench
 
 RATES = {"notify": 8, "sms": 5, "crmsync": 3, "feed": 3}
@@ -109,6 +114,9 @@ class TestRun:
         assert text.startswith("# Benchmarks\n\nText.\n")
         assert text.count("## Soak") == 1
         assert "| notify, fast |" in text
+        assert (result["unread"], "on no page" in text) == (0, False)
+        for shown in (document.table, lambda found: document.section(found, "soak.svg")):
+            assert "1,234 posts were on no page" in shown({**result, "unread": 1234})
         chart = ElementTree.parse(tmp_path / "images" / "soak.svg")
         assert len(list(chart.iter("{http://www.w3.org/2000/svg}polyline"))) > 8
 
@@ -183,6 +191,62 @@ class TestBooks:
     )
     def test_the_id_of_an_answer(self, answer: bytes, id: str) -> None:
         assert calls.accepted_id(answer) == id
+
+
+class TestReader:
+    """The load's reader, beside a timeline of three posts a page."""
+
+    MAX_VISITS = 20
+
+    def test_it_pages_on_until_a_post_is_known(self, tmp_path: Path) -> None:
+        """After the first visit more posts become visible than a page has."""
+        cursors, done = list[str](), threading.Event()
+
+        class Timeline(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                cursor = parse_qs(urlsplit(self.path).query).get("cursor", [""])[0]
+                cursors.append(cursor)
+                visits = cursors.count("")
+                older = range(int(cursor)) if cursor else range(3 if visits == 1 else 10)
+                page = [*reversed(older)][:3]
+                url = f"http://{self.headers['Host']}/timeline?limit=3&cursor={page[-1]}"
+                posts = [{"data": calls.post_text(calls.Call(number, 1.5))} for number in page]
+                answer = {"results": posts, "next": url if page[-1] else None}
+                body = json.dumps(answer, separators=(",", ":")).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                if visits == TestReader.MAX_VISITS:
+                    done.set()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """No line for a request."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Timeline) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            self._read(server.server_port, tmp_path, done)
+            server.shutdown()
+        seen = [line.split() for line in (tmp_path / "seen.book").read_text().splitlines()]
+        assert sorted(int(number) for _place, number, _due, _at in seen) == list(range(10))
+        # The page behind cursor 4 has the newest post of the first visit.
+        assert [cursor for cursor in cursors if cursor] == ["7", "4"]
+
+    def _read(self, port: int, folder: Path, done: threading.Event) -> None:
+        program = [
+            *(sys.executable, "-m", "bench.soak.caller", "--flow", "reads", "--token", "mp"),
+            *("--port", str(port), "--rate", "100", "--connections", "1"),
+            *("--book", str(folder / "reads.book"), "--seen", str(folder / "seen.book")),
+        ]
+        with subprocess.Popen(program, cwd=BASE_DIR) as reader:
+            try:
+                assert done.wait(60)
+                reader.terminate()
+                assert reader.wait(60) == 0
+            finally:
+                reader.kill()
 
 
 class TestOptions:
