@@ -10,8 +10,9 @@ error. Each accepted request is a line in the book: number, moment due, moment a
 Without `--rate` it keeps `--at-most` messages ahead of the count in `--behind`.
 
 The flow `reads` asks for timelines. Its book has the answers' times, and `--seen` a line for each
-post that it saw for the first time. A page on which every post is new is followed by the next one,
-so that no post is passed over when many become visible at once.
+post that it saw for the first time, as `wrong-feed` with the content of another. A page on which
+every post is new is followed by the next one, so that no post is passed over when many become
+visible at once.
 
 On SIGTERM it draws no more and sends nothing new, and ends after the last answer; a call that was
 due and never sent is a line with 0 tries.
@@ -204,10 +205,10 @@ class Caller:
         """Write down the posts that are new, and go on to the next page if all of them are."""
         assert self._seen_book
         posts = calls.posts_of(body)
-        new = {number: due for number, due in posts if number not in self._seen}
-        for number, due in new.items():
+        new = {n: (place, due) for place, n, due in posts if n not in self._seen}
+        for number, (place, due) in new.items():
             self._seen.add(number)
-            self._seen_book.write(f"feed {number} {due:.6f} {now:.6f}\n")
+            self._seen_book.write(f"{place} {number} {due:.6f} {now:.6f}\n")
         if self._seen_count:
             self._seen_count.add(len(new))
         if len(new) == len(posts) > 0 and not self.stopping and (path := calls.next_path(body)):

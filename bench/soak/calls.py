@@ -19,7 +19,7 @@ APPKEY = "soak"
 # The first reader sees every post; the load's reader asks for this timeline every other time.
 WATCHED = 0
 _ID = re.compile(rb'"ids?":\s*\[?\s*"(\d+)"|<string>(\d{6,})</string>')
-_POST = re.compile(rb'"data":"(\d+) (\d+\.\d+) ')
+_POST = re.compile(rb'"data":"(\d+) (\d+\.\d+) (\w+)"')
 _NEXT = re.compile(rb'"next":"https?://[^/"]+([^"]+)"')
 
 
@@ -44,7 +44,7 @@ def event(call: Call, token: str) -> Head:
 
 def sms(call: Call, token: str) -> Head:
     """Every other one by XML-RPC. Each has a text of its own, so that no two share a Submit."""
-    text, reference = f"您的验证码是 {call.number:07d}", f"{call.number} {call.due:.6f}"
+    text, reference = sms_text(call.number), f"{call.number} {call.due:.6f}"
     key, to = f"s-{call.number}", recipient(call.number)
     if call.number % 2:
         body = (
@@ -94,6 +94,10 @@ def recipient(number: int) -> str:
     return f"138{number % 100_000_000:08d}"
 
 
+def sms_text(number: int) -> str:
+    return f"您的验证码是 {number:07d}"
+
+
 def post_text(call: Call) -> str:
     return f"{call.number} {call.due:.6f} {trace(call.number)}"
 
@@ -105,9 +109,12 @@ def accepted_id(answer: bytes) -> str:
     return (match[1] or match[2]).decode()
 
 
-def posts_of(answer: bytes) -> list[tuple[int, float]]:
-    """Number and moment of each post of a timeline."""
-    return [(int(number), float(due)) for number, due in _POST.findall(answer)]
+def posts_of(answer: bytes) -> list[tuple[str, int, float]]:
+    """Place in the book, number and moment of each post of a timeline."""
+    return [
+        ("feed" if text.decode() == trace(int(number)) else "wrong-feed", int(number), float(due))
+        for number, due, text in _POST.findall(answer)
+    ]
 
 
 def next_path(answer: bytes) -> str:

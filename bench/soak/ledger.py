@@ -6,7 +6,8 @@ the books of those who got it.
 A line is a way of a flow: a subscription, the operator, the CRM, a timeline. It balances when each
 accepted message has exactly one of the three states, what is delivered has arrived with its own
 content, and nothing else is there. Only messages to a subscriber that is dead may fail, or still
-wait. Read it when the programs have stopped.
+wait. A message comes once, or twice if a program was restarted before. Read it when the programs
+have stopped.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def notify(books: Books, biz: int, subscriptions: Mapping[str, int]) -> list[Lin
     )
     closed_lines = []
     for name, subscription in subscriptions.items():
-        line = _line(f"notify, {name}", "notify", name, books)
+        line = line_of(f"notify, {name}", "notify", name, books)
         line.compare(by_id, stored, "accepted messages are not in the database")
         line.compare(stored, by_id, "messages in the database were not accepted")
         statuses: dict[int, int] = {}
@@ -133,9 +134,10 @@ def sms(books: Books, biz: int, operator_log: Path) -> Line:
     """Delivered: the archive has the ending `delivered`, the operator has taken one Submit, and the
     business system's listener has heard of it."""
     by_id = {int(id): number for number, id in books.accepted["sms"].items()}
-    line = _line("sms", "sms", "sms", books)
-    endings = dict(SgipMt.objects.filter(biz_id=biz).values_list("id", "final"))
+    line = line_of("sms", "sms", "sms", books)
+    endings, wrong_ids = archived(biz, by_id)
     line.compare(endings, by_id, "archived messages were not accepted")
+    line.compare(wrong_ids, (), "archived messages have the text of another")
     client: Any = sms_redis()
     names = client.scan_iter(match=sms_keys.EVERY_MT, count=1000)
     in_redis = {int(name.decode().rpartition(":")[2]) for name in names} - endings.keys()
@@ -156,11 +158,23 @@ def sms(books: Books, biz: int, operator_log: Path) -> Line:
     return line.close()
 
 
+def archived(biz: int, by_id: Mapping[int, int]) -> tuple[dict[int, str], list[int]]:
+    """The ending of each archived message by its id, and the ids of those whose text is not the one
+    of their number, which is in `by_id`."""
+    endings, wrong_ids = dict[int, str](), list[int]()
+    rows = SgipMt.objects.filter(biz_id=biz).values_list("id", "final", "text")
+    for id, final, text in rows.iterator():
+        endings[id] = final
+        if id in by_id and text != calls.sms_text(by_id[id]):
+            wrong_ids.append(id)
+    return endings, wrong_ids
+
+
 # -- CRM sync ------------------------------------------------------------------------------------
 def crm(books: Books) -> Line:
     """Delivered: the record is confirmed, and the CRM has got it."""
     by_id = {int(id): number for number, id in books.accepted["crmsync"].items()}
-    line = _line("crmsync", "crmsync", "crm", books)
+    line = line_of("crmsync", "crmsync", "crm", books)
     leads = set(Lead.objects.values_list("id", flat=True))
     line.compare(by_id, leads, "accepted leads are not in the hive")
     line.compare(leads, by_id, "leads in the hive were not accepted")
@@ -182,7 +196,7 @@ def feed(books: Books, seen: set[int], unwritten: set[int]) -> Line:
     """Delivered: the event is handled, the post was written to all timelines, and is in that of the
     watched reader, read through the API to its end."""
     by_id = {int(id): number for number, id in books.accepted["feed"].items()}
-    line = _line("feed", "feed", "feed", books)
+    line = line_of("feed", "feed", "feed", books)
     line.arrived = len(books.arrived["feed"] | seen)
     line.compare(unwritten, (), "posts were handled and not written to a timeline")
     stored = set(Feed.objects.values_list("id", flat=True))
@@ -233,10 +247,11 @@ def old_rows() -> int:
     return sum(model._default_manager.filter(biz_id=biz).count() for model in models)
 
 
-def _line(way: str, flow: str, place: str, books: Books) -> Line:
+def line_of(way: str, flow: str, place: str, books: Books) -> Line:
     """A line with what the books of its callers and of its consumer say."""
     accepted = books.accepted[flow]
     line = Line(way, len(accepted), arrived=len(books.arrived[place]))
     line.compare_ids(accepted)
     line.compare(books.arrived[f"wrong-{place}"], (), "messages came with the content of another")
+    line.compare(books.unexpected_repeats(place), (), "messages came twice without a restart")
     return line

@@ -36,6 +36,9 @@ _MAIN_FIRST = 10_000_000  # the number of the first call after the look for the 
 _RESTARTS = (0.10, 0.24)  # the part of the run in which programs are restarted
 # One program of each flow is killed; the others get SIGTERM.
 KILLED = ("run_sender", "run_sms_sender", "run_sync_handler", "run_feed_dispatcher")
+# After a restart, in which messages may come twice: the longest lease, of what a killed sender of
+# Notify had claimed, is twice NOTIFY_LEASE_SECONDS, 240 seconds.
+_REPEAT_SECONDS = 300.0
 _LAST_READ_SECONDS = 30.0
 _REST_SECONDS = 120.0  # without progress, when what is open stays open
 
@@ -177,6 +180,8 @@ class Soak:
         crew.restart(label, is_killed)
         signal_name = "SIGKILL" if is_killed else "SIGTERM"
         seconds = round(self._elapsed - at, 1)
+        until = time.monotonic() + _REPEAT_SECONDS
+        self.books.restart_windows.append((self._begin + at, until))
         self.restarts.append(
             {"at": round(at, 1), "program": label, "signal": signal_name, "seconds": seconds}
         )
@@ -260,7 +265,7 @@ class Soak:
             ],
             "load_average": statistics.median(s["load_average"] for s in self.samples),
             "retried": dict(self.books.retried),
-            "repeated": dict(self.books.repeated),
+            "repeated": dict(self.books.repeat_counts()),
             "unsent": dict(self.books.unsent),
             "unread": self._unread(),
             "restarts": self.restarts,

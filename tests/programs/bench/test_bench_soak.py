@@ -16,8 +16,10 @@ from xml.etree import ElementTree
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
-from bench.soak import books, calls, command, document, judgement, samples
+from bench.soak import books, calls, command, document, judgement, ledger, samples
+from gateway.models import SgipMt
 from msgplatform.core.errors import InvalidInput
 from msgplatform.env import BASE_DIR
 from tests.programs.bench.bench_command import bench
@@ -174,11 +176,44 @@ class TestBooks:
         assert found.accepted["notify"] == {7: "99", 8: "100"}
         assert report["fast"]["count"] == 1
         assert report["fast"]["max_ms"] == 500
-        assert (found.repeated["fast"], found.retried["notify"]) == (1, 1)
+        assert (found.repeat_counts()["fast"], found.retried["notify"]) == (1, 1)
         assert found.unsent["notify"] == 1
         with (tmp_path / "notify.book").open("a") as file:
             file.write(" 12.5 1 101\n")
         assert [arrival.place for arrival in found.read()] == ["notify:answer"]
+
+    def test_a_message_may_come_twice_after_a_restart(self, tmp_path: Path) -> None:
+        (tmp_path / "arrived.book").write_text(
+            "fast 7 10.0 10.5\nfast 8 10.0 10.5\nfast 7 10.0 20.5\nfast 8 10.0 30.5\n"
+            "dead 9 10.0 10.5\ndead 9 10.0 40.5\nslow 7 10.0 20.5\n"
+        )
+        found = books.Books(tmp_path)
+        found.read()
+        assert found.unexpected_repeats("fast") == {7, 8}
+        assert found.unexpected_repeats("slow") == found.unexpected_repeats("dead") == set()
+        found.restart_windows += [(5.0, 10.0), (15.0, 25.0)]
+        assert found.unexpected_repeats("fast") == {8}
+        line = ledger.line_of("notify, fast", "notify", "fast", found)
+        assert line.problems == ["notify, fast: 1 messages came twice without a restart, such as 8"]
+
+    def test_a_post_with_the_text_of_another(self) -> None:
+        right, wrong = (calls.post_text(calls.Call(number, 1.5)) for number in (7, 8))
+        wrong = wrong.replace(calls.trace(8), calls.trace(7))
+        body = json.dumps({"results": [{"data": right}, {"data": wrong}]}, separators=(",", ":"))
+        assert calls.posts_of(body.encode()) == [("feed", 7, 1.5), ("wrong-feed", 8, 1.5)]
+
+    @pytest.mark.django_db
+    def test_a_short_message_with_the_text_of_another(self) -> None:
+        now = timezone.now()
+        SgipMt.objects.bulk_create(
+            SgipMt(id=id, biz_id=biz, account_id=1, gateway_id=1, fee_type=1, agent_flag=0,
+                   morelateto_mt_flag=2, priority=0, report_flag=1, accepted_at=now,
+                   archived_at=now, user_number="8613800000000", final="delivered",
+                   text=calls.sms_text(number))
+            for id, biz, number in ((71, 1, 7), (81, 1, 7), (91, 2, 7))
+        )  # fmt: skip
+        endings, wrong_ids = ledger.archived(1, {71: 7, 81: 8, 91: 9})
+        assert (endings, wrong_ids) == ({71: "delivered", 81: "delivered"}, [81])
 
     @pytest.mark.parametrize(
         ("answer", "id"),
