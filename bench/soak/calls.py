@@ -102,6 +102,16 @@ def post_text(call: Call) -> str:
     return f"{call.number} {call.due:.6f} {trace(call.number)}"
 
 
+def number_of(text: str) -> int:
+    """The number of the post with this text."""
+    return int(text.split()[0])
+
+
+def is_right_text(text: str) -> bool:
+    """True if the rest of a post's text belongs to its number."""
+    return text.split()[2:] == [trace(number_of(text))]
+
+
 def accepted_id(answer: bytes) -> str:
     """The id of what was accepted; '' when the answer has none, as a fault of XML-RPC."""
     if b"<fault>" in answer or not (match := _ID.search(answer)):

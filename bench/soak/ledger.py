@@ -13,7 +13,7 @@ have stopped.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,9 @@ class Line:
 
 
 def lines(
-    books: Books, cast: stage.Cast, operator_log: Path, seen: set[int], unwritten: set[int]
+    books: Books, cast: stage.Cast, operator_log: Path, seen: Sequence[str], unwritten: set[int]
 ) -> list[Line]:
-    """All lines. `seen` are the numbers of the posts that the watched reader sees, `unwritten` the
+    """All lines. `seen` are the texts of the posts that the watched reader sees, `unwritten` the
     ids of those that `unwritten_posts` has given while the run went on."""
     return [
         *notify(books, cast.systems["notify"].pk, cast.subscriptions),
@@ -192,12 +192,13 @@ def crm(books: Books) -> Line:
 
 
 # -- Feed ----------------------------------------------------------------------------------------
-def feed(books: Books, seen: set[int], unwritten: set[int]) -> Line:
+def feed(books: Books, seen: Sequence[str], unwritten: set[int]) -> Line:
     """Delivered: the event is handled, the post was written to all timelines, and is in that of the
     watched reader, read through the API to its end."""
     by_id = {int(id): number for number, id in books.accepted["feed"].items()}
     line = line_of("feed", "feed", "feed", books)
-    line.arrived = len(books.arrived["feed"] | seen)
+    numbers = timeline_numbers(seen, line)
+    line.arrived = len(books.arrived["feed"] | numbers)
     line.compare(unwritten, (), "posts were handled and not written to a timeline")
     stored = set(Feed.objects.values_list("id", flat=True))
     line.compare(by_id, stored, "accepted posts are not in the database")
@@ -211,9 +212,21 @@ def feed(books: Books, seen: set[int], unwritten: set[int]) -> Line:
     line.waiting = len(ours) - line.failed
     line.delivered = len(stored) - len(ours)
     line.compare(
-        (by_id.get(id, -1) for id in stored - ours), seen, "posts are not in the reader's timeline"
-    )
+        (by_id.get(id, -1) for id in stored - ours), numbers,
+        "posts are not in the reader's timeline",
+    )  # fmt: skip
     return line.close()
+
+
+def timeline_numbers(texts: Sequence[str], line: Line) -> set[int]:
+    """The numbers of the posts with these texts; notes those that are there twice, and texts that
+    are not as they were posted."""
+    counts = Counter(calls.number_of(text) for text in texts)
+    doubles = (number for number in counts if counts[number] > 1)
+    line.compare(doubles, (), "posts are in the reader's timeline twice")
+    wrong = (calls.number_of(text) for text in texts if not calls.is_right_text(text))
+    line.compare(wrong, (), "posts of the timeline have the text of another")
+    return set(counts)
 
 
 def unwritten_posts() -> set[int]:
@@ -227,18 +240,15 @@ def unwritten_posts() -> set[int]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def read_timeline(ask: Callable[[str], Mapping[str, Any]]) -> set[int]:
-    """The numbers of all posts in the watched reader's timeline; `ask` fetches an address. Raises
-    ValueError for a post that is there twice."""
-    numbers: list[int] = []
+def read_timeline(ask: Callable[[str], Mapping[str, Any]]) -> list[str]:
+    """The texts of all posts in the watched reader's timeline; `ask` fetches an address."""
+    texts: list[str] = []
     address = f"/api/v1/feed/timelines/{calls.reader(calls.WATCHED)}?limit=200"
     while address:
         page = ask(address)
-        numbers += [int(post["data"].split()[0]) for post in page["results"]]
+        texts += [post["data"] for post in page["results"]]
         address = page["next"] or ""
-    if len(set(numbers)) != len(numbers):
-        raise ValueError(f"{len(numbers) - len(set(numbers))} posts are in the timeline twice")
-    return set(numbers)
+    return texts
 
 
 def old_rows() -> int:

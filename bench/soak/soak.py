@@ -109,7 +109,7 @@ class Soak:
                 raise BenchFailed(f"the platform is not ready\n{crew.output()}")
             time.sleep(0.2)
 
-    def _lines(self, cast: stage.Cast, seen: set[int]) -> list[ledger.Line]:
+    def _lines(self, cast: stage.Cast, seen: Sequence[str]) -> list[ledger.Line]:
         unwritten = self._unwritten_posts | ledger.unwritten_posts()
         return ledger.lines(self.books, cast, stage.operator_log(self.ground), seen, unwritten)
 

@@ -10,7 +10,9 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
@@ -18,7 +20,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
-from bench.soak import books, calls, command, document, judgement, ledger, samples
+from bench.soak import books, calls, command, document, judgement, ledger, samples, stage
 from gateway.models import SgipMt
 from msgplatform.core.errors import InvalidInput
 from msgplatform.env import BASE_DIR
@@ -202,6 +204,16 @@ class TestBooks:
         body = json.dumps({"results": [{"data": right}, {"data": wrong}]}, separators=(",", ":"))
         assert calls.posts_of(body.encode()) == [("feed", 7, 1.5), ("wrong-feed", 8, 1.5)]
 
+    def test_a_timeline_with_doubles_and_the_text_of_another(self) -> None:
+        posts = [calls.post_text(calls.Call(number, 1.5)) for number in (7, 7, 9)]
+        line = ledger.Line("feed", 3)
+        texts = [*posts, f"8 1.500000 {calls.trace(7)}"]
+        assert ledger.timeline_numbers(texts, line) == {7, 8, 9}
+        assert line.problems == [
+            "feed: 1 posts are in the reader's timeline twice, such as 7",
+            "feed: 1 posts of the timeline have the text of another, such as 8",
+        ]
+
     @pytest.mark.django_db
     def test_a_short_message_with_the_text_of_another(self) -> None:
         now = timezone.now()
@@ -226,6 +238,30 @@ class TestBooks:
     )
     def test_the_id_of_an_answer(self, answer: bytes, id: str) -> None:
         assert calls.accepted_id(answer) == id
+
+
+class TestRequest:
+    def test_one_refusal_is_not_the_end_of_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(stage, "_AGAIN_SECONDS", 0.01)
+        answers = iter([503, 429, 200, 404])
+
+        class Timeline(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(next(answers))
+                self.end_headers()
+                self.wfile.write(b'{"results": []}')
+
+            def log_message(self, format: str, *args: object) -> None:
+                """No line for a request."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Timeline) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            ground: Any = SimpleNamespace(web_port=server.server_port)
+            assert stage.request(ground, "/timeline", "mp") == {"results": []}
+            with pytest.raises(HTTPError, match="404"):
+                stage.request(ground, "/timeline", "mp")
+            server.shutdown()
+        assert list(answers) == []
 
 
 class TestReader:
