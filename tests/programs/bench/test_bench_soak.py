@@ -341,6 +341,7 @@ class TestOptions:
             (["soak", "intake", "--hours", "1"], "alone"),
             (["soak", "--hours", "1", "--database", "sqlite"], "on MariaDB"),
             (["soak", "--hours", "0"], "above 0"),
+            (["soak", "--hours", "8.5"], "at most 8: the books of a run are kept in memory"),
             (["intake", "--hours", "1"], "are for: bench soak"),
         ],
     )
