@@ -25,6 +25,8 @@ drift; quote the ratios.
 
 - **Rate**: the median of the runs. The clock starts when connections are made and code is warm.
 - **Spread**: (highest − lowest) / median of the runs.
+- **Times**: a quantile is given if there are enough times for it (20 for p95, 100 for p99, 1,000
+  for p999), and is else “–”.
 - **Durability**: MariaDB with `innodb_flush_log_at_trx_commit=1`; an answer or a mark counts after
   its commit. The SMS Redis has `appendfsync always`.
 - **Memory**: the sum of PSS over the processes of our side, without MariaDB, Redis, load generator
@@ -47,14 +49,14 @@ def table(results: Iterable[Result]) -> str:
     lines = [f"{'bench':<17}{'side':<24}{'rate':>12}{'ours is':>10}{'spread':>9}{'memory':>10}"]
     for result in results:
         memory = f"{result['rss_mb']:.0f} MB"
-        spread = result["spread"]
         lines.append(
             f"{result['bench']:<17}{'ours':<24}{_rate(result['rate']):>12}{'':>10}"
-            f"{spread['ours']:>9.0%}{memory:>10}"
+            f"{_spread(result, 'ours'):>9}{memory:>10}"
         )
         for name, rate in result["against"].items():
             ratio = f"{result['ratio'][name]:g} ×"
-            lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
+            spread = _spread(result, name)
+            lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread:>9}")
         for name, reason in result.get("left_out", {}).items():
             lines.append(f"{'':<17}{name:<24}left out: {reason}")
         for part, later in result.get("later", {}).items():
@@ -146,13 +148,22 @@ def _sides(result: Result) -> list[str]:
     rule = "|---|---|---:|---:|" + "---:|" * len(columns)
     lines = []
     for side, rates in result["rates"].items():
-        cells = [f"`{side}`", ", ".join(map(_rate, rates)), f"{result['spread'][side]:.0%}"]
+        cells = [f"`{side}`", ", ".join(map(_rate, rates)), _spread(result, side)]
         cells.append(f"{result['load_cpu'][side]:.2f} cores")
         for name in columns:
-            times = result[name].get(side, {}).values()
-            cells.append(", ".join(f"{value:.1f}" for value in times) + " ms")
+            cells.append(_times(result[name].get(side, {})))
         lines.append(f"| {' | '.join(cells)} |")
     return [head, rule, *lines]
+
+
+def _times(times: Mapping[str, float]) -> str:
+    cells = [f"{times[name]:.1f}" if name in times else "–" for name in quantiles.NAMES]
+    return f"{', '.join(cells)} ms"
+
+
+def _spread(result: Result, side: str) -> str:
+    """One run has no spread."""
+    return f"{result['spread'][side]:.0%}" if len(result["rates"][side]) > 1 else "–"
 
 
 def _cpu(result: Result) -> list[str]:

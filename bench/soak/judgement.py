@@ -89,5 +89,6 @@ def _quarter(samples: Sequence[Sample], number: int) -> list[Sample]:
 
 
 def _p95(samples: Sequence[Sample], place: str) -> float | None:
-    values = [s["latency"][place]["p95_ms"] for s in samples if place in s["latency"]]
+    times = [s["latency"].get(place, {}) for s in samples]
+    values = [each["p95_ms"] for each in times if "p95_ms" in each]
     return statistics.median(values) if values else None

@@ -23,7 +23,7 @@ from django.db import connection
 from bench.harness.ground import ROOT, Ground
 from bench.harness.processes import BenchFailed, Crew
 from bench.harness.programs.progress import Progress
-from bench.soak import books, judgement, ledger, samples, stage
+from bench.soak import books, document, judgement, ledger, samples, stage
 from bench.soak.rest import open_messages
 from msgplatform.core.logging import unexpected_errors
 
@@ -214,9 +214,9 @@ class Soak:
         parts = []
         for flow in FLOWS:
             place = stage.WAYS[flow]
-            p95 = sample["latency"].get(place, {}).get("p95_ms", 0.0)
+            p95 = document.milliseconds(sample["latency"].get(place, {}), "p95_ms")
             sent, delivered = sample["accepted"][flow], sample["arrived"].get(place, 0)
-            parts.append(f"{flow} {sent:,} sent, {delivered:,} delivered, p95 {p95:,.0f} ms")
+            parts.append(f"{flow} {sent:,} sent, {delivered:,} delivered, p95 {p95} ms")
         whole = f"{_clock(sample['elapsed'])} of {_clock(self.options.seconds)}"
         return f"{whole}  {' · '.join(parts)}"
 

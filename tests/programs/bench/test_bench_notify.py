@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bench.harness.processes import BenchFailed
-from bench.harness.programs import messages
+from bench.harness.programs import messages, quantiles
 from bench.notify import notify_rows
 from msgplatform.models import Biz
 from notify.intake import intake
@@ -96,7 +96,9 @@ class TestLatency:
         for times in (result["answer_ms"], result["due_ms"]):
             assert set(times) == {"ours", "half-of-capacity", "slow-consumer"}
             for each in times.values():
-                assert list(each) == ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"]
+                # Three messages a second are too few for each quantile.
+                assert list(each) == [name for name in quantiles.NAMES if name in each]
+                assert "max_ms" in each
                 assert list(each.values()) == sorted(each.values())
         for side, times in result["due_ms"].items():
             assert times["max_ms"] >= result["answer_ms"][side]["max_ms"], "it counts from earlier"
@@ -108,7 +110,7 @@ class TestFairness:
         assert said.returncode == 0, said.stderr
         times = json.loads(said.stdout)["answer_ms"]
         assert set(times) == {"ours", "fan-out", "alone"}
-        assert all(0 <= t["p50_ms"] <= t["p95_ms"] <= t["max_ms"] for t in times.values())
+        assert all("max_ms" in t and list(t.values()) == sorted(t.values()) for t in times.values())
 
 
 class TestChecks:

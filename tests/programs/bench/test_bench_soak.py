@@ -20,6 +20,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
+from bench.harness.programs import quantiles
 from bench.soak import books, calls, command, document, judgement, ledger, samples, stage
 from gateway.models import SgipMt
 from msgplatform.core.errors import InvalidInput
@@ -98,7 +99,11 @@ class TestRun:
         for place in ("fast", "slow", "sms", "crm", "feed", "reads:answer", "sms:answer"):
             times = result["latency"][place]
             assert times["count"] > 0
-            assert 0 < times["p50_ms"] <= times["p95_ms"] <= times["p999_ms"] <= times["max_ms"]
+            # A short run has too few messages for some quantiles.
+            found = [times[name] for name in quantiles.NAMES if name in times]
+            assert 0 < found[0]
+            assert found == sorted(found)
+            assert ("p95_ms" in times) == (times["count"] >= 20)
 
     def test_restarts(self, result: dict[str, Any]) -> None:
         pairs = [(each["program"], each["signal"]) for each in result["restarts"]]
