@@ -23,7 +23,7 @@ ROWS = (1000, 10_000)
 SIDES = [
     ("sender", {"rq+requests", "bullmq", "pycurl-multi"}),
     ("marker", {"orm-save", "orm-save+log"}),
-    ("notify", {"encrypted-payloads", "drf+orm-default"}),
+    ("notify", {"encrypted-payloads", "drf+orm-default", "drf+orm-tuned"}),
     ("subscriptions", {"5550-subscriptions"}),
 ]
 if os.environ.get("MSGPLATFORM_FULL_LOAD"):
