@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from bench.harness.processes import BenchFailed
 from bench.harness.programs import messages, quantiles
 from bench.notify import notify_rows
+from bench.notify.correspondent import Correspondent
 from msgplatform.models import Biz
 from notify.intake import intake
 from notify.models import BizMsg
@@ -88,7 +91,25 @@ class TestAtScale:
         assert re.search(r"\| biz_msg \| \w+ \| biz_msg_to_split_of_biz \|", claim)
 
 
+class _ColdPlatform(Correspondent):
+    """Delivers nothing until `warm_at`, and then 1,000 messages a second."""
+
+    warm_at = 0.0
+
+    def _poll(self, seconds: float) -> None:
+        time.sleep(0.001)
+        self.published = self.delivered = max(0, int((time.monotonic() - self.warm_at) * 1000))
+
+
 class TestLatency:
+    def test_the_look_for_the_capacity_leaves_out_its_cold_beginning(self) -> None:
+        # A look of a second.
+        options = Namespace(rate=0.0, seconds=3.0, kinds=0, dead_kinds=0, sink_port=0)
+        correspondent = _ColdPlatform(options, [])
+        correspondent.warm_at = time.monotonic() + 0.3
+        correspondent._measure_capacity()
+        assert correspondent.rate == pytest.approx(500, rel=0.2)  # 350 with the beginning
+
     def test_idle_at_half_of_capacity_and_a_slow_consumer(self) -> None:
         said = bench("latency", "--json", "--seconds", "1.5", "--runs", "1")
         assert said.returncode == 0, said.stderr
