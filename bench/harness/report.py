@@ -54,15 +54,14 @@ def table(results: Iterable[Result]) -> str:
             f"{_spread(result, 'ours'):>9}{memory:>10}"
         )
         for name, rate in result["against"].items():
-            ratio = f"{result['ratio'][name]:g} ×"
-            spread = _spread(result, name)
+            ratio, spread = _ratio(result, name), _spread(result, name)
             lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread:>9}")
         for name, reason in result.get("left_out", {}).items():
             lines.append(f"{'':<17}{name:<24}left out: {reason}")
         for part, later in result.get("later", {}).items():
             lines.append(f"{'':<17}{part + ', ours':<24}{_rate(later['rate']):>12}")
             for name, rate in later["against"].items():
-                ratio = f"{later['ratio'][name]:g} ×"
+                ratio = _ratio(later, name)
                 lines.append(f"{'':<17}{part + ', ' + name:<24}{_rate(rate):>12}{ratio:>10}")
     return "\n".join(lines)
 
@@ -108,16 +107,23 @@ def _overview(results: Sequence[Result]) -> str:
     lines = []
     for name, result, memory in _measured(results):
         ours = [name, f"{_rate(result['rate'])}/s"]
-        # Rates that were offered have no ratio that says something.
-        is_offered = getattr(catalogue.get(result.get("bench", "")), "IS_OPEN", False)
         others = [
-            [f"`{side}`", f"{_rate(rate)}/s", "" if is_offered else f"{result['ratio'][side]:g} ×"]
+            [f"`{side}`", f"{_rate(rate)}/s", _ratio(result, side)]
             for side, rate in result["against"].items()
         ] or [["", "", ""]]
         for number, other in enumerate(others):
             cells = [*ours, *other, memory] if number == 0 else ["", "", *other, ""]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(["## Results", "", *head, *lines, ""])
+
+
+def _ratio(result: Result, side: str) -> str:
+    """Ours by the rate of a side; '' for rates that were offered, and for a side with other
+    work."""
+    module = catalogue.get(result.get("bench", ""))
+    if getattr(module, "IS_OPEN", False) or side in getattr(module, "OTHER_WORK", ()):
+        return ""
+    return f"{result['ratio'][side]:g} ×"
 
 
 def _measured(results: Iterable[Result]) -> Iterator[tuple[str, Result, str]]:

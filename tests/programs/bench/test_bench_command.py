@@ -117,6 +117,23 @@ def test_medians_and_ratios() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "side", "has_ratio"),
+    [
+        ("notify", "drf+orm-tuned", True),
+        ("latency", "half-of-capacity", False),
+        ("feed-visible", "10k-followers", False),
+        ("feed-at-scale", "at-100k-entries", True),
+        ("feed-at-scale", "unread", False),
+        ("feed-at-scale", "any-reader", False),
+    ],
+)
+def test_no_ratio_of_different_work(name: str, side: str, has_ratio: bool) -> None:
+    stretch = Stretch(9.0, 2.0, 18, {"load": 0.5}, [], ["load"], 50.0, {})
+    found = outcome.result(name, {"ours": [stretch], side: [stretch]}, {})
+    assert ("1 ×" in report.table([found])) == has_ratio
+
+
+@pytest.mark.parametrize(
     ("count", "names"),
     [
         (0, ["max_ms"]),
