@@ -27,7 +27,8 @@ _STOP_SECONDS = 120
 
 @dataclass(frozen=True)
 class Options:
-    """`rates` (calls a second) by flow: all of them, or none for half of capacity."""
+    """`rates` (calls a second) by flow: all of them, or none for half of what is measured at the
+    start."""
 
     hours: float
     rates: Mapping[str, float] = field(default_factory=dict)

@@ -45,9 +45,9 @@ _REST_SECONDS = 120.0  # without progress, when what is open stays open
 
 @dataclass(frozen=True)
 class Options:
-    """`rates` are calls a second by flow, empty: half of capacity. `restarted` are the programs
-    that are restarted, empty: all. `has_loss`: a delivery is deleted before the ledger, which must
-    show it."""
+    """`rates` are calls a second by flow, empty: half of what is measured at the start. `restarted`
+    are the programs that are restarted, empty: all. `has_loss`: a delivery is deleted before the
+    ledger, which must show it."""
 
     seconds: float
     rates: Mapping[str, float]
@@ -81,7 +81,7 @@ class Soak:
             stage.make_friends(self.ground, cast.tokens["feed"])
             reads = stage.caller(self.ground, "reads", cast.tokens["feed"], READS_A_SECOND)
             crew.add(reads)
-            rates = self.options.rates or self._half_of_capacity(crew, cast)
+            rates = self.options.rates or self._half_rates(crew, cast)
             crew.add(
                 *(
                     stage.caller(self.ground, flow, cast.tokens[flow], rates[flow], _MAIN_FIRST)
@@ -119,8 +119,10 @@ class Soak:
         return stage.request(self.ground, f"{parts.path}?{parts.query}", token)
 
     # -- load ------------------------------------------------------------------------------------
-    def _half_of_capacity(self, crew: Crew, cast: stage.Cast) -> dict[str, float]:
-        """Half of what all flows deliver side by side when each always has work in flight."""
+    def _half_rates(self, crew: Crew, cast: stage.Cast) -> dict[str, float]:
+        """Half of what all flows deliver side by side with so much in flight. Of Notify and SMS it
+        is half of their capacity then; leads and posts wait more than they work, and alone, with
+        more in flight, they do many times as much."""
         seconds = min(_CAPACITY_SECONDS, self.options.seconds * _CAPACITY_SHARE + 5)
         labels = [f"{flow}-capacity" for flow in FLOWS]
         crew.add(
@@ -141,7 +143,8 @@ class Soak:
         rates = {flow: max(0.5, (counts[flow].count - before[flow]) / took / 2) for flow in FLOWS}
         crew.stop(*labels)
         self._await_rest(crew)
-        _say("half of capacity: " + ", ".join(f"{flow} {rates[flow]:.1f}/s" for flow in FLOWS))
+        parts = [f"{flow} {rates[flow]:.1f}/s ({_IN_FLIGHT[flow]} in flight)" for flow in FLOWS]
+        _say(f"half of what all of them do side by side: {', '.join(parts)}")
         return rates
 
     def _load(self, crew: Crew) -> None:
