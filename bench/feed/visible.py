@@ -13,11 +13,13 @@ from bench.harness.programs.progress import Progress
 NAME = "feed-visible"
 ORDER = 120
 UNIT = "posts/s"
+IS_OPEN = True  # the rate has the author's own pauses in it
 ABOUT = (
     "One author posts, each time when the post before was visible and a moment more has passed. "
     "What counts are the answer times: from the answer to the poster until a read of the timeline "
-    "shows the post to the follower who is served last. One `run_feed_dispatcher` "
-    "(`FEED_MIN_SHARE=1`); followers are active readers."
+    "shows the post to the follower who is served last. The rates have the author's pauses in "
+    "them. One `run_feed_dispatcher` (`FEED_MIN_SHARE=1`); followers are active readers. The "
+    "column *load generator* has code under test too: posting and reading timelines."
 )
 _AUTHOR, _READER = "star", "fan-"
 _FOLLOWERS_A_SECOND = 100_000

@@ -59,13 +59,14 @@ def _medians(each: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _latencies(stretches: Mapping[str, Sequence[Stretch]]) -> dict[str, Any]:
-    """The quantiles of times, where a load generator measured them: medians of the runs, and the
-    maximum of all. `due_ms` are those from the moments that an open load has drawn."""
+    """The quantiles of times that a load generator measured in each run: medians of the runs, and
+    the maximum of all. `due_ms` are those from the moments that an open load has drawn."""
     found: dict[str, dict[str, dict[str, float]]] = {}
     for title, names in (("answer_ms", quantiles.NAMES), ("due_ms", quantiles.DUE_NAMES)):
         for side, runs in stretches.items():
-            if names[0] in runs[0].extra:
-                times = _medians({n: s.extra[n] for n in names} for s in runs)
+            if names[-1] in runs[0].extra:
+                common = [name for name in names if all(name in s.extra for s in runs)]
+                times = _medians({n: s.extra[n] for n in common} for s in runs)
                 times[names[-1]] = round(max(s.extra[names[-1]] for s in runs), 1)
                 found.setdefault(title, {})[side] = {
                     name.removeprefix(quantiles.DUE): value for name, value in times.items()

@@ -25,6 +25,8 @@ drift; quote the ratios.
 
 - **Rate**: the median of the runs. The clock starts when connections are made and code is warm.
 - **Spread**: (highest − lowest) / median of the runs.
+- **Times**: a quantile is given if there are enough times for it (20 for p95, 100 for p99, 1,000
+  for p999), and is else “–”.
 - **Durability**: MariaDB with `innodb_flush_log_at_trx_commit=1`; an answer or a mark counts after
   its commit. The SMS Redis has `appendfsync always`.
 - **Memory**: the sum of PSS over the processes of our side, without MariaDB, Redis, load generator
@@ -47,20 +49,19 @@ def table(results: Iterable[Result]) -> str:
     lines = [f"{'bench':<17}{'side':<24}{'rate':>12}{'ours is':>10}{'spread':>9}{'memory':>10}"]
     for result in results:
         memory = f"{result['rss_mb']:.0f} MB"
-        spread = result["spread"]
         lines.append(
             f"{result['bench']:<17}{'ours':<24}{_rate(result['rate']):>12}{'':>10}"
-            f"{spread['ours']:>9.0%}{memory:>10}"
+            f"{_spread(result, 'ours'):>9}{memory:>10}"
         )
         for name, rate in result["against"].items():
-            ratio = f"{result['ratio'][name]:g} ×"
-            lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread[name]:>9.0%}")
+            ratio, spread = _ratio(result, name), _spread(result, name)
+            lines.append(f"{'':<17}{name:<24}{_rate(rate):>12}{ratio:>10}{spread:>9}")
         for name, reason in result.get("left_out", {}).items():
             lines.append(f"{'':<17}{name:<24}left out: {reason}")
         for part, later in result.get("later", {}).items():
             lines.append(f"{'':<17}{part + ', ours':<24}{_rate(later['rate']):>12}")
             for name, rate in later["against"].items():
-                ratio = f"{later['ratio'][name]:g} ×"
+                ratio = _ratio(later, name)
                 lines.append(f"{'':<17}{part + ', ' + name:<24}{_rate(rate):>12}{ratio:>10}")
     return "\n".join(lines)
 
@@ -106,16 +107,23 @@ def _overview(results: Sequence[Result]) -> str:
     lines = []
     for name, result, memory in _measured(results):
         ours = [name, f"{_rate(result['rate'])}/s"]
-        # Rates that were offered have no ratio that says something.
-        is_offered = getattr(catalogue.get(result.get("bench", "")), "IS_OPEN", False)
         others = [
-            [f"`{side}`", f"{_rate(rate)}/s", "" if is_offered else f"{result['ratio'][side]:g} ×"]
+            [f"`{side}`", f"{_rate(rate)}/s", _ratio(result, side)]
             for side, rate in result["against"].items()
         ] or [["", "", ""]]
         for number, other in enumerate(others):
             cells = [*ours, *other, memory] if number == 0 else ["", "", *other, ""]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(["## Results", "", *head, *lines, ""])
+
+
+def _ratio(result: Result, side: str) -> str:
+    """Ours by the rate of a side; '' for rates that were offered, and for a side with other
+    work."""
+    module = catalogue.get(result.get("bench", ""))
+    if getattr(module, "IS_OPEN", False) or side in getattr(module, "OTHER_WORK", ()):
+        return ""
+    return f"{result['ratio'][side]:g} ×"
 
 
 def _measured(results: Iterable[Result]) -> Iterator[tuple[str, Result, str]]:
@@ -146,13 +154,22 @@ def _sides(result: Result) -> list[str]:
     rule = "|---|---|---:|---:|" + "---:|" * len(columns)
     lines = []
     for side, rates in result["rates"].items():
-        cells = [f"`{side}`", ", ".join(map(_rate, rates)), f"{result['spread'][side]:.0%}"]
+        cells = [f"`{side}`", ", ".join(map(_rate, rates)), _spread(result, side)]
         cells.append(f"{result['load_cpu'][side]:.2f} cores")
         for name in columns:
-            times = result[name].get(side, {}).values()
-            cells.append(", ".join(f"{value:.1f}" for value in times) + " ms")
+            cells.append(_times(result[name].get(side, {})))
         lines.append(f"| {' | '.join(cells)} |")
     return [head, rule, *lines]
+
+
+def _times(times: Mapping[str, float]) -> str:
+    cells = [f"{times[name]:.1f}" if name in times else "–" for name in quantiles.NAMES]
+    return f"{', '.join(cells)} ms"
+
+
+def _spread(result: Result, side: str) -> str:
+    """One run has no spread."""
+    return f"{result['spread'][side]:.0%}" if len(result["rates"][side]) > 1 else "–"
 
 
 def _cpu(result: Result) -> list[str]:

@@ -3,9 +3,10 @@
     python -m bench.notify.correspondent --port 8000 --token mp_… --prefix a --progress FILE
         --sink-port 9000 --rate 3
 
-It publishes at random moments, on average `--rate` messages a second. Without a rate it measures in
+It publishes at random moments, on average `--rate` messages a second. Without a rate it looks in
 the first third of `--seconds` how many are delivered a second when 500 are always in flight, and
-then publishes at half of that rate.
+then publishes at half of that rate. The first third of that look, when programs are cold, does not
+count.
 
 The load is open: moments are drawn beforehand, and a message that finds no idle connection waits
 for one, while its time runs (otherwise a platform that stands still would make the moments of its
@@ -103,12 +104,16 @@ class Correspondent:
 
     def _measure_capacity(self) -> None:
         """Find the rate, and wait until what was in flight is delivered."""
-        begun = time.monotonic()
-        while (now := time.monotonic()) - begun < self.options.seconds / 3:
+        look_seconds = self.options.seconds / 3
+        look_start = begun = time.monotonic()
+        count_before = 0
+        while (now := time.monotonic()) - look_start < look_seconds:
+            if begun == look_start and now - look_start > look_seconds / 3:
+                begun, count_before = now, self.delivered
             while self._idle and self._in_flight < _MAX_IN_FLIGHT:
                 self._publish(now)
             self._poll(0.01)
-        self.rate = max(self.delivered / (now - begun) / 2, 1.0)
+        self.rate = max((self.delivered - count_before) / (now - begun) / 2, 1.0)
         while self._in_flight and not self.stopping:
             self._poll(0.01)
         self.seconds_of_answered.clear()

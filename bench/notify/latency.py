@@ -72,7 +72,9 @@ class Latency(Side):
 
 
 class HalfOfCapacity(Latency):
-    """Half as many messages a second as all programs deliver together, found out at the start."""
+    """Half as many messages a second as all programs deliver together with 500 in flight, found out
+    at the start.
+    """
 
     name = "half-of-capacity"
     rate = 0.0  # the correspondent finds it out

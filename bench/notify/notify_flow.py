@@ -106,5 +106,5 @@ class Encrypted(Notify):
 
 
 def sides() -> list[type[Side]]:
-    """Beside a view that only takes messages in, and delivers nothing."""
-    return [Notify, Encrypted, intake.DrfOrmDefault]
+    """Beside views that only take messages in, and deliver nothing."""
+    return [Notify, Encrypted, intake.DrfOrmDefault, intake.DrfOrmTuned]

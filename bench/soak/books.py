@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,9 +38,19 @@ class Arrival:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Where and when a message came in once more."""
+
+    place: str
+    number: int
+    at: float
+
+
 class Books:
     """The books of a run: `accepted` has the id of each number by flow, `arrived` the numbers by
-    place. Latencies are those of first arrivals; `repeated` counts the others by place."""
+    place. Latencies are those of first arrivals; the others are `repeats`. The moments of
+    `restart_windows` (from, until) are those in which a message may come once more."""
 
     def __init__(self, folder: Path) -> None:
         self._accepted_books = {flow: _Tail(folder / f"{flow}.book") for flow in calls.FLOWS}
@@ -48,7 +58,8 @@ class Books:
         self.accepted: dict[str, dict[int, str]] = {flow: {} for flow in calls.FLOWS}
         self.arrived: defaultdict[str, set[int]] = defaultdict(set)
         self.states: dict[int, str] = {}  # the state in the last Report of a short message
-        self.repeated: defaultdict[str, int] = defaultdict(int)
+        self.repeats: list[Repeat] = []
+        self.restart_windows: list[tuple[float, float]] = []
         self.retried: defaultdict[str, int] = defaultdict(int)  # requests with more than one try
         self.unsent: defaultdict[str, int] = defaultdict(int)  # due when the load ended
         self.arrivals: list[Arrival] = []
@@ -79,10 +90,24 @@ class Books:
                     self.states[number] = state
                 if number in self.arrived[name]:
                     # The dead subscriber gets each message several times by its schedule.
-                    self.repeated[name] += name != "dead"
+                    if name != "dead":
+                        self.repeats.append(Repeat(name, number, float(at)))
                     continue
                 self.arrived[name].add(number)
                 yield Arrival(name, float(at), float(at) - float(due))
+
+    def repeat_counts(self) -> Counter[str]:
+        """How many messages came in once more, by place."""
+        return Counter(repeat.place for repeat in self.repeats)
+
+    def unexpected_repeats(self, place: str) -> set[int]:
+        """Numbers of the messages that came to a place once more outside of restart windows."""
+        return {
+            each.number
+            for each in self.repeats
+            if each.place == place
+            and not any(start <= each.at < end for start, end in self.restart_windows)
+        }
 
     def between(self, start: float, end: float) -> list[Arrival]:
         return [each for each in self.arrivals if start <= each.at < end]

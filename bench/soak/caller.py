@@ -10,8 +10,12 @@ error. Each accepted request is a line in the book: number, moment due, moment a
 Without `--rate` it keeps `--at-most` messages ahead of the count in `--behind`.
 
 The flow `reads` asks for timelines. Its book has the answers' times, and `--seen` a line for each
-post that it saw for the first time. On SIGTERM it draws no more and sends nothing new, and ends
-after the last answer; a call that was due and never sent is a line with 0 tries.
+post that it saw for the first time, as `wrong-feed` with the content of another. A page on which
+every post is new is followed by the next one, so that no post is passed over when many become
+visible at once.
+
+On SIGTERM it draws no more and sends nothing new, and ends after the last answer; a call that was
+due and never sent is a line with 0 tries.
 Standard library only.
 """
 
@@ -145,8 +149,8 @@ class Caller:
             self._calls.remove(call)
             self._book.write(f"{call.number} {call.due:.6f} {now:.6f} 0 -\n")
 
-    def _add(self, due: float) -> None:
-        self._calls.append(Call(self._number, round(due, 6)))
+    def _add(self, due: float, path: str = "") -> None:
+        self._calls.append(Call(self._number, round(due, 6), path))
         self._number += 1
 
     def _send(self, call: Call) -> bool:
@@ -194,13 +198,21 @@ class Caller:
     def _note(self, call: Call, id: str, body: bytes) -> None:
         now, tries = time.monotonic(), self._tries.pop(call.number, 0) + 1
         self._book.write(f"{call.number} {call.due:.6f} {now:.6f} {tries} {id}\n")
-        for number, due in calls.posts_of(body) if self._seen_book else ():
-            if number not in self._seen:
-                self._seen.add(number)
-                assert self._seen_book
-                self._seen_book.write(f"feed {number} {due:.6f} {now:.6f}\n")
-                if self._seen_count:
-                    self._seen_count.add(1)
+        if self._seen_book:
+            self._note_posts(body, now)
+
+    def _note_posts(self, body: bytes, now: float) -> None:
+        """Write down the posts that are new, and go on to the next page if all of them are."""
+        assert self._seen_book
+        posts = calls.posts_of(body)
+        new = {n: (place, due) for place, n, due in posts if n not in self._seen}
+        for number, (place, due) in new.items():
+            self._seen.add(number)
+            self._seen_book.write(f"{place} {number} {due:.6f} {now:.6f}\n")
+        if self._seen_count:
+            self._seen_count.add(len(new))
+        if len(new) == len(posts) > 0 and not self.stopping and (path := calls.next_path(body)):
+            self._add(now, path)
 
     def _again(self, fd: int, connection: Connection) -> None:
         call = connection.call

@@ -19,15 +19,18 @@ APPKEY = "soak"
 # The first reader sees every post; the load's reader asks for this timeline every other time.
 WATCHED = 0
 _ID = re.compile(rb'"ids?":\s*\[?\s*"(\d+)"|<string>(\d{6,})</string>')
-_POST = re.compile(rb'"data":"(\d+) (\d+\.\d+) ')
+_POST = re.compile(rb'"data":"(\d+) (\d+\.\d+) (\w+)"')
+_NEXT = re.compile(rb'"next":"https?://[^/"]+([^"]+)"')
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request for the moment `due`; `number` is unique within its flow."""
+    """A request for the moment `due`; `number` is unique within its flow. A read with a `path` is
+    for that page of a timeline."""
 
     number: int
     due: float
+    path: str = ""
 
 
 Head = tuple[str, str, str, bytes]  # method, path, content type, body
@@ -41,7 +44,7 @@ def event(call: Call, token: str) -> Head:
 
 def sms(call: Call, token: str) -> Head:
     """Every other one by XML-RPC. Each has a text of its own, so that no two share a Submit."""
-    text, reference = f"您的验证码是 {call.number:07d}", f"{call.number} {call.due:.6f}"
+    text, reference = sms_text(call.number), f"{call.number} {call.due:.6f}"
     key, to = f"s-{call.number}", recipient(call.number)
     if call.number % 2:
         body = (
@@ -69,7 +72,8 @@ def post(call: Call, token: str) -> Head:
 
 def read(call: Call, token: str) -> Head:
     which = WATCHED if call.number % 2 else call.number // 2 % READERS
-    return "GET", f"/api/v1/feed/timelines/{reader(which)}?limit=50", "application/json", b""
+    path = call.path or f"/api/v1/feed/timelines/{reader(which)}?limit=50"
+    return "GET", path, "application/json", b""
 
 
 FLOWS: Mapping[str, Callable[[Call, str], Head]] = {
@@ -90,8 +94,22 @@ def recipient(number: int) -> str:
     return f"138{number % 100_000_000:08d}"
 
 
+def sms_text(number: int) -> str:
+    return f"您的验证码是 {number:07d}"
+
+
 def post_text(call: Call) -> str:
     return f"{call.number} {call.due:.6f} {trace(call.number)}"
+
+
+def number_of(text: str) -> int:
+    """The number of the post with this text."""
+    return int(text.split()[0])
+
+
+def is_right_text(text: str) -> bool:
+    """True if the rest of a post's text belongs to its number."""
+    return text.split()[2:] == [trace(number_of(text))]
 
 
 def accepted_id(answer: bytes) -> str:
@@ -101,9 +119,17 @@ def accepted_id(answer: bytes) -> str:
     return (match[1] or match[2]).decode()
 
 
-def posts_of(answer: bytes) -> list[tuple[int, float]]:
-    """Number and moment of each post of a timeline."""
-    return [(int(number), float(due)) for number, due in _POST.findall(answer)]
+def posts_of(answer: bytes) -> list[tuple[str, int, float]]:
+    """Place in the book, number and moment of each post of a timeline."""
+    return [
+        ("feed" if text.decode() == trace(int(number)) else "wrong-feed", int(number), float(due))
+        for number, due, text in _POST.findall(answer)
+    ]
+
+
+def next_path(answer: bytes) -> str:
+    """The path of the page of older posts; '' on the last page."""
+    return match[1].decode() if (match := _NEXT.search(answer)) else ""
 
 
 def trace(number: int) -> str:

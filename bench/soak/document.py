@@ -33,9 +33,9 @@ def table(result: Result) -> str:
     ]
     for place, title in _PLACES.items():
         if times := result["latency"].get(place):
-            figures = (f"{times[name]:>10,.0f}" for name in quantiles.NAMES)
+            figures = (f"{milliseconds(times, name):>10}" for name in quantiles.NAMES)
             lines.append(f"{title:<46}" + "".join(figures))
-    lines += ["", *judgement(result)]
+    lines += [*_unread(result), "", *judgement(result)]
     lines += [f"an error was logged: {error}" for error in result["errors"]]
     return "\n".join([*lines, _counts(result), *result["problems"], _verdict(result)])
 
@@ -75,7 +75,10 @@ def section(result: Result, image: str) -> str:
         parts.append(f"| {' | '.join(cells)} |")
     names = " | ".join(name.removesuffix("_ms") for name in quantiles.NAMES)
     parts += ["", f"| ms since due | {names} | p95 first quarter | last |", "|---|" + "---:|" * 7]
-    parts += [*_latency_rows(result), "", *_flatness(result), ""]
+    parts += [*_latency_rows(result), ""]
+    if unread := _unread(result):
+        parts += [*unread, ""]
+    parts += [*_flatness(result), ""]
     parts += [f"- {line}" for line in judgement(result)]
     parts += [f"- An error was logged: {error}" for error in result["errors"]]
     return "\n".join([*parts, f"- {_counts(result)}", END])
@@ -139,11 +142,26 @@ def _latency_rows(result: Result) -> list[str]:
     rows = []
     for place, title in _PLACES.items():
         if times := result["latency"].get(place):
-            cells = [f"{times[name]:,.0f}" for name in quantiles.NAMES]
+            cells = [milliseconds(times, name) for name in quantiles.NAMES]
             quarters = (result["quarters"][0], result["quarters"][-1])
-            cells += [f"{each.get(place, {}).get('p95_ms', 0):,.0f}" for each in quarters]
+            cells += [milliseconds(each.get(place, {}), "p95_ms") for each in quarters]
             rows.append(f"| {title} | {' | '.join(cells)} |")
     return rows
+
+
+def milliseconds(times: Mapping[str, float], name: str) -> str:
+    """A quantile; without enough times for it, a dash."""
+    return f"{times[name]:,.0f}" if name in times else "–"
+
+
+def _unread(result: Result) -> list[str]:
+    """A sentence about posts whose latency is not known."""
+    if not (count := result.get("unread", 0)):
+        return []
+    return [
+        f"{count:,} posts were on no page that the load read: their latency is not among these; "
+        "the ledger looks for them in the whole timeline."
+    ]
 
 
 def section_of(file: Path) -> str:
@@ -169,7 +187,9 @@ def draw(result: Result, samples: Sequence[Mapping[str, Any]], file: Path) -> No
     """The chart of a run."""
     latency = {
         title.partition(" (")[0].partition(", until")[0]: [
-            (s["elapsed"], s["latency"][place]["p95_ms"]) for s in samples if place in s["latency"]
+            (s["elapsed"], s["latency"][place]["p95_ms"])
+            for s in samples
+            if "p95_ms" in s["latency"].get(place, {})
         ]
         for place, title in _PLACES.items()
     }

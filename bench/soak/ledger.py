@@ -6,13 +6,14 @@ the books of those who got it.
 A line is a way of a flow: a subscription, the operator, the CRM, a timeline. It balances when each
 accepted message has exactly one of the three states, what is delivered has arrived with its own
 content, and nothing else is there. Only messages to a subscriber that is dead may fail, or still
-wait. Read it when the programs have stopped.
+wait. A message comes once, or twice if a program was restarted before. Read it when the programs
+have stopped.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,9 @@ class Line:
 
 
 def lines(
-    books: Books, cast: stage.Cast, operator_log: Path, seen: set[int], unwritten: set[int]
+    books: Books, cast: stage.Cast, operator_log: Path, seen: Sequence[str], unwritten: set[int]
 ) -> list[Line]:
-    """All lines. `seen` are the numbers of the posts that the watched reader sees, `unwritten` the
+    """All lines. `seen` are the texts of the posts that the watched reader sees, `unwritten` the
     ids of those that `unwritten_posts` has given while the run went on."""
     return [
         *notify(books, cast.systems["notify"].pk, cast.subscriptions),
@@ -106,7 +107,7 @@ def notify(books: Books, biz: int, subscriptions: Mapping[str, int]) -> list[Lin
     )
     closed_lines = []
     for name, subscription in subscriptions.items():
-        line = _line(f"notify, {name}", "notify", name, books)
+        line = line_of(f"notify, {name}", "notify", name, books)
         line.compare(by_id, stored, "accepted messages are not in the database")
         line.compare(stored, by_id, "messages in the database were not accepted")
         statuses: dict[int, int] = {}
@@ -133,9 +134,10 @@ def sms(books: Books, biz: int, operator_log: Path) -> Line:
     """Delivered: the archive has the ending `delivered`, the operator has taken one Submit, and the
     business system's listener has heard of it."""
     by_id = {int(id): number for number, id in books.accepted["sms"].items()}
-    line = _line("sms", "sms", "sms", books)
-    endings = dict(SgipMt.objects.filter(biz_id=biz).values_list("id", "final"))
+    line = line_of("sms", "sms", "sms", books)
+    endings, wrong_ids = archived(biz, by_id)
     line.compare(endings, by_id, "archived messages were not accepted")
+    line.compare(wrong_ids, (), "archived messages have the text of another")
     client: Any = sms_redis()
     names = client.scan_iter(match=sms_keys.EVERY_MT, count=1000)
     in_redis = {int(name.decode().rpartition(":")[2]) for name in names} - endings.keys()
@@ -156,11 +158,23 @@ def sms(books: Books, biz: int, operator_log: Path) -> Line:
     return line.close()
 
 
+def archived(biz: int, by_id: Mapping[int, int]) -> tuple[dict[int, str], list[int]]:
+    """The ending of each archived message by its id, and the ids of those whose text is not the one
+    of their number, which is in `by_id`."""
+    endings, wrong_ids = dict[int, str](), list[int]()
+    rows = SgipMt.objects.filter(biz_id=biz).values_list("id", "final", "text")
+    for id, final, text in rows.iterator():
+        endings[id] = final
+        if id in by_id and text != calls.sms_text(by_id[id]):
+            wrong_ids.append(id)
+    return endings, wrong_ids
+
+
 # -- CRM sync ------------------------------------------------------------------------------------
 def crm(books: Books) -> Line:
     """Delivered: the record is confirmed, and the CRM has got it."""
     by_id = {int(id): number for number, id in books.accepted["crmsync"].items()}
-    line = _line("crmsync", "crmsync", "crm", books)
+    line = line_of("crmsync", "crmsync", "crm", books)
     leads = set(Lead.objects.values_list("id", flat=True))
     line.compare(by_id, leads, "accepted leads are not in the hive")
     line.compare(leads, by_id, "leads in the hive were not accepted")
@@ -178,12 +192,13 @@ def crm(books: Books) -> Line:
 
 
 # -- Feed ----------------------------------------------------------------------------------------
-def feed(books: Books, seen: set[int], unwritten: set[int]) -> Line:
+def feed(books: Books, seen: Sequence[str], unwritten: set[int]) -> Line:
     """Delivered: the event is handled, the post was written to all timelines, and is in that of the
     watched reader, read through the API to its end."""
     by_id = {int(id): number for number, id in books.accepted["feed"].items()}
-    line = _line("feed", "feed", "feed", books)
-    line.arrived = len(books.arrived["feed"] | seen)
+    line = line_of("feed", "feed", "feed", books)
+    numbers = timeline_numbers(seen, line)
+    line.arrived = len(books.arrived["feed"] | numbers)
     line.compare(unwritten, (), "posts were handled and not written to a timeline")
     stored = set(Feed.objects.values_list("id", flat=True))
     line.compare(by_id, stored, "accepted posts are not in the database")
@@ -197,9 +212,21 @@ def feed(books: Books, seen: set[int], unwritten: set[int]) -> Line:
     line.waiting = len(ours) - line.failed
     line.delivered = len(stored) - len(ours)
     line.compare(
-        (by_id.get(id, -1) for id in stored - ours), seen, "posts are not in the reader's timeline"
-    )
+        (by_id.get(id, -1) for id in stored - ours), numbers,
+        "posts are not in the reader's timeline",
+    )  # fmt: skip
     return line.close()
+
+
+def timeline_numbers(texts: Sequence[str], line: Line) -> set[int]:
+    """The numbers of the posts with these texts; notes those that are there twice, and texts that
+    are not as they were posted."""
+    counts = Counter(calls.number_of(text) for text in texts)
+    doubles = (number for number in counts if counts[number] > 1)
+    line.compare(doubles, (), "posts are in the reader's timeline twice")
+    wrong = (calls.number_of(text) for text in texts if not calls.is_right_text(text))
+    line.compare(wrong, (), "posts of the timeline have the text of another")
+    return set(counts)
 
 
 def unwritten_posts() -> set[int]:
@@ -213,18 +240,15 @@ def unwritten_posts() -> set[int]:
         return {row[0] for row in cursor.fetchall()}
 
 
-def read_timeline(ask: Callable[[str], Mapping[str, Any]]) -> set[int]:
-    """The numbers of all posts in the watched reader's timeline; `ask` fetches an address. Raises
-    ValueError for a post that is there twice."""
-    numbers: list[int] = []
+def read_timeline(ask: Callable[[str], Mapping[str, Any]]) -> list[str]:
+    """The texts of all posts in the watched reader's timeline; `ask` fetches an address."""
+    texts: list[str] = []
     address = f"/api/v1/feed/timelines/{calls.reader(calls.WATCHED)}?limit=200"
     while address:
         page = ask(address)
-        numbers += [int(post["data"].split()[0]) for post in page["results"]]
+        texts += [post["data"] for post in page["results"]]
         address = page["next"] or ""
-    if len(set(numbers)) != len(numbers):
-        raise ValueError(f"{len(numbers) - len(set(numbers))} posts are in the timeline twice")
-    return set(numbers)
+    return texts
 
 
 def old_rows() -> int:
@@ -233,10 +257,11 @@ def old_rows() -> int:
     return sum(model._default_manager.filter(biz_id=biz).count() for model in models)
 
 
-def _line(way: str, flow: str, place: str, books: Books) -> Line:
+def line_of(way: str, flow: str, place: str, books: Books) -> Line:
     """A line with what the books of its callers and of its consumer say."""
     accepted = books.accepted[flow]
     line = Line(way, len(accepted), arrived=len(books.arrived[place]))
     line.compare_ids(accepted)
     line.compare(books.arrived[f"wrong-{place}"], (), "messages came with the content of another")
+    line.compare(books.unexpected_repeats(place), (), "messages came twice without a restart")
     return line

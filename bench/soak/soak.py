@@ -23,7 +23,7 @@ from django.db import connection
 from bench.harness.ground import ROOT, Ground
 from bench.harness.processes import BenchFailed, Crew
 from bench.harness.programs.progress import Progress
-from bench.soak import books, judgement, ledger, samples, stage
+from bench.soak import books, document, judgement, ledger, samples, stage
 from bench.soak.rest import open_messages
 from msgplatform.core.logging import unexpected_errors
 
@@ -36,15 +36,18 @@ _MAIN_FIRST = 10_000_000  # the number of the first call after the look for the 
 _RESTARTS = (0.10, 0.24)  # the part of the run in which programs are restarted
 # One program of each flow is killed; the others get SIGTERM.
 KILLED = ("run_sender", "run_sms_sender", "run_sync_handler", "run_feed_dispatcher")
+# After a restart, in which messages may come twice: the longest lease, of what a killed sender of
+# Notify had claimed, is twice NOTIFY_LEASE_SECONDS, 240 seconds.
+_REPEAT_SECONDS = 300.0
 _LAST_READ_SECONDS = 30.0
 _REST_SECONDS = 120.0  # without progress, when what is open stays open
 
 
 @dataclass(frozen=True)
 class Options:
-    """`rates` are calls a second by flow, empty: half of capacity. `restarted` are the programs
-    that are restarted, empty: all. `has_loss`: a delivery is deleted before the ledger, which must
-    show it."""
+    """`rates` are calls a second by flow, empty: half of what is measured at the start. `restarted`
+    are the programs that are restarted, empty: all. `has_loss`: a delivery is deleted before the
+    ledger, which must show it."""
 
     seconds: float
     rates: Mapping[str, float]
@@ -78,7 +81,7 @@ class Soak:
             stage.make_friends(self.ground, cast.tokens["feed"])
             reads = stage.caller(self.ground, "reads", cast.tokens["feed"], READS_A_SECOND)
             crew.add(reads)
-            rates = self.options.rates or self._half_of_capacity(crew, cast)
+            rates = self.options.rates or self._half_rates(crew, cast)
             crew.add(
                 *(
                     stage.caller(self.ground, flow, cast.tokens[flow], rates[flow], _MAIN_FIRST)
@@ -106,7 +109,7 @@ class Soak:
                 raise BenchFailed(f"the platform is not ready\n{crew.output()}")
             time.sleep(0.2)
 
-    def _lines(self, cast: stage.Cast, seen: set[int]) -> list[ledger.Line]:
+    def _lines(self, cast: stage.Cast, seen: Sequence[str]) -> list[ledger.Line]:
         unwritten = self._unwritten_posts | ledger.unwritten_posts()
         return ledger.lines(self.books, cast, stage.operator_log(self.ground), seen, unwritten)
 
@@ -116,8 +119,10 @@ class Soak:
         return stage.request(self.ground, f"{parts.path}?{parts.query}", token)
 
     # -- load ------------------------------------------------------------------------------------
-    def _half_of_capacity(self, crew: Crew, cast: stage.Cast) -> dict[str, float]:
-        """Half of what all flows deliver side by side when each always has work in flight."""
+    def _half_rates(self, crew: Crew, cast: stage.Cast) -> dict[str, float]:
+        """Half of what all flows deliver side by side with so much in flight. Of Notify and SMS it
+        is half of their capacity then; leads and posts wait more than they work, and alone, with
+        more in flight, they do many times as much."""
         seconds = min(_CAPACITY_SECONDS, self.options.seconds * _CAPACITY_SHARE + 5)
         labels = [f"{flow}-capacity" for flow in FLOWS]
         crew.add(
@@ -138,7 +143,8 @@ class Soak:
         rates = {flow: max(0.5, (counts[flow].count - before[flow]) / took / 2) for flow in FLOWS}
         crew.stop(*labels)
         self._await_rest(crew)
-        _say("half of capacity: " + ", ".join(f"{flow} {rates[flow]:.1f}/s" for flow in FLOWS))
+        parts = [f"{flow} {rates[flow]:.1f}/s ({_IN_FLIGHT[flow]} in flight)" for flow in FLOWS]
+        _say(f"half of what all of them do side by side: {', '.join(parts)}")
         return rates
 
     def _load(self, crew: Crew) -> None:
@@ -177,6 +183,8 @@ class Soak:
         crew.restart(label, is_killed)
         signal_name = "SIGKILL" if is_killed else "SIGTERM"
         seconds = round(self._elapsed - at, 1)
+        until = time.monotonic() + _REPEAT_SECONDS
+        self.books.restart_windows.append((self._begin + at, until))
         self.restarts.append(
             {"at": round(at, 1), "program": label, "signal": signal_name, "seconds": seconds}
         )
@@ -192,6 +200,7 @@ class Soak:
             "elapsed": round(self._elapsed, 1),
             "load_average": round(os.getloadavg()[0], 2),
             **samples.take(self.ground, crew),
+            "load": crew.labels(load=True),
             "latency": books.report(self.books.read()),
             "accepted": {flow: len(self.books.accepted[flow]) for flow in FLOWS},
             "arrived": {place: len(numbers) for place, numbers in self.books.arrived.items()},
@@ -208,9 +217,9 @@ class Soak:
         parts = []
         for flow in FLOWS:
             place = stage.WAYS[flow]
-            p95 = sample["latency"].get(place, {}).get("p95_ms", 0.0)
+            p95 = document.milliseconds(sample["latency"].get(place, {}), "p95_ms")
             sent, delivered = sample["accepted"][flow], sample["arrived"].get(place, 0)
-            parts.append(f"{flow} {sent:,} sent, {delivered:,} delivered, p95 {p95:,.0f} ms")
+            parts.append(f"{flow} {sent:,} sent, {delivered:,} delivered, p95 {p95} ms")
         whole = f"{_clock(sample['elapsed'])} of {_clock(self.options.seconds)}"
         return f"{whole}  {' · '.join(parts)}"
 
@@ -259,8 +268,9 @@ class Soak:
             ],
             "load_average": statistics.median(s["load_average"] for s in self.samples),
             "retried": dict(self.books.retried),
-            "repeated": dict(self.books.repeated),
+            "repeated": dict(self.books.repeat_counts()),
             "unsent": dict(self.books.unsent),
+            "unread": self._unread(),
             "restarts": self.restarts,
             "findings": [each.as_dict() for each in judgement.judge(self.samples)],
             "old_rows": ledger.old_rows(),
@@ -269,6 +279,11 @@ class Soak:
         }
         self._judge_lines(result, lines)
         return result
+
+    def _unread(self) -> int:
+        """How many posts of the load no page has shown: they have no latency."""
+        unread = self.books.accepted["feed"].keys() - self.books.arrived["feed"]
+        return sum(number >= _MAIN_FIRST for number in unread)
 
     @staticmethod
     def _judge_lines(result: dict[str, Any], lines: list[ledger.Line]) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 
 from django.db import connection
 
@@ -37,6 +39,7 @@ _SCOPES = {
     "feed": ["feed:write", "feed:read"],
 }  # fmt: skip
 _DAY = 86_400
+_MAX_TRIES, _AGAIN_SECONDS = 5, 1.0  # of a request with the answer 429 or 5xx
 
 
 def settings(seconds: float) -> dict[str, str]:
@@ -173,16 +176,25 @@ def make_friends(ground: Ground, token: str) -> None:
 
 
 def request(ground: Ground, path: str, token: str, body: object = None) -> dict[str, Any]:
-    """The answer of a GET, or of a POST where there is a body."""
+    """The answer of a GET, or of a POST where there is a body. A request that the platform cannot
+    take now is repeated: the result of hours must not be lost with one answer."""
     url = f"http://127.0.0.1:{ground.web_port}{path}"
     call = urllib.request.Request(
         url,
         None if body is None else json.dumps(body).encode(),
         {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(call, timeout=120) as answer:
-        content: dict[str, Any] = json.load(answer)
-    return content
+    tries = 1
+    while True:
+        try:
+            with urllib.request.urlopen(call, timeout=120) as answer:
+                content: dict[str, Any] = json.load(answer)
+            return content
+        except HTTPError as error:
+            if tries == _MAX_TRIES or not (error.code == 429 or error.code >= 500):
+                raise
+        tries += 1
+        time.sleep(_AGAIN_SECONDS)
 
 
 # -- programs ------------------------------------------------------------------------------------

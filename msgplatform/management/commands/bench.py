@@ -36,7 +36,8 @@ class Command(BaseCommand):
         soak.add_argument("--hours", type=float, help="how long, such as 2 or 0.5")
         soak.add_argument(
             "--rate", action="append", default=[], metavar="FLOW=N",
-            help="calls a second of notify, sms, crmsync, feed (default: half of capacity)",
+            help="calls a second of notify, sms, crmsync, feed (default: half of what Notify and "
+            "SMS do beside 200 leads and 100 posts in flight, and half of what these give)",
         )  # fmt: skip
         soak.add_argument(
             "--every", type=float, default=10.0, help="seconds between two samples (default 10)"

@@ -13,6 +13,7 @@ from bench.gateway import sms_kannel
 from bench.harness import interleave, outcome, report
 from bench.harness.ground import Ground
 from bench.harness.measure import Stretch
+from bench.harness.programs import quantiles
 from bench.notify import sender
 from tests.programs.bench.bench_command import bench
 
@@ -113,3 +114,54 @@ def test_medians_and_ratios() -> None:
     assert found["load_cpu"] == {"ours": 0.25, "other": 0.25}
     assert found["cpu_us"]["ours"] == {"web": 416.7, "load": 208.3}
     assert found["runs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "has_ratio"),
+    [
+        ("notify", "drf+orm-tuned", True),
+        ("latency", "half-of-capacity", False),
+        ("feed-visible", "10k-followers", False),
+        ("feed-at-scale", "at-100k-entries", True),
+        ("feed-at-scale", "unread", False),
+        ("feed-at-scale", "any-reader", False),
+    ],
+)
+def test_no_ratio_of_different_work(name: str, side: str, has_ratio: bool) -> None:
+    stretch = Stretch(9.0, 2.0, 18, {"load": 0.5}, [], ["load"], 50.0, {})
+    found = outcome.result(name, {"ours": [stretch], side: [stretch]}, {})
+    assert ("1 ×" in report.table([found])) == has_ratio
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        (0, ["max_ms"]),
+        (1, ["max_ms"]),
+        (19, ["p50_ms", "max_ms"]),
+        (20, ["p50_ms", "p95_ms", "max_ms"]),
+        (999, ["p50_ms", "p95_ms", "p99_ms", "max_ms"]),
+        (1000, ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"]),
+    ],
+)
+def test_a_quantile_has_enough_times(count: int, names: list[str]) -> None:
+    found = quantiles.report([number / 1000 for number in range(1, count + 1)])
+    assert list(found) == names
+    assert found["max_ms"] == count
+
+
+def test_quantiles_of_each_run_and_the_spread_of_one(result: dict[str, Any]) -> None:
+    def stretches(*counts: int) -> list[Stretch]:
+        return [
+            Stretch(9.0, 2.0, 18, {"load": 0.5}, [], ["load"], 50.0,
+                    quantiles.report([number / 1000 for number in range(1, count + 1)]))
+            for count in counts
+        ]  # fmt: skip
+
+    found = outcome.result("intake-batch", {"ours": stretches(30, 10), "other": stretches(30)}, {})
+    assert found["answer_ms"]["ours"] == {"p50_ms": 11.0, "max_ms": 30.0}
+    assert list(found["answer_ms"]["other"]) == ["p50_ms", "p95_ms", "max_ms"]
+    shown = report.document([{**result, **found}])
+    assert "| `ours` | 9.0, 9.0 | 0% | 0.25 cores | 11.0, –, –, –, 30.0 ms |" in shown
+    assert "| `other` | 9.0 | – | 0.25 cores | 16.0, 29.0, –, –, 30.0 ms |" in shown
+    assert report.table([found]).splitlines()[-1].endswith("–")

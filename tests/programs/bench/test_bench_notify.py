@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
+from argparse import Namespace
 from typing import Any
 
 import pytest
 
 from bench.harness.processes import BenchFailed
-from bench.harness.programs import messages
+from bench.harness.programs import messages, quantiles
 from bench.notify import notify_rows
+from bench.notify.correspondent import Correspondent
 from msgplatform.models import Biz
 from notify.intake import intake
 from notify.models import BizMsg
@@ -23,7 +26,7 @@ ROWS = (1000, 10_000)
 SIDES = [
     ("sender", {"rq+requests", "bullmq", "pycurl-multi"}),
     ("marker", {"orm-save", "orm-save+log"}),
-    ("notify", {"encrypted-payloads", "drf+orm-default"}),
+    ("notify", {"encrypted-payloads", "drf+orm-default", "drf+orm-tuned"}),
     ("subscriptions", {"5550-subscriptions"}),
 ]
 if os.environ.get("MSGPLATFORM_FULL_LOAD"):
@@ -88,7 +91,25 @@ class TestAtScale:
         assert re.search(r"\| biz_msg \| \w+ \| biz_msg_to_split_of_biz \|", claim)
 
 
+class _ColdPlatform(Correspondent):
+    """Delivers nothing until `warm_at`, and then 1,000 messages a second."""
+
+    warm_at = 0.0
+
+    def _poll(self, seconds: float) -> None:
+        time.sleep(0.001)
+        self.published = self.delivered = max(0, int((time.monotonic() - self.warm_at) * 1000))
+
+
 class TestLatency:
+    def test_the_look_for_the_capacity_leaves_out_its_cold_beginning(self) -> None:
+        # A look of a second.
+        options = Namespace(rate=0.0, seconds=3.0, kinds=0, dead_kinds=0, sink_port=0)
+        correspondent = _ColdPlatform(options, [])
+        correspondent.warm_at = time.monotonic() + 0.3
+        correspondent._measure_capacity()
+        assert correspondent.rate == pytest.approx(500, rel=0.2)  # 350 with the beginning
+
     def test_idle_at_half_of_capacity_and_a_slow_consumer(self) -> None:
         said = bench("latency", "--json", "--seconds", "1.5", "--runs", "1")
         assert said.returncode == 0, said.stderr
@@ -96,7 +117,9 @@ class TestLatency:
         for times in (result["answer_ms"], result["due_ms"]):
             assert set(times) == {"ours", "half-of-capacity", "slow-consumer"}
             for each in times.values():
-                assert list(each) == ["p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms"]
+                # Three messages a second are too few for each quantile.
+                assert list(each) == [name for name in quantiles.NAMES if name in each]
+                assert "max_ms" in each
                 assert list(each.values()) == sorted(each.values())
         for side, times in result["due_ms"].items():
             assert times["max_ms"] >= result["answer_ms"][side]["max_ms"], "it counts from earlier"
@@ -108,7 +131,7 @@ class TestFairness:
         assert said.returncode == 0, said.stderr
         times = json.loads(said.stdout)["answer_ms"]
         assert set(times) == {"ours", "fan-out", "alone"}
-        assert all(0 <= t["p50_ms"] <= t["p95_ms"] <= t["max_ms"] for t in times.values())
+        assert all("max_ms" in t and list(t.values()) == sorted(t.values()) for t in times.values())
 
 
 class TestChecks:

@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import parse_qs, urlsplit
 from xml.etree import ElementTree
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.utils import timezone
 
-from bench.soak import books, calls, command, document, judgement, samples
+from bench.harness.programs import quantiles
+from bench.soak import books, calls, command, document, judgement, ledger, samples, stage
+from gateway.models import SgipMt
 from msgplatform.core.errors import InvalidInput
+from msgplatform.env import BASE_DIR
 from tests.programs.bench.bench_command import bench
 
 RATES = {"notify": 8, "sms": 5, "crmsync": 3, "feed": 3}
@@ -81,13 +91,19 @@ class TestRun:
             for table in judgement.HOT_TABLES:
                 assert set(row["mariadb"]["tables"][table]) == set(samples.TABLE_COLUMNS)
             assert set(row["accepted"]) == set(command.FLOWS)
+            assert {"consumer", "smg", "reads", *command.FLOWS} <= set(row["load"])
+            assert programs.isdisjoint(row["load"])
         assert min(rows[-1]["programs"][name]["pss_mb"] for name in programs) > 1
 
     def test_latencies_of_each_way(self, result: dict[str, Any]) -> None:
         for place in ("fast", "slow", "sms", "crm", "feed", "reads:answer", "sms:answer"):
             times = result["latency"][place]
             assert times["count"] > 0
-            assert 0 < times["p50_ms"] <= times["p95_ms"] <= times["p999_ms"] <= times["max_ms"]
+            # A short run has too few messages for some quantiles.
+            found = [times[name] for name in quantiles.NAMES if name in times]
+            assert 0 < found[0]
+            assert found == sorted(found)
+            assert ("p95_ms" in times) == (times["count"] >= 20)
 
     def test_restarts(self, result: dict[str, Any]) -> None:
         pairs = [(each["program"], each["signal"]) for each in result["restarts"]]
@@ -107,6 +123,9 @@ class TestRun:
         assert text.startswith("# Benchmarks\n\nText.\n")
         assert text.count("## Soak") == 1
         assert "| notify, fast |" in text
+        assert (result["unread"], "on no page" in text) == (0, False)
+        for shown in (document.table, lambda found: document.section(found, "soak.svg")):
+            assert "1,234 posts were on no page" in shown({**result, "unread": 1234})
         chart = ElementTree.parse(tmp_path / "images" / "soak.svg")
         assert len(list(chart.iter("{http://www.w3.org/2000/svg}polyline"))) > 8
 
@@ -118,7 +137,8 @@ class TestJudgement:
         tables = {name: dict.fromkeys(samples.TABLE_COLUMNS, 1.0) for name in judgement.HOT_TABLES}
         return {
             "elapsed": elapsed, "restarts": ["web"] if elapsed == 2 else [],
-            "programs": {"web": program}, "redis": {"work": redis, "sms": redis},
+            "programs": {"web": program, "reads": program | {"pss_mb": 10 * elapsed}},
+            "load": ["reads", "notify"], "redis": {"work": redis, "sms": redis},
             "mariadb": {"connections": 9, "tables": tables},
             "latency": {"fast": {"p95_ms": p95}},
         }  # fmt: skip
@@ -128,8 +148,11 @@ class TestJudgement:
 
     def test_a_flat_run(self) -> None:
         rows = [self._sample(n) for n in range(1, 25)]
-        assert len(judgement.judge(rows)) > 10
+        findings = judgement.judge(rows)
+        assert len(findings) > 10
         assert self._not_flat(rows) == []
+        # The load's own programs grow with their books.
+        assert "reads" not in {finding.subject for finding in findings}
 
     def test_growing_memory(self) -> None:
         rows = [self._sample(n, pss=50 + n) for n in range(1, 25)]
@@ -160,11 +183,54 @@ class TestBooks:
         assert found.accepted["notify"] == {7: "99", 8: "100"}
         assert report["fast"]["count"] == 1
         assert report["fast"]["max_ms"] == 500
-        assert (found.repeated["fast"], found.retried["notify"]) == (1, 1)
+        assert (found.repeat_counts()["fast"], found.retried["notify"]) == (1, 1)
         assert found.unsent["notify"] == 1
         with (tmp_path / "notify.book").open("a") as file:
             file.write(" 12.5 1 101\n")
         assert [arrival.place for arrival in found.read()] == ["notify:answer"]
+
+    def test_a_message_may_come_twice_after_a_restart(self, tmp_path: Path) -> None:
+        (tmp_path / "arrived.book").write_text(
+            "fast 7 10.0 10.5\nfast 8 10.0 10.5\nfast 7 10.0 20.5\nfast 8 10.0 30.5\n"
+            "dead 9 10.0 10.5\ndead 9 10.0 40.5\nslow 7 10.0 20.5\n"
+        )
+        found = books.Books(tmp_path)
+        found.read()
+        assert found.unexpected_repeats("fast") == {7, 8}
+        assert found.unexpected_repeats("slow") == found.unexpected_repeats("dead") == set()
+        found.restart_windows += [(5.0, 10.0), (15.0, 25.0)]
+        assert found.unexpected_repeats("fast") == {8}
+        line = ledger.line_of("notify, fast", "notify", "fast", found)
+        assert line.problems == ["notify, fast: 1 messages came twice without a restart, such as 8"]
+
+    def test_a_post_with_the_text_of_another(self) -> None:
+        right, wrong = (calls.post_text(calls.Call(number, 1.5)) for number in (7, 8))
+        wrong = wrong.replace(calls.trace(8), calls.trace(7))
+        body = json.dumps({"results": [{"data": right}, {"data": wrong}]}, separators=(",", ":"))
+        assert calls.posts_of(body.encode()) == [("feed", 7, 1.5), ("wrong-feed", 8, 1.5)]
+
+    def test_a_timeline_with_doubles_and_the_text_of_another(self) -> None:
+        posts = [calls.post_text(calls.Call(number, 1.5)) for number in (7, 7, 9)]
+        line = ledger.Line("feed", 3)
+        texts = [*posts, f"8 1.500000 {calls.trace(7)}"]
+        assert ledger.timeline_numbers(texts, line) == {7, 8, 9}
+        assert line.problems == [
+            "feed: 1 posts are in the reader's timeline twice, such as 7",
+            "feed: 1 posts of the timeline have the text of another, such as 8",
+        ]
+
+    @pytest.mark.django_db
+    def test_a_short_message_with_the_text_of_another(self) -> None:
+        now = timezone.now()
+        SgipMt.objects.bulk_create(
+            SgipMt(id=id, biz_id=biz, account_id=1, gateway_id=1, fee_type=1, agent_flag=0,
+                   morelateto_mt_flag=2, priority=0, report_flag=1, accepted_at=now,
+                   archived_at=now, user_number="8613800000000", final="delivered",
+                   text=calls.sms_text(number))
+            for id, biz, number in ((71, 1, 7), (81, 1, 7), (91, 2, 7))
+        )  # fmt: skip
+        endings, wrong_ids = ledger.archived(1, {71: 7, 81: 8, 91: 9})
+        assert (endings, wrong_ids) == ({71: "delivered", 81: "delivered"}, [81])
 
     @pytest.mark.parametrize(
         ("answer", "id"),
@@ -177,6 +243,86 @@ class TestBooks:
     )
     def test_the_id_of_an_answer(self, answer: bytes, id: str) -> None:
         assert calls.accepted_id(answer) == id
+
+
+class TestRequest:
+    def test_one_refusal_is_not_the_end_of_a_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(stage, "_AGAIN_SECONDS", 0.01)
+        answers = iter([503, 429, 200, 404])
+
+        class Timeline(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(next(answers))
+                self.end_headers()
+                self.wfile.write(b'{"results": []}')
+
+            def log_message(self, format: str, *args: object) -> None:
+                """No line for a request."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Timeline) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            ground: Any = SimpleNamespace(web_port=server.server_port)
+            assert stage.request(ground, "/timeline", "mp") == {"results": []}
+            with pytest.raises(HTTPError, match="404"):
+                stage.request(ground, "/timeline", "mp")
+            server.shutdown()
+        assert list(answers) == []
+
+
+class TestReader:
+    """The load's reader, beside a timeline of three posts a page."""
+
+    MAX_VISITS = 20
+
+    def test_it_pages_on_until_a_post_is_known(self, tmp_path: Path) -> None:
+        """After the first visit more posts become visible than a page has."""
+        cursors, done = list[str](), threading.Event()
+
+        class Timeline(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                cursor = parse_qs(urlsplit(self.path).query).get("cursor", [""])[0]
+                cursors.append(cursor)
+                visits = cursors.count("")
+                older = range(int(cursor)) if cursor else range(3 if visits == 1 else 10)
+                page = [*reversed(older)][:3]
+                url = f"http://{self.headers['Host']}/timeline?limit=3&cursor={page[-1]}"
+                posts = [{"data": calls.post_text(calls.Call(number, 1.5))} for number in page]
+                answer = {"results": posts, "next": url if page[-1] else None}
+                body = json.dumps(answer, separators=(",", ":")).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+                if visits == TestReader.MAX_VISITS:
+                    done.set()
+
+            def log_message(self, format: str, *args: object) -> None:
+                """No line for a request."""
+
+        with ThreadingHTTPServer(("127.0.0.1", 0), Timeline) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            self._read(server.server_port, tmp_path, done)
+            server.shutdown()
+        seen = [line.split() for line in (tmp_path / "seen.book").read_text().splitlines()]
+        assert sorted(int(number) for _place, number, _due, _at in seen) == list(range(10))
+        # The page behind cursor 4 has the newest post of the first visit.
+        assert [cursor for cursor in cursors if cursor] == ["7", "4"]
+
+    def _read(self, port: int, folder: Path, done: threading.Event) -> None:
+        program = [
+            *(sys.executable, "-m", "bench.soak.caller", "--flow", "reads", "--token", "mp"),
+            *("--port", str(port), "--rate", "100", "--connections", "1"),
+            *("--book", str(folder / "reads.book"), "--seen", str(folder / "seen.book")),
+        ]
+        with subprocess.Popen(program, cwd=BASE_DIR) as reader:
+            try:
+                assert done.wait(60)
+                reader.terminate()
+                assert reader.wait(60) == 0
+            finally:
+                reader.kill()
 
 
 class TestOptions:
@@ -200,6 +346,7 @@ class TestOptions:
             (["soak", "intake", "--hours", "1"], "alone"),
             (["soak", "--hours", "1", "--database", "sqlite"], "on MariaDB"),
             (["soak", "--hours", "0"], "above 0"),
+            (["soak", "--hours", "8.5"], "at most 8: the books of a run are kept in memory"),
             (["intake", "--hours", "1"], "are for: bench soak"),
         ],
     )
