@@ -156,8 +156,7 @@ def _sides(result: Result) -> list[str]:
     for side, rates in result["rates"].items():
         cells = [f"`{side}`", ", ".join(map(_rate, rates)), _spread(result, side)]
         cells.append(f"{result['load_cpu'][side]:.2f} cores")
-        for name in columns:
-            cells.append(_times(result[name].get(side, {})))
+        cells += [_times(result[name].get(side, {})) for name in columns]
         lines.append(f"| {' | '.join(cells)} |")
     return [head, rule, *lines]
 

@@ -104,7 +104,7 @@ def post_text(call: Call) -> str:
 
 def number_of(text: str) -> int:
     """The number of the post with this text."""
-    return int(text.split()[0])
+    return int(text.split(maxsplit=1)[0])
 
 
 def is_right_text(text: str) -> bool:

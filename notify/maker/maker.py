@@ -209,9 +209,7 @@ def _may_have_arrived() -> bool:
         return True
 
 
-def _move_some(
-    ids: Iterable[int], statuses: Mapping[int, int], status: int, until: float
-) -> int:
+def _move_some(ids: Iterable[int], statuses: Mapping[int, int], status: int, until: float) -> int:
     """Move a page of each of these subscriptions until then, at least of one; returns the number of
     deliveries."""
     moved_count = 0

@@ -65,13 +65,11 @@ with Client(f"{URL}/", KEY) as client:
     by_channel = client.messages(channel="shop-1", status=MessagesListStatus.DELIVERED)
     assert [message.id for message in by_channel] == [sent.id]
     assert [each.id for each in client.messages(channel="shop-1", status="delivered")] == [sent.id]
-    for wrong_filter, kind in ({"status": "gone"}, ValueError), ({"since": "today"}, TypeError):
-        try:
-            next(client.messages(**wrong_filter), None)  # type: ignore[arg-type]
-        except kind as error:
-            assert "must be a datetime" in str(error) or "delivered" in str(error), error
-        else:
-            raise AssertionError(f"{wrong_filter} is not refused")
+    wrong_status = error_of(ValueError, lambda: next(client.messages(status="gone"), None))
+    assert "delivered" in str(wrong_status)
+    today: Any = "today"
+    wrong_time = error_of(TypeError, lambda: next(client.messages(since=today), None))
+    assert "must be a datetime" in str(wrong_time)
 
     conflict = error_of(
         KeyConflict, lambda: client.publish("example.one", 2, key="one", channel="shop-1")

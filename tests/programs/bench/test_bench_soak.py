@@ -101,7 +101,7 @@ class TestRun:
             assert times["count"] > 0
             # A short run has too few messages for some quantiles.
             found = [times[name] for name in quantiles.NAMES if name in times]
-            assert 0 < found[0]
+            assert found[0] > 0
             assert found == sorted(found)
             assert ("p95_ms" in times) == (times["count"] >= 20)
 
