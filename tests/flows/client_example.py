@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from msgplatform_client import (
@@ -13,7 +13,6 @@ from msgplatform_client import (
     KeyConflict,
     NotAuthorized,
     NotFound,
-    PlatformError,
     Refused,
     Unreachable,
 )
@@ -22,7 +21,7 @@ from msgplatform_client.generated.api.feed import feed_posts_create, feed_posts_
 from msgplatform_client.generated.models import Accepted, NewPostRequest, PaginatedPostList
 from msgplatform_client.generated.models.messages_list_status import MessagesListStatus
 
-E = TypeVar("E", bound=PlatformError)
+E = TypeVar("E", bound=Exception)
 
 
 def error_of(kind: type[E], call: Callable[[], object]) -> E:
