@@ -154,13 +154,14 @@ def search(
     if not query or "\x00" in query:
         return SearchResult([])
     lines = list(store.other_lines(query)) if systems is None else []
-    notices = dict[str, None]()  # readings that looked at the same messages have the same
+    notices: list[str] = []
     for values in store.readings(query, personal):
         result = find_values(store, values, MAX_ID, limit, systems)
         if result.hits:
             return SearchResult([*lines, *result.hits])
-        if result.cursor:
-            notices[result.notice] = None
+        # Readings that looked at the same messages have the same, or a part of it.
+        if result.cursor and not any(result.notice in each for each in notices):
+            notices = [each for each in notices if each not in result.notice] + [result.notice]
     return SearchResult(lines, notice=" ".join(notices))
 
 

@@ -164,7 +164,7 @@ def _address(scope: Scope, headers: HeadersByName) -> str:
     if forwarded is None:
         return peer
     address = throttling.reported_address(peer, forwarded.decode("latin-1"))
-    return throttling.network_of(address)[:64]
+    return peer if address == peer else throttling.network_of(address)[:64]
 
 
 def _malformed_chunks(scope: Scope) -> Answer:

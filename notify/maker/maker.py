@@ -173,8 +173,8 @@ class Maker(Worker):
 
 # -- deliveries of subscriptions whose status has changed ----------------------------------------
 def settle() -> int:
-    """Move up to SETTLE_PAGE deliveries of each subscription as its status demands; returns their
-    number."""
+    """Move up to SETTLE_PAGE deliveries of each subscription as its status demands, as far as the
+    time goes; returns their number."""
     statuses = dict(BizReceive.objects.values_list("id", "status"))
     # A status may change after this; each page reads it once more, under lock.
     with_held_ids = _with_deliveries(BizReceive.objects.all(), _Delivery.HELD)
@@ -213,7 +213,10 @@ def _move_some(ids: Iterable[int], statuses: Mapping[int, int], status: int, unt
     """Move a page of each of these subscriptions until then, at least of one; returns the number of
     deliveries."""
     moved_count = 0
-    for pk in ids:
+    # Beginning elsewhere each time: a long backlog holds up no short one.
+    ordered_ids = sorted(ids)
+    first = int(time.monotonic() * 1000) % max(1, len(ordered_ids))
+    for pk in ordered_ids[first:] + ordered_ids[:first]:
         moved_count += _move(pk, statuses[pk], status)
         if time.monotonic() >= until:
             break

@@ -35,6 +35,11 @@ class CountingIntake(FastIntake):
         self.served += answer is not None
         return answer
 
+    def health(self, scope: dict[str, Any], headers: dict[bytes, bytes]) -> Answer | None:
+        answer = super().health(scope, headers)
+        self.served += answer is not None
+        return answer
+
 
 class Said(NamedTuple):
     status: int

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Min, QuerySet
 from django.http import Http404
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
@@ -201,6 +201,6 @@ class AuditListView(ListView):
         # ahead, by a wrong clock, does not hold up the list.
         now = timezone.now()
         unsettled = AuditLog.objects.filter(at__gte=now - SETTLED, at__lt=now + _CLOCKS_DIFFER)
-        first = unsettled.order_by("id").values_list("id", flat=True).first()
+        first = unsettled.aggregate(first=Min("id"))["first"]
         rows = AuditLog.objects.filter(id__lt=first) if first else AuditLog.objects.all()
         return rows.filter(id__gt=number(since, "since_id")) if since else rows

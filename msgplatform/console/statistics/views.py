@@ -41,7 +41,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
     flow = _flow(request)
     form = StatisticsForm(flow.health.activity if flow else None, request.GET, request)
     context: dict[str, Any] = {}
-    if form.is_valid() and flow not in uncounted_flows:
+    if form.is_valid() and visible_flows and flow not in uncounted_flows:
         try:
             context = _figures(request, form, flow, visible_flows)
         except InvalidInput as error:

@@ -80,8 +80,8 @@
 
   // Not while somebody types: then with a later answer.
   function reload() {
-    const field = document.activeElement;
-    const isTyping = field?.matches("input, textarea") && field.value !== field.defaultValue;
+    const fields = [...document.querySelectorAll("input, textarea")];
+    const isTyping = fields.some((field) => field.value !== field.defaultValue);
     if (!isTyping) location.reload();
   }
 

@@ -84,7 +84,7 @@ def test_a_secret_that_the_settings_put_elsewhere_is_not_shown(admin_client: Cli
     assert (sent.headers["accept"], sent.body["name"]) == ("x/hush-hush", "hush-hush")
     (call,) = shown.context["trial"].calls
     assert "Accept: x/•••" in call.request
-    assert '"name": "•••"' in shown.context["trial"].held
+    assert shown.context["trial"].held.count("•••") == 2
     assert "hush" not in shown.content.decode()
 
 

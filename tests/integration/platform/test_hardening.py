@@ -117,6 +117,17 @@ def test_a_proxy_that_is_not_counted_is_named(settings: Settings) -> None:
     assert "msgplatform.W102" not in found
 
 
+def test_programs_are_refused_without_tls(settings: Settings) -> None:
+    """Most libraries would repeat a POST as a GET after a redirect, and be answered by 200."""
+    settings.SECURE_SSL_REDIRECT = True
+    client, address = Client(), "/api/v1/messages"
+    refused = client.post(address, "{}", content_type="application/json")
+    assert (refused.status_code, refused.json()["type"]) == (403, "/problems/forbidden")
+    assert client.get(address).status_code == 301
+    answer = client.post(address, "{}", content_type="application/json", secure=True)
+    assert answer.status_code == 401
+
+
 class TestUrlsOfConsumers:
     """They may hold a token."""
 

@@ -168,6 +168,7 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
         # The provider remembered the person and asked for nothing, or does not say.
         confirmation.forget(request)
     alerts.resolve(kinds.key(kinds.SIGN_IN, sociallogin.account.provider))
+    alerts.resolve(kinds.SIGN_IN)  # of an earlier release
     memory = sociallogin.state.get("provider")
     if not memory:
         return
