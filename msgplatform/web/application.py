@@ -113,13 +113,13 @@ class Application:
         share: bodies.Share | None = None
         try:
             try:
-                answer: Answer | int | None = self._fast_intake.health(scope, headers)
-                if answer is not None:  # also when too much is in flight
-                    await self._send(answer, send, request_id)
-                    return answer.status, waited
+                # Also when too much is in flight.
+                if health := self._fast_intake.health(scope, headers):
+                    await self._send(health, send, request_id)
+                    return health.status, waited
                 share = self._allowance.take(_address(scope, headers))
                 body = await self._body(headers, receive, share)
-                answer = await self._fast_intake.answer(scope, headers, body)
+                answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
                 if answer is None:
                     ask = partial(self._django.answer, scope, body, request_id, send)
                     answer, waited = await self._long_polls.answer(ask, receive)
