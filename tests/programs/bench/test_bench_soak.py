@@ -272,7 +272,7 @@ class TestRequest:
 class TestReader:
     """The load's reader, beside a timeline of three posts a page."""
 
-    MAX_VISITS = 20
+    MIN_VISITS = 20
 
     def test_it_pages_on_until_a_post_is_known(self, tmp_path: Path) -> None:
         """After the first visit more posts become visible than a page has."""
@@ -295,7 +295,8 @@ class TestReader:
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
-                if visits == TestReader.MAX_VISITS:
+                # The one connection has read the answer to the page before.
+                if not cursor and "4" in cursors and visits >= TestReader.MIN_VISITS:
                     done.set()
 
             def log_message(self, format: str, *args: object) -> None:
