@@ -106,8 +106,10 @@ def _make_due(row: BizReceive) -> tuple[int, bool]:
     made_due, has_more = 0, False
     # After a resume the maker takes what was held up, with its time: it is the first to look at,
     # since it becomes pending. What is skipped is not brought forward.
-    held = (ReceiveMsg.Status.HELD,) if row.status == _Status.NORMAL else ()
-    for status in (*held, ReceiveMsg.Status.PENDING):
+    statuses = [ReceiveMsg.Status.PENDING]
+    if row.status == _Status.NORMAL:
+        statuses.insert(0, ReceiveMsg.Status.HELD)
+    for status in statuses:
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk, next_at__gt=Now())
         count = _PAGE
         while made_due < MAX_MADE_DUE and count == _PAGE:

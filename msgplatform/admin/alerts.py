@@ -38,7 +38,7 @@ class StateFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
             ("open", gettext("open")), ("unseen", gettext("open, not acknowledged")),
-            # Those that the overview counts.
+            # The overview counts these.
             ("unseen_other", gettext("open, not acknowledged, besides failures")),
             ("resolved", gettext("resolved")),
         ]  # fmt: skip

@@ -27,8 +27,6 @@ from notify.subscriptions.matching import compile_filter
 
 # Deliveries made in one transaction: messages beyond it go with the next one.
 MAX_DELIVERIES = 5000
-# Their deliveries are made held, as the maker's split makes them.
-_HOLDING = (BizReceive.Status.PAUSED, BizReceive.Status.DISABLED)
 _COLUMNS = (
     "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
     "generation", "http_status", "error", "created_at", "updated_at",
@@ -123,7 +121,7 @@ def _missing(
     for message_id, biz_id, event_type, channel, created_at in messages:
         for row, filter in filters_by_system.get(biz_id, ()):
             if (message_id, row.pk) not in have and filter.matches(event_type, channel):
-                is_held = row.status in _HOLDING
+                is_held = row.status in BizReceive.HOLDING  # as in the maker's split
                 status = ReceiveMsg.Status.HELD if is_held else ReceiveMsg.Status.PENDING
                 yield _Missing(message_id, biz_id, row.pk, status, created_at)
 

@@ -20,8 +20,6 @@ from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions.matching import Filter, compile_filter
 
 _Status = ReceiveMsg.Status
-# Deliveries for a subscription that is paused or disabled are made too, and held.
-_HOLDING = f"{int(BizReceive.Status.PAUSED)}, {int(BizReceive.Status.DISABLED)}"
 
 _INSERT = """
 INSERT INTO receive_msg
@@ -212,7 +210,8 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
     statement = _INSERT.format(
         id=id_sql(),
         held=int(_Status.HELD), queued=int(_Status.QUEUED), pending=int(_Status.PENDING),
-        holding=_HOLDING, direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
+        holding=numbers(BizReceive.HOLDING),
+        direct=f"s.id IN ({numbers(part.direct)})" if part.direct else "0 = 1",
         now=sql.now_sql(),  # the database's clock: a web host's may be wrong
         leased=sql.now_sql(lease),
         pairs=pairs, rows=rows,

@@ -53,8 +53,6 @@ SETTLE_PAGE = 500
 # once, deliveries of others must not wait.
 _SETTLE_SECONDS = 0.15
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
-_HOLDING = (_Status.PAUSED, _Status.DISABLED)
-_STOPPED = (*_HOLDING, _Status.DISCARDED)
 
 
 class Maker(Worker):
@@ -179,12 +177,12 @@ def settle() -> int:
     # A status may change after this; each page reads it once more, under lock.
     with_held_ids = _with_deliveries(BizReceive.objects.all(), _Delivery.HELD)
     failpoint("maker_before_held")
-    resumed_ids = {pk for pk, status in statuses.items() if status not in _HOLDING}
+    resumed_ids = {pk for pk, status in statuses.items() if status not in BizReceive.HOLDING}
     until = time.monotonic() + _SETTLE_SECONDS
     moved_count = _move_some(with_held_ids & resumed_ids, statuses, _Delivery.HELD, until)
-    stopped_ids = {pk for pk, status in statuses.items() if status in _STOPPED}
+    stopped_ids = {pk for pk, status in statuses.items() if status in BizReceive.STOPPED}
     if stopped_ids:  # few: no other subscription is looked at
-        stopped_rows = BizReceive.objects.filter(status__in=_STOPPED)
+        stopped_rows = BizReceive.objects.filter(status__in=BizReceive.STOPPED)
         for waiting in (_Delivery.PENDING, _Delivery.QUEUED):
             waiting_ids = stopped_ids & _with_deliveries(stopped_rows, waiting)
             if waiting == _Delivery.QUEUED and waiting_ids and _may_have_arrived():
@@ -246,7 +244,7 @@ def _move(subscription: int, subscription_status: int, status: int) -> int:
 
 def _values(subscription_status: int) -> dict[str, Any]:
     """The new values of deliveries that are moved because their subscription has this status."""
-    if subscription_status in _HOLDING:  # `next_at` stays: a retry keeps its time
+    if subscription_status in BizReceive.HOLDING:  # `next_at` stays: a retry keeps its time
         return {"status": _Delivery.HELD, "claimed_by": ""}
     if subscription_status in (_Status.SKIPPING, _Status.DISCARDED):
         return {"status": _Delivery.SKIPPED, "next_at": Now()}

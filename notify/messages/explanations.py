@@ -100,7 +100,7 @@ class Circumstances:
             return _("Its subscription was deleted.")
         if subscription.status == _Subscribed.DISCARDED:
             return _("Its subscription is discarded: it will be skipped.")
-        if subscription.status in (_Subscribed.PAUSED, _Subscribed.DISABLED):
+        if subscription.status in BizReceive.HOLDING:
             return self._held(delivery)
         if breaker := self._behind_breaker(delivery):
             return breaker

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -127,6 +127,9 @@ class BizReceive(models.Model):
         SKIPPING = 3, _("resuming, held deliveries are skipped")
         DISABLED = 4, _("disabled by the platform")
 
+    # Deliveries of a subscription in one of these statuses are made, and held.
+    HOLDING: ClassVar[Sequence[Status]] = (Status.PAUSED, Status.DISABLED)
+    STOPPED: ClassVar[Sequence[Status]] = (*HOLDING, Status.DISCARDED)
     # A subscription that is resumed is not judged by its failures before that.
     RESUMED: ClassVar[Mapping[str, Any]] = {
         "failing_since": None, "failures": 0, "disabled_reason": "", "disabled_said": {},

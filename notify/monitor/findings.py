@@ -19,8 +19,6 @@ from notify.monitor.conditions import describe
 
 _SHOWN = 20  # of each kind; more need not be listed to say that there are many
 _PATIENCE = timedelta(minutes=1)
-# Subscriptions without attempts: disabled ones are listed, the others were stopped by a person.
-_STOPPED = (BizReceive.Status.PAUSED, BizReceive.Status.DISCARDED, BizReceive.Status.DISABLED)
 
 
 def examine() -> Iterator[Finding]:
@@ -34,7 +32,8 @@ def examine() -> Iterator[Finding]:
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)
     is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
-    failing_rows = rows.filter(is_failing).exclude(status__in=_STOPPED)
+    # Those without attempts: disabled ones are listed, the others were stopped by a person.
+    failing_rows = rows.filter(is_failing).exclude(status__in=BizReceive.STOPPED)
     failing = list(failing_rows.order_by("id")[: _SHOWN + 1])
     texts = describe(failing[:_SHOWN], now)
     for row in failing[:_SHOWN]:

@@ -1,5 +1,5 @@
-"""What stands around all views: programs are refused without TLS, rate limits of the API, pages of
-the console are compressed, and no cache stores them."""
+"""Middleware around all views: programs are refused without TLS, callers of the API see their rate
+limits, pages of the console are compressed, and no cache stores them."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ class TestGuesses:
     def test_an_alert_that_could_not_be_stored_is_raised_again(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The database was away at the tenth; the sixteenth is told of, too."""
+        """The database was unavailable at the tenth; the sixteenth is reported, too."""
         monkeypatch.setattr(wrong_logins, "FIRST_DELAY", 0.0)
         gateway(1)
         with listening() as receiver:

@@ -24,7 +24,7 @@ from msgplatform.core.secrets.encryption import State
 from msgplatform.models import Biz
 from notify.archive import stores
 from notify.archive.restore import restore
-from notify.directory import from_row
+from notify.directory import Subscription, from_row
 from notify.flow import FLOW
 from notify.intake import intake, sealing
 from notify.listening.leases import lease_next
@@ -132,7 +132,8 @@ def test_the_api_shows_it_to_its_owner() -> None:
     assert shown["payload"] == json.loads(PAYLOAD)
 
 
-def test_a_listener_gets_it_in_clear(biz: Biz) -> None:
+def listened(biz: Biz) -> Subscription:
+    """The subscription of a listener, with one delivery that is due."""
     row = subscription(biz, "laptop")
     Receive.objects.update(delivery="listen")
     publish(biz, payload=PAYLOAD)
@@ -140,20 +141,17 @@ def test_a_listener_gets_it_in_clear(biz: Biz) -> None:
     while maker.turn():
         pass
     row.refresh_from_db()
-    lease = lease_next(from_row(row))
+    return from_row(row)
+
+
+def test_a_listener_gets_it_in_clear(biz: Biz) -> None:
+    lease = lease_next(listened(biz))
     assert lease is not None
     assert PAYLOAD in lease.request.body
 
 
 def test_a_listener_s_delivery_waits_for_a_missing_key(biz: Biz, settings: Any) -> None:
-    row = subscription(biz, "laptop")
-    Receive.objects.update(delivery="listen")
-    publish(biz, payload=PAYLOAD)
-    maker = Maker()
-    while maker.turn():
-        pass
-    row.refresh_from_db()
-    laptop = from_row(row)
+    laptop = listened(biz)
     settings.ENCRYPTION_KEYS = (NEW,)
     with pytest.raises(Unavailable, match="encrypted: no key"):
         lease_next(laptop)

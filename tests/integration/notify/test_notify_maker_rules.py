@@ -483,7 +483,7 @@ def test_nothing_ends_soon_after_a_maker_took_no_turn(
 def test_a_turn_that_raises_is_none(
     due_for_hours: BizReceive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The database is away."""
+    """The database is unavailable."""
     maker = old_maker()
     before = maker.continuity._turned_at
     away = OperationalError(2002, "Can't connect to server")

@@ -204,13 +204,13 @@ def test_doctor_looks_at_the_sync_of_the_binary_log(
     old_dump: bytes, server: MariaDb, tmp_path: Path
 ) -> None:
     assert load(server, old_dump) == 0
-    told = "a binary log with sync_binlog=0: a power cut loses accepted messages"
+    warning = "a binary log with sync_binlog=0: a power cut loses accepted messages"
     try:
-        for flush, sync, is_told in ((1, 0, True), (1, 1, False), (3, 0, False)):
+        for flush, sync, is_warned in ((1, 0, True), (1, 1, False), (3, 0, False)):
             server.execute(f"SET GLOBAL innodb_flush_log_at_trx_commit = {flush}")
             server.execute(f"SET GLOBAL sync_binlog = {sync}")
             _, said = manage(server, OLD_USER, tmp_path, "doctor")
-            assert (told in said, "innodb_flush_log_at_trx_commit" in said) == (is_told, False)
+            assert (warning in said, "innodb_flush_log_at_trx_commit" in said) == (is_warned, False)
     finally:
         server.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 2")
         server.execute("SET GLOBAL sync_binlog = 0")

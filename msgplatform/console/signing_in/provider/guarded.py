@@ -25,7 +25,7 @@ _MAX_BODY = 1024 * 1024
 # Requests of the web server that may wait for the provider at a time; the others are for pages.
 _PLACES = 4
 _places = threading.BoundedSemaphore(_PLACES)
-# Sign-outs that the provider tells have their own: people who sign in do not keep them away.
+# Sign-outs that the provider reports have places of their own, which no sign-in takes.
 _logout_places = threading.BoundedSemaphore(_PLACES)
 # The end of the present sign-in's calls, in seconds of the monotonic clock.
 _deadline: ContextVar[float] = ContextVar("sign_in_deadline", default=0.0)
