@@ -11,7 +11,7 @@ embedded := --try embedded
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
 platform := platform $(if $(mysql),mysql)
 
-.PHONY: help demo up test test-full test-scale chaos check bench docs clients lock tools
+.PHONY: help demo up test test-full times test-scale chaos check bench docs clients lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -25,15 +25,18 @@ up:  ## run the whole platform on this machine (ARGS="--port 8000")
 	@$(python) deploy/secret_key.py
 	@$(python) manage.py up $(ARGS)
 
-test: tools  ## every test, with a reduced load, on SQLite and on MariaDB
-	@scripts/test.sh
+test: tools  ## a proof of every promise, with a reduced load
+	@scripts/run_tests.py
 
-test-full: tools  ## every test, with the full load
-	@MSGPLATFORM_FULL_LOAD=1 scripts/test.sh
+test-full: tools  ## every case there is, on SQLite and on MariaDB, with the full load
+	@MSGPLATFORM_FULL_LOAD=1 scripts/run_tests.py
+
+times: ## let the tests that took longest in the last `make test` begin first
+	@scripts/run_tests.py times
 
 test-scale: tools  ## clusters: kill, freeze and cut off databases, Redis and proxies (SCALE_RUNS, SCALE_SHARE=yes)
 	@scripts/packages.sh $(PYTHON) scale
-	@scripts/test.sh scale
+	@scripts/run_tests.py scale
 
 chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, CHAOS_SECONDS, CHAOS_SEED)
 	@CHAOS_ROUNDS=$${CHAOS_ROUNDS:-5} CHAOS_SECONDS=$${CHAOS_SECONDS:-150} \

@@ -14,6 +14,7 @@ import pytest
 
 from bench.harness.mariadb import MariaDb
 from tests.cluster import WEB, Cluster
+from tests.flows.conftest import CRASH_KINDS
 from tests.flows.crm_account import two_crms
 from tests.flows.crm_server import Books
 from tests.flows.crm_traffic import Ledger, Writer
@@ -45,7 +46,7 @@ class ShortLeases(Cluster):
         return super()._command(name)
 
 
-@pytest.fixture(params=["mariadb"] if FULL else ["sqlite", "mariadb"])
+@pytest.fixture(params=CRASH_KINDS)
 def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[Cluster]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mp-crm-")))

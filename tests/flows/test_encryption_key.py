@@ -21,7 +21,7 @@ from notify.demo.traffic import Accepted, publish_all
 from notify.subscriptions import signing
 from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console
 from tests.flows import dumps
-from tests.flows.conftest import DATABASES
+from tests.flows.conftest import KINDS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, missing
 from tests.migrated import fill
 
@@ -83,7 +83,7 @@ print(Receive.objects.count())
 """
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=KINDS)
 def stored(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[tuple[Console, str]]:
     """A console on a database without tables."""
     folder = Path(tempfile.mkdtemp(prefix="mp-migrate-"))

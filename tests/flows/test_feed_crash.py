@@ -18,6 +18,7 @@ from bench.harness.mariadb import MariaDb
 from msgplatform.demo.connection import Connection
 from notify.feed.demo.traffic import Client
 from tests.cluster import WEB, Cluster
+from tests.flows.conftest import CRASH_KINDS
 from tests.flows.feed_town import (
     LEFT,
     PEOPLE,
@@ -64,7 +65,7 @@ class FeedCluster(Cluster):
         return super()._command(name)
 
 
-@pytest.fixture(params=["mariadb"] if FULL else ["sqlite", "mariadb"])
+@pytest.fixture(params=CRASH_KINDS)
 def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[FeedCluster]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mp-feed-")))

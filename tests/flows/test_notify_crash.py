@@ -23,6 +23,7 @@ from msgplatform.demo.sink_process import SinkProcess
 from notify import orders
 from notify.demo.traffic import Accepted, publish_all
 from tests.cluster import DAEMONS, PATIENT_LEASE_SECONDS, WEB, Cluster
+from tests.flows.conftest import CRASH_KINDS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -141,7 +142,7 @@ class Fire:
         return sum(len(sink.lines()) for sink in self.sinks.values())
 
 
-@pytest.mark.parametrize("cluster", ["mariadb"] if FULL else ["sqlite", "mariadb"], indirect=True)
+@pytest.mark.parametrize("cluster", CRASH_KINDS, indirect=True)
 def test_nothing_is_lost_when_anything_is_killed_or_flushed(cluster: Cluster) -> None:
     with cast(cluster, SINKS, SYSTEMS) as (tokens, sinks):
         accepted: list[Accepted] = []

@@ -24,7 +24,7 @@ from notify.demo.traffic import publish_all
 from tests import migrated
 from tests.cluster import DAEMONS, WEB
 from tests.flows import dumps
-from tests.flows.conftest import DATABASES
+from tests.flows.conftest import KINDS
 from tests.flows.sms_cluster import SmsCluster
 
 PASSWORD = "operator-of-the-console"
@@ -65,7 +65,7 @@ print(json.dumps([SgipMt.objects.count(), ColdBizMsg.objects.count()]))
 """
 
 
-@pytest.fixture(params=DATABASES)
+@pytest.fixture(params=KINDS)
 def cluster(request: pytest.FixtureRequest, mariadb: MariaDb) -> Iterator[SmsCluster]:
     """With an archive of its own."""
     # Short, because a socket's path may have only 107 bytes.

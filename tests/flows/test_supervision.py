@@ -24,8 +24,19 @@ from msgplatform.core.servers.private_server import free_port, private_directory
 from msgplatform.supervision.address import hold, public_url, resolve
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
+from tests.cluster import Console
 
 ROOT = Path(__file__).resolve().parents[2]
+# Of the whole platform with nothing to do, the embedded Redis and SQLite.
+LIMIT_BYTES = 1150 << 20
+EXPECTED = {
+    *("msgplatform.web", "run_bulk", "supervisord", "work.sock", "sms.sock"),
+    *("run_maker", "run_sender", "run_marker", "run_archiver"),
+    *("run_sms_sender", "run_sms_receiver", "run_report_forwarder", "run_data_pump"),
+    *("run_sync_poller", "run_sync_handler", "run_feed_dispatcher", "run_feed_cleaner"),
+}
+# Of a processor in a second: less than a program that starts takes.
+BUSY_SECONDS = 1.0
 # Writes its name at its end, as a daemon that drains.
 ENDS_IN_ORDER = """
 import os, signal, sys
@@ -47,11 +58,11 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
-def until(condition, seconds=600):
+def until(condition, seconds=600, pause=0.02):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 def python(folder, script, *args):
@@ -273,19 +284,39 @@ def commands(processes):
     return "\n".join(lines)
 
 
+SUBSCRIPTION = """
+from msgplatform.models import Biz
+from notify.models import BizReceive, Receive
+biz = Biz.objects.create(name="orders")
+receive = Receive.objects.create(name="warehouse", url="https://warehouse.example/")
+BizReceive.objects.create(biz=biz, receive=receive, own_process=True)
+"""
+SHARED = "from notify.models import BizReceive; BizReceive.objects.update(own_process=False)"
+
+
+@contextmanager
+def console(folder):
+    """A process of the platform in this folder, which runs pieces of code."""
+    own = {"STATE_DIR": str(folder), "DATABASE_URL": "", "REDIS_URL": "", "SMS_REDIS_URL": ""}
+    process = Console({**os.environ, **own}, folder / "console.log")
+    yield process
+    process.close()
+
+
+def children_of(platform):
+    return psutil.Process(platform.pid).children(recursive=True)
+
+
 def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
     port = free_port()
     platform = up(folder, port)
     try:
+        until(lambda: answers(port, "/healthz"))
+        _assert_callers_did_not_wait_for_programs(platform)
         until(lambda: answers(port))
-        parts = ("supervisord", "work.sock", "sms.sock", "msgplatform.web", "run_bulk")
-
-        def children_of_up():
-            return psutil.Process(platform.pid).children(recursive=True)
-
-        # Programs start when the web server listens.
-        until(lambda: all(part in commands(children_of_up()) for part in parts))
-        children = children_of_up()
+        until(lambda: _is_settled(platform))
+        _assert_idle_is_small(platform)
+        children = children_of(platform)
         running = commands(children)
         assert running.count("msgplatform.web") == 2  # the server and its worker, which it forked
         with redis.Redis(unix_socket_path=str(folder / "run" / "sms.sock")) as sms:
@@ -301,9 +332,10 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
 
         # What was killed left a socket, a lock file and logs: they are in nobody's way.
         platform.communicate()
-        platform = up(folder, port)
+        platform = up(folder, port, "--processes", "run_marker=2")
         until(lambda: answers(port))
-        children = psutil.Process(platform.pid).children(recursive=True)
+        _assert_programs_follow_the_settings(folder, platform)
+        children = children_of(platform)
         platform.terminate()
         platform.communicate(timeout=600)
         assert platform.returncode == 0
@@ -317,43 +349,58 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
     assert set(stopped[1:]) == {"redis-work", "redis-sms"}
 
 
-SUBSCRIPTION = """
-from msgplatform.models import Biz
-from notify.models import BizReceive, Receive
-biz = Biz.objects.create(name="orders")
-receive = Receive.objects.create(name="warehouse", url="https://warehouse.example/")
-BizReceive.objects.create(biz=biz, receive=receive, own_process=True)
-"""
-SHARED = "from notify.models import BizReceive; BizReceive.objects.update(own_process=False)"
+def _assert_callers_did_not_wait_for_programs(platform):
+    """Programs start when the web server answers."""
+    times = {}  # of the first process of each
+    for child in children_of(platform):
+        for name in ("msgplatform.web", "run_maker"):
+            if name in commands([child]):
+                times[name] = min(child.create_time(), times.get(name, math.inf))
+    # Without this order both start within a moment, and a web server takes longer to answer.
+    assert "run_maker" not in times or times["run_maker"] > times["msgplatform.web"] + 0.5
+    until(lambda: "run_maker" in commands(children_of(platform)))
 
 
-def test_up_runs_as_many_as_asked_for_and_follows_the_settings(folder):
-    port = free_port()
-    platform = up(folder, port, "--processes", "run_marker=2")
+def _is_settled(platform):
+    """True if every program runs, and none is busy any more with its start. Programs start when
+    the web server listens."""
 
-    def change(code):
-        subprocess.run(
-            [sys.executable, "manage.py", "shell", "-v0", "-c", code],
-            cwd=ROOT,
-            env={**os.environ, "STATE_DIR": str(folder), "DATABASE_URL": ""},
-            check=True,
-        )
+    def cpu_seconds():
+        with suppress(psutil.NoSuchProcess):
+            return sum(sum(child.cpu_times()[:2]) for child in children_of(platform))
+        return math.inf
+
+    running = commands(children_of(platform))
+    if not all(name in running for name in EXPECTED):
+        return False
+    before = cpu_seconds()
+    time.sleep(1.0)
+    return cpu_seconds() - before < BUSY_SECONDS
+
+
+def _assert_idle_is_small(platform):
+    family = [psutil.Process(platform.pid), *children_of(platform)]
+    # The web server and its worker have the same command line.
+    sizes = [(child.memory_full_info().pss, commands([child])[-60:]) for child in family]
+    print([f"{size >> 20} MiB {line}" for size, line in sizes])
+    pss = sum(size for size, _ in sizes)
+    print(f"sum of PSS: {pss >> 20} MiB")
+    assert pss < LIMIT_BYTES
+
+
+def _assert_programs_follow_the_settings(folder, platform):
+    """As many processes as asked for, and one for a subscription that wants its own."""
 
     def running(part):
-        children = psutil.Process(platform.pid).children(recursive=True)
-        return commands(children).count(part)
+        return commands(children_of(platform)).count(part)
 
-    try:
-        until(lambda: answers(port))
-        until(lambda: running("manage.py run_marker") == 2)
-        change(SUBSCRIPTION)
+    until(lambda: running("manage.py run_marker") == 2)
+    with console(folder) as process:
+        process.run(SUBSCRIPTION)
         until(lambda: running("run_sender --subscription=1") == 1)
-        change(SHARED)
+        process.run(SHARED)
         until(lambda: running("run_sender --subscription=1") == 0)
-        assert running("manage.py run_sender") == 1
-    finally:
-        platform.terminate()
-        platform.communicate(timeout=600)
+    assert running("manage.py run_sender") == 1
 
 
 def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_path):
@@ -456,44 +503,19 @@ def test_a_program_that_ends_at_once_is_told_with_its_last_words(folder, tmp_pat
     fault.mkdir()
     (fault / "sitecustomize.py").write_text(FAULT)
 
-    def look():
-        done = subprocess.run(
-            [sys.executable, "manage.py", "shell", "-v0", "-c", LOOK],
-            cwd=ROOT,
-            env={**os.environ, "STATE_DIR": str(folder), "DATABASE_URL": "", "REDIS_URL": ""},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return done.stdout.splitlines()[-3:]
-
     with terminal.open("w") as said:
         platform = up(folder, port, said=said, PYTHONPATH=str(fault))
     try:
         until(lambda: "run_maker: It ended 3 times" in terminal.read_text())
         assert "its last words: RuntimeError: boom" in terminal.read_text()
-        until(lambda: all("RuntimeError: boom" in line for line in look()))
-        (fault / "sitecustomize.py").unlink()
-        until(lambda: look() == ["{}", "[]", "[]"])
-    finally:
-        platform.terminate()
-        platform.communicate(timeout=600)
+        with console(folder) as process:
 
+            def look():
+                return process.run(LOOK).splitlines()[-3:]
 
-def test_callers_do_not_wait_for_programs(folder):
-    """They start when the web server answers."""
-    port = free_port()
-    platform = up(folder, port)
-    try:
-        until(lambda: answers(port, "/healthz"))
-        times: dict[str, float] = {}  # of the first process of each
-        for child in psutil.Process(platform.pid).children(recursive=True):
-            for name in ("msgplatform.web", "run_maker"):
-                if name in commands([child]):
-                    times[name] = min(child.create_time(), times.get(name, math.inf))
-        # Without this order both start within a moment, and a web server takes longer to answer.
-        assert "run_maker" not in times or times["run_maker"] > times["msgplatform.web"] + 0.5
-        until(lambda: "run_maker" in commands(psutil.Process(platform.pid).children(True)))
+            until(lambda: all("RuntimeError: boom" in line for line in look()), pause=0.5)
+            (fault / "sitecustomize.py").unlink()
+            until(lambda: look() == ["{}", "[]", "[]"], pause=0.5)
     finally:
         platform.terminate()
         platform.communicate(timeout=600)

@@ -1,7 +1,7 @@
 """The HTTP engine by the clock: deadlines in every phase, and who never waits for whom.
 
-The bounds are tenths of a second, which other tests on the same processor would use up. The machine
-itself may stand still for a while, so where a bound is close one of several tries has to keep it.
+The bounds are tenths of a second, which other tests on the same processor may use up. So where a
+bound is close, one of several tries has to keep it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tests.support import http_sinks as sinks
 from tests.support.http_engines import LOOPBACK, MAX_WAITS, collect, names, request, send
 from tests.support.http_sinks import Sink
 
-pytestmark = pytest.mark.alone
 engine = pytest.fixture(http_engines.engine)
 happy = pytest.fixture(http_engines.happy)
 _TRIES = 20

@@ -1,4 +1,4 @@
-"""The order of files and the tests that run alone, by running pytest on small suites."""
+"""The order of files, by running pytest on small suites."""
 
 from __future__ import annotations
 
@@ -30,7 +30,6 @@ def _record(request):
         print(line, file=file)
 """
 MANY = "".join(f"\ndef test_{n}(): pass\n" for n in range(6))
-LONG = "def test_long(): pass"
 # Two of these end when both have begun.
 MEETS = """
 import os, pathlib, time
@@ -44,12 +43,6 @@ def test_meets():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 """
-ALONE = """
-import pytest
-
-@pytest.mark.alone
-def test_alone(): pass
-"""
 
 
 class Suite:
@@ -61,53 +54,33 @@ class Suite:
 
     def run(self, *options: str) -> dict[str, list[tuple[float, float]]]:
         """Test → begin and end of each of its runs, in the order of the first ends."""
-        self.start(*options).communicate()
-        return self.ran()
-
-    def ran(self) -> dict[str, list[tuple[float, float]]]:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        environment |= {"RECORD": str(self._record), "CI": ""}
+        subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"),
+                *("-p", "tests.spreading", "-p", "no:django", "-p", "no:valkey"),
+                *("--rootdir", str(self.folder), "--strict-markers", *options, str(self.folder)),
+            ],
+            cwd=ROOT, env=environment, check=True,
+        )  # fmt: skip
         ran = defaultdict(list)
         for line in self._record.read_text().splitlines():
             name, begun, ended = line.split()
             ran[name].append((float(begun), float(ended)))
         return ran
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-        # Locks of its own: the outer test holds those of this machine.
-        environment |= {"TMPDIR": str(self.folder), "RECORD": str(self._record), "CI": ""}
-        return subprocess.Popen(
-            [
-                *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"),
-                *("-p", "tests.spreading", "-p", "no:django", "-p", "no:valkey"),
-                *("--rootdir", str(self.folder), "--strict-markers", *options, str(self.folder)),
-            ],
-            cwd=ROOT, env=environment, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
 
-
-SPREAD = ("-n", "2")
-
-
-def test_the_longest_begins_first_and_what_runs_alone_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As recorded by an earlier run; a file that was not measured may be a long one."""
+def test_the_longest_begins_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that was not measured may be a long one."""
     times = tmp_path / "times.json"
     monkeypatch.setenv("TEST_TIMES", str(times))
-    suite = Suite(tmp_path, test_a_alone=ALONE, test_b=MANY)
-    suite.run("-n", "1", "--record-times")
-    recorded = spreading.measured(times)
-    assert recorded["test_b.py"] >= 0.3  # each of its tests rests for 0.05 s
-    assert recorded["test_a_alone.py"] > 0
+    suite = Suite(tmp_path, test_b=MANY)
     (tmp_path / "test_short.py").write_text("def test_short(): pass")
-    # Not as measured: on a busy machine the single test can take as long as the six.
-    known = {"test_a_alone.py": 0.2, "test_b.py": 0.6, "test_short.py": 0.1}
-    times.write_text(json.dumps(known))
     (tmp_path / "test_new.py").write_text("def test_new(): pass")
-    (tmp_path / "record").unlink()
-    ran = list(suite.run("-n", "1"))
-    assert (ran[0], ran[1], *ran[-2:]) == ("test_new", "test_0", "test_short", "test_alone")
+    times.write_text(json.dumps({"test_b.py": 0.6, "test_short.py": 0.1}))
+    order = list(suite.run("-n", "1"))
+    assert (order[0], order[1], order[-1]) == ("test_new", "test_0", "test_short")
 
 
 def test_a_file_stays_in_one_process(tmp_path: Path) -> None:
@@ -121,22 +94,6 @@ def test_a_file_stays_in_one_process(tmp_path: Path) -> None:
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(mine))
     one, other = ran["test_meets"]
     assert max(one[0], other[0]) < min(one[1], other[1])
-
-
-@pytest.mark.parametrize("options", [("-n", "0"), SPREAD])
-def test_nothing_runs_beside_one_that_runs_alone(tmp_path: Path, options: tuple[str, ...]) -> None:
-    """Not in another process of the same run, not in another run."""
-    suite = Suite(tmp_path, test_alone=ALONE, test_many=MANY, test_long=LONG)
-    other = suite.start(*options)
-    suite.run(*options)
-    other.communicate()
-    assert other.returncode == 0
-    ran = suite.ran()  # of both
-    everything = [moment for runs in ran.values() for moment in runs]
-    assert (len(ran["test_alone"]), len(everything)) == (2, 16)
-    for one in ran["test_alone"]:
-        beside = [r for r in everything if r is not one and r[0] < one[1] and one[0] < r[1]]
-        assert beside == []
 
 
 def test_what_stays_together() -> None:

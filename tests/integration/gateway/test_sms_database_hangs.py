@@ -41,7 +41,6 @@ from tests.support.sms_net_support import (
 __all__ = ["lasting_reports"]
 
 pytestmark = [
-    pytest.mark.alone,  # these run on MariaDB: SQLite cannot hang
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("sms_redis", "work_redis", "lasting_reports"),
 ]

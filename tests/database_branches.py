@@ -1,0 +1,64 @@
+"""A pytest plugin: code that does something else on another database is tested on each.
+
+The mark `both_databases` is for a file whose tests reach such code. In tests/integration it runs
+on MariaDB and on SQLite (`scripts/run_tests.py`); a file elsewhere has both itself. Each process
+leaves behind, in a file beside TEST_RECORD, in which places its marked tests asked a connection
+for its vendor: lines of vendor, path and number of the line. `scripts/run_tests.py` fails for a
+place that was not reached on both.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+
+from tests.records import TEST_RECORD
+
+ROOT = Path(__file__).resolve().parents[1]
+MARK = "both_databases"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"{MARK}: reaches code that branches by database")
+    if os.environ.get(TEST_RECORD) and "PYTEST_CURRENT_TEST" not in os.environ:
+        config.pluginmanager.register(Branches(Path(os.environ[TEST_RECORD])))
+
+
+class Branches:
+    def __init__(self, record: Path) -> None:
+        from django.db.backends.mysql.base import DatabaseWrapper as MySql
+        from django.db.backends.sqlite3.base import DatabaseWrapper as Sqlite
+
+        self._file = record.with_suffix(f".{os.getpid()}.branches")
+        self._is_marked = False
+        self._places: set[tuple[str, str, int]] = set()
+        for wrapper in (MySql, Sqlite):
+            wrapper.vendor = self._reporting(wrapper.vendor)  # type: ignore[assignment]  # asks nobody else
+
+    def _reporting(self, vendor: str) -> property:
+        def read(_connection: object) -> str:
+            if self._is_marked:
+                caller = sys._getframe(1)
+                self._places.add((vendor, caller.f_code.co_filename, caller.f_lineno))
+            return vendor
+
+        return property(read)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        self._is_marked = item.get_closest_marker(MARK) is not None
+        result = yield
+        self._is_marked = False
+        return result
+
+    def pytest_sessionfinish(self) -> None:
+        lines = [
+            f"{vendor} {Path(file).relative_to(ROOT)} {line}\n"
+            for vendor, file, line in sorted(self._places)
+            if Path(file).is_relative_to(ROOT)
+        ]
+        self._file.write_text("".join(lines))

@@ -1,0 +1,47 @@
+"""A pytest plugin: what a run leaves behind for `scripts/run_tests.py`, in the file TEST_RECORD.
+
+How long each file took, how many tests of each folder passed, and the names of those that failed
+with what pytest said of them. Written at the end of the run, by the process that started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+
+TEST_RECORD = "TEST_RECORD"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    file = os.environ.get(TEST_RECORD)
+    # A pytest that a test has started is a part of that test.
+    if file and not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ:
+        config.pluginmanager.register(Recorder(Path(file)))
+
+
+class Recorder:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._passed: Counter[str] = Counter()
+        self._failures: dict[str, str] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.partition("::")[0]
+        self._seconds[file] += report.duration
+        if report.failed:
+            self._failures[report.nodeid] = f"{report.when}: {report.longreprtext}"
+        elif report.when == "call" and report.passed:
+            self._passed["/".join(file.split("/")[:2])] += 1
+
+    def pytest_sessionfinish(self) -> None:
+        record = {
+            "seconds": {file: round(seconds, 1) for file, seconds in self._seconds.items()},
+            "passed": self._passed,
+            "failures": self._failures,
+        }
+        self._file.write_text(json.dumps(record), encoding="utf-8")
