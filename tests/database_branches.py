@@ -4,7 +4,8 @@ The mark `both_databases` is for a file whose tests reach such code. In tests/in
 on MariaDB and on SQLite (`scripts/run_tests.py`); a file elsewhere has both itself. Each process
 leaves behind, in a file beside TEST_RECORD, in which places its marked tests asked a connection
 for its vendor: lines of vendor, path and number of the line. `scripts/run_tests.py` fails for a
-place that was not reached on both.
+place that was not reached on both. Paths of modules that only the programs reach which a file's
+tests start are arguments of the mark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
+from django.utils.connection import ConnectionProxy
 
 from tests.records import TEST_RECORD
 
@@ -30,12 +32,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 class Branches:
     def __init__(self, record: Path) -> None:
+        # Not at the import of this plugin: tests.servers sets what Django's settings read.
         from django.db.backends.mysql.base import DatabaseWrapper as MySql
         from django.db.backends.sqlite3.base import DatabaseWrapper as Sqlite
 
         self._file = record.with_suffix(f".{os.getpid()}.branches")
         self._is_marked = False
+        self._named: set[str] = set()
         self._places: set[tuple[str, str, int]] = set()
+        self._vendors = (MySql.vendor, Sqlite.vendor)
         for wrapper in (MySql, Sqlite):
             wrapper.vendor = self._reporting(wrapper.vendor)  # type: ignore[assignment]  # asks nobody else
 
@@ -43,6 +48,8 @@ class Branches:
         def read(_connection: object) -> str:
             if self._is_marked:
                 caller = sys._getframe(1)
+                if caller.f_code is ConnectionProxy.__getattr__.__code__:  # `django.db.connection`
+                    caller = sys._getframe(2)
                 self._places.add((vendor, caller.f_code.co_filename, caller.f_lineno))
             return vendor
 
@@ -50,7 +57,9 @@ class Branches:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        self._is_marked = item.get_closest_marker(MARK) is not None
+        marks = list(item.iter_markers(MARK))
+        self._is_marked = bool(marks)
+        self._named.update(path for mark in marks for path in mark.args)
         result = yield
         self._is_marked = False
         return result
@@ -60,5 +69,8 @@ class Branches:
             f"{vendor} {Path(file).relative_to(ROOT)} {line}\n"
             for vendor, file, line in sorted(self._places)
             if Path(file).is_relative_to(ROOT)
+        ]
+        lines += [
+            f"{vendor} {path} *\n" for vendor in self._vendors for path in sorted(self._named)
         ]
         self._file.write_text("".join(lines))

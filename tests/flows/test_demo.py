@@ -24,6 +24,12 @@ from msgplatform.reference import metrics as metrics_page
 from tests.cluster import ROOT
 from tests.unit.platform.monitoring_files import DECLARED, dashboard_expressions, rule_expressions
 
+pytestmark = pytest.mark.both_databases(
+    "notify/archive/archiver.py",
+    "notify/feed/dispatcher/dispatcher.py",
+    "crmsync/poller/reading/database.py",
+)
+
 SECONDS = 900.0
 # What shows that a flow moves, after the accounting.
 MOVING = (

@@ -26,6 +26,8 @@ from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 from tests.cluster import Console
 
+pytestmark = pytest.mark.both_databases("msgplatform/supervision/preparation.py")
+
 ROOT = Path(__file__).resolve().parents[2]
 # Of the whole platform with nothing to do, the embedded Redis and SQLite.
 LIMIT_BYTES = 1150 << 20

@@ -1,8 +1,8 @@
 """How often, how long and how hard servers are struck.
 
-SCALE_SHARE=yes is the share that `make test` runs beside its other tests (`scripts/run_tests.py`): one
-kill of each engine, under a small load. It judges whether anything is lost or comes twice; a gap is
-printed, because the other tests take the machine's time.
+SCALE_SHARE=yes is the share that `make test` runs beside its other tests: one kill of each engine,
+under a small load. It judges whether anything is lost or comes twice; a gap is printed, because the
+other tests take the machine's time.
 """
 
 from __future__ import annotations

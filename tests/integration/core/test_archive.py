@@ -14,7 +14,7 @@ from msgplatform.core.archive.router import ColdModel
 from tests.servers import Servers
 from tests.support.archive_support import cold_database
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

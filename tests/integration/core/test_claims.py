@@ -18,7 +18,7 @@ from msgplatform.models import AuditLog, BulkJob
 from notify.models import ReceiveMsg
 from tests.support.children import child, run
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 PENDING = BulkJob.objects.filter(state="pending")
 HOUR = timedelta(hours=1)

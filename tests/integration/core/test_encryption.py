@@ -21,7 +21,7 @@ from msgplatform.core.secrets.encryption import State
 from notify.models import Receive
 from tests.support.sms_rows import gateway
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 OLD, NEW, LOST = (encryption.new_key() for _ in range(3))
 HEADERS = {"Authorization": "Bearer tell-nobody", "X-Ort": "Köln"}

@@ -12,7 +12,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.models import Biz
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 class Commits:

@@ -14,7 +14,7 @@ from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.idempotency import Item
 from notify.models import IdempotencyKey
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 class Stored:

@@ -19,7 +19,7 @@ from msgplatform.core.errors import OutcomeUnknown
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
 from tests.support.children import run
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 COUNTER = ("minute", "flow", "biz_id", "subject", "name")
 MINUTE = datetime(2026, 5, 4, 12, 30, tzinfo=UTC)

@@ -23,7 +23,11 @@ from tests.integration.crmsync.sync_support import BATCHES, Customers, Store
 from tests.support.http_sinks import Sink, refusing_port
 from tests.support.json_stub import Answer, asked, serving
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 WAITING, QUEUED, RETRY, CONFIRMED, DEAD, DISMISSED = Record.State
 AT_ONCE = [0, 0]  # waits: the test queues what is tried again
 

@@ -15,7 +15,7 @@ from crmsync.models import Lead
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
 
 

@@ -35,7 +35,11 @@ from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import record
 from tests.integration.crmsync.sync_support import DEADLINE, crm
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 
 HOLDER = "h" * 32
 

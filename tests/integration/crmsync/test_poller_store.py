@@ -29,7 +29,7 @@ from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import Store
 from tests.support.json_stub import Answer, asked, serving
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 HOLDER = "h" * 32
 State = Record.State

@@ -23,7 +23,7 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids
 from tests.integration.crmsync.sync_support import Customers, running
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 DEADLINE = 300.0  # longer than the lease of a record
 _State = Record.State
 flow = FLOW

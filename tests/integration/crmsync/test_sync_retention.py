@@ -21,7 +21,7 @@ from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import dead
 from tests.support.archive_support import old_id, without_months
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 ON_MARIADB = connection.vendor == "mysql"
 OLD = 200.0  # days; older than a month that began before what is kept
 

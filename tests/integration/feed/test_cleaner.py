@@ -41,7 +41,7 @@ from tests.integration.feed.support import (
 from tests.support.archive_support import old_id, without_months
 from tests.support.children import child
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 ON_MARIADB = connection.vendor == "mysql"
 Status = EventQueue.Status
 LENGTH = 20  # of a timeline: the least that the environment may say

@@ -26,7 +26,7 @@ from tests.support.answers import Answer
 from tests.support.api_document import api_views, document, statuses
 from tests.support.api_support import Api, problem
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 FEED = "/api/v1/feed"
 POSTS, RELATIONS, TIMELINES = f"{FEED}/posts", f"{FEED}/relations", f"{FEED}/timelines"
 

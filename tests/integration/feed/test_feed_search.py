@@ -24,7 +24,7 @@ from notify.feed.messages.index import MESSAGES
 from notify.feed.models import EventQueue, Feed, FeedUser
 from tests.support.feed_rows import REASON, drain, event, post, related, set_aside, visited
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 MAX_ID = 2**63 - 1
 
 

@@ -16,7 +16,7 @@ from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser, Friend
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 BIZ = 7
 

@@ -22,7 +22,7 @@ from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.models import EventQueue, FeedBroadcast
 from tests.integration.feed.support import BIZ, change, drain, entries, post, visited
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 _STATUS = EventQueue.Status
 ON_MARIADB = connection.vendor == "mysql"  # SQLite's one writer keeps everybody else waiting

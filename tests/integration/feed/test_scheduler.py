@@ -25,7 +25,7 @@ from notify.feed.monitor import backlog
 from notify.feed.presence import PaceDecision
 from tests.servers import Servers
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 ON_MARIADB = connection.vendor == "mysql"
 
 

@@ -25,7 +25,7 @@ from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.timeline import find, merge
 from tests.integration.feed.support import BIZ, change, drain, user, written
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 AUTHORS = [f"author{n}" for n in range(30)]
 POSTS = 100  # of each author

@@ -30,7 +30,11 @@ from tests.integration.feed.timeline_world import (
     small,
 )
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("small")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("small"),
+]
 
 __all__ = ["small"]
 SECONDS = 8.0  # at least

@@ -37,7 +37,7 @@ from tests.support.children import child
 from tests.support.sms_rows import NODE, TS, Caller, report, respond, send, submit
 
 shop = sms_rows.shop
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 ON_MARIADB = connection.vendor == "mysql"
 NUMBER = "8613800000000"
 EVERYTHING = (SgipMt, SgipMtPart, SgipReport, SgipMo, SgipUserRpt)

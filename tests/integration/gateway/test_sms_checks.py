@@ -22,7 +22,7 @@ from tests.support import sms_rows
 from tests.support.sms_rows import Caller, account, gateway
 
 shop = sms_rows.shop
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

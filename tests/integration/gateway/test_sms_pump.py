@@ -51,7 +51,7 @@ from tests.support.sms_rows import (
 )
 
 shop = sms_rows.shop
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 KILLED = -9
 NUMBER = "8613800000000"
 ONE_TURN = """

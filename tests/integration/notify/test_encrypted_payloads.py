@@ -41,7 +41,11 @@ from tests.support.management import Manager
 from tests.support.notify_rows import publish, resend, subscription
 from tests.support.notify_turns import run_until
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 place = archive_support.place
 OLD, NEW = (encryption.new_key() for _ in range(2))
 PAYLOAD = '{"card":"4111 1111","名":"中文","n":1.10}'.encode()

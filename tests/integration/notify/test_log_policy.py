@@ -30,7 +30,11 @@ from tests.support.http_sinks import Sink, answering
 from tests.support.management import Manager
 from tests.support.notify_rows import publish, subscription
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 place = archive_support.place
 POLICIES = ("all", "failures", "none")
 

@@ -54,7 +54,7 @@ from tests.support.notify_rows import subscription
 
 __all__ = ["place"]
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

@@ -32,7 +32,11 @@ from tests.support.failure_times import tick
 from tests.support.notify_rows import publish, resend, subscription
 from tests.support.notify_turns import old_maker
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 Delivery = ReceiveMsg.Status
 
 

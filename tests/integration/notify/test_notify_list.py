@@ -22,7 +22,11 @@ from tests.support.archive_support import Status, archive, message
 from tests.support.notify_plans import ROWS, fill, rows_read
 from tests.support.notify_rows import publish, subscription
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 LIST = "/console/search/notify"
 
 

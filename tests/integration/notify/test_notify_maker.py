@@ -28,7 +28,11 @@ from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
 from tests.support.notify_rows import publish, subscription
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 Status = ReceiveMsg.Status
 
 

@@ -41,7 +41,11 @@ from tests.support.children import run as run_children
 from tests.support.notify_rows import publish, resend, subscription
 from tests.support.notify_turns import old_maker
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 Status = ReceiveMsg.Status
 HOUR = timedelta(hours=1)
 

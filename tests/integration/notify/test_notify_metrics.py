@@ -25,7 +25,11 @@ from notify.monitor.activity import ACTIVITY
 from notify.orders import Result
 from tests.support.notify_rows import publish, subscription
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 Delivery = ReceiveMsg.Status
 
 

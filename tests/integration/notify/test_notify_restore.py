@@ -47,7 +47,11 @@ from tests.support.notify_rows import subscription
 
 __all__ = ["place"]
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ from tests.support.notify_rows import publish, subscription
 
 __all__ = ["place"]
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 @pytest.fixture

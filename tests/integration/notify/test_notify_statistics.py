@@ -32,7 +32,7 @@ from notify.monitor.histograms import DURATION, LATENCY
 from notify.orders import Result
 from tests.support.notify_rows import subscription
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 NOON = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 SHANGHAI = "Asia/Shanghai"
 PAID = "order.paid"

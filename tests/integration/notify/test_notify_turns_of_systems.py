@@ -24,7 +24,11 @@ from notify.sender import claimer, memory
 from notify.sender.claimer import OrderClaimer
 from tests.support.notify_rows import publish, subscription
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 
 
 @pytest.fixture

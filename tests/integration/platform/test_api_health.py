@@ -16,6 +16,8 @@ from msgplatform.core import connections as redis_connections
 from tests.support import api_support
 from tests.support.api_support import Api, problem
 
+pytestmark = pytest.mark.both_databases
+
 api = pytest.fixture(api_support.api)
 
 

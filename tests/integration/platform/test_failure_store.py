@@ -14,7 +14,7 @@ from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import GroupSnapshot, Loss, Rescue
 from tests.support.failure_times import tick
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 FLOW, WHERE, ANSWER = "notify", 7, "HTTP 503"
 
 

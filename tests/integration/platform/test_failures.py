@@ -28,6 +28,7 @@ from notify.models import BizReceive
 from tests.support.notify_rows import subscription
 
 pytestmark = [
+    pytest.mark.both_databases,
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("work_redis", "sms_redis"),
 ]

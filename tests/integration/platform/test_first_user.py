@@ -14,7 +14,7 @@ from msgplatform import doctor
 from msgplatform.models import AuditLog
 from msgplatform.supervision import first_user
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 User = get_user_model()
 
 

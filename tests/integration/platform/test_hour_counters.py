@@ -15,7 +15,7 @@ from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.monitor.time_steps import Step
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 # A system's own counter, and one of a subscription that has an id of its own.
 KEYS = ((1, 0, "accepted"), (1, 7, "delivered"))

@@ -13,7 +13,7 @@ from crmsync.retention import ARCHIVE
 from msgplatform.core.archive import partitions
 from msgplatform.core.data import sql
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 
 
 def test_a_statement_may_take_as_long_as_it_likes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,11 @@ from msgplatform.core.data import sql
 from msgplatform.models import AuditLog, MinuteCounter
 from tests.support import table_rows
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 AUDIT, COUNTERS = "/admin/msgplatform/auditlog/", "/admin/msgplatform/minutecounter/"
 ROWS, LOOKED_AT = 5_000, 200
 MINUTE = timedelta(minutes=1)

@@ -27,6 +27,8 @@ from notify.agent.store import add_database
 from notify.intake import intake
 from tests.support.agent_support import KINDS, Shop
 
+pytestmark = pytest.mark.both_databases("notify/agent/schema.py")
+
 ROOT = Path(__file__).parents[3]
 SETTINGS = """
 SECRET_KEY = "a key of the shop, as long as Django wants it to be, and some more"

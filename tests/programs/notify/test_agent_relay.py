@@ -37,6 +37,8 @@ from tests.support.agent_support import (
     verdicts,
 )
 
+pytestmark = pytest.mark.both_databases
+
 shop = pytest.fixture(params=KINDS)(agent_support.shop)
 intake = pytest.fixture(agent_support.an_intake)
 relays = pytest.fixture(agent_support.agents)

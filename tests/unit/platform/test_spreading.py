@@ -12,8 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from tests import spreading
-
 ROOT = Path(__file__).resolve().parents[3]
 # Each writes down its name and when it ran.
 RECORD = """
@@ -94,11 +92,3 @@ def test_a_file_stays_in_one_process(tmp_path: Path) -> None:
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(mine))
     one, other = ran["test_meets"]
     assert max(one[0], other[0]) < min(one[1], other[1])
-
-
-def test_what_stays_together() -> None:
-    flow = "tests/flows/test_x.py::test_a[{}-web]"
-    assert spreading.place(flow.format("sqlite")) != spreading.place(flow.format("mariadb"))
-    assert spreading.place(flow.format("sqlite")) == "tests/flows/test_x.py sqlite"
-    other = "tests/integration/test_x.py::TestA::test_a[{}]"
-    assert spreading.place(other.format("sqlite")) == spreading.place(other.format("mariadb"))

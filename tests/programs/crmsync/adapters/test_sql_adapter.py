@@ -20,7 +20,7 @@ from crmsync.adapters.sql.adapter import SqlAdapter
 from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.support.cutting_proxy import CuttingProxy
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.both_databases, pytest.mark.django_db]
 
 TABLE = (
     "CREATE TABLE customer (code {key} PRIMARY KEY, name VARCHAR(20) NOT NULL, phone VARCHAR(40), "
