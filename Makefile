@@ -43,7 +43,7 @@ chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, 
 	  CHAOS_MAX_GAP=$${CHAOS_MAX_GAP:-15} CHAOS_SEED=$${CHAOS_SEED:-$$(date +%s)} \
 	  .venv/bin/python -m pytest -n 0 -s tests/chaos
 
-check: tools  ## style, types, imports, migrations
+check: tools  ## style, types, size, translations, imports, migrations
 	@scripts/check.sh
 
 bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")

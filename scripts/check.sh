@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Style, types, who imports whom, the compose files by Compose's schema, that no migration is missing, and that
-# every test can be collected.
+# Style, types, the ceilings of the code's figures, translations, who imports whom, the compose files by Compose's
+# schema, that no migration is missing, and that every test can be collected.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,6 +15,8 @@ python=.venv/bin/python
 "$python" -m ruff format --check .
 "$python" -m mypy msgplatform notify gateway crmsync tests bench >"$state/types" 2>&1 &
 types=$!
+"$python" scripts/shape.py --check
+scripts/messages.sh --check
 .venv/bin/lint-imports
 .venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec deploy/compose*.yaml
 "$python" manage.py makemigrations --check --dry-run

@@ -4,13 +4,19 @@
 # locale/        the platform's own texts, of Python and of templates
 # locale/theme/  the theme's, which brings no translations: those that Django does not have either
 #
-# Afterwards translate what is new (`msgattrib --untranslated`), then run it again. With --check it
-# fails if a catalogue was not renewed, or a text has no translation.
+# Afterwards translate what is new (`msgattrib --untranslated`), then run it again. With --check the
+# catalogues stay as they are, and it fails if one was not renewed, or a text has no translation.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 state=$(mktemp -d)
-trap 'rm -rf "$state"' EXIT
+check=${1:-}
+finish() {
+  if [ "$check" = --check ]; then cp -r "$state/before/." locale; fi
+  rm -rf "$state"
+}
+cp -r locale "$state/before"
+trap finish EXIT
 export STATE_DIR=$state SECRET_KEY=only-for-messages LOG_LEVEL=WARNING
 python=$PWD/.venv/bin/python
 "$python" deploy/secret_key.py 2>/dev/null # the encryption key
@@ -40,14 +46,15 @@ msgattrib --set-obsolete --only-file="$state/django.po" "$state/theme/locale/$po
 
 # The date of each run would be the only change of most.
 sed -i '/^"POT-Creation-Date:/d' locale/$po locale/theme/$po
-for each in locale locale/theme; do
-  msgfmt --check-format --output-file="$each/${po%.po}.mo" "$each/$po"
+for folder in locale locale/theme; do
+  msgfmt --check-format --output-file="$folder/${po%.po}.mo" "$folder/$po"
 done
 
-if [ "${1:-}" = --check ]; then
-  git diff --exit-code --stat -- locale || { echo "run scripts/messages.sh and commit" >&2; exit 1; }
-  for each in locale locale/theme; do
-    missing=$(msgattrib --untranslated "$each/$po")
-    [ -z "$missing" ] || { echo "$missing" >&2; exit 1; }
+if [ "$check" = --check ]; then
+  for folder in locale locale/theme; do
+    untranslated=$(msgattrib --untranslated --no-wrap "$folder/$po")
+    [ -z "$untranslated" ] ||
+      { printf '%s\n\ntranslate these texts in %s\n' "$untranslated" "$folder/$po" >&2; exit 1; }
   done
+  diff -r -U 0 "$state/before" locale >&2 || { echo "run scripts/messages.sh and commit" >&2; exit 1; }
 fi

@@ -3,6 +3,7 @@ to be read, and rows without versions are newer when they differ."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -73,8 +74,9 @@ class Shop:
                 time.sleep(min(wait, 0.05))
 
     def turn_for(self, seconds: float) -> None:
-        end = time.monotonic() + seconds
-        self.turn_until(lambda: time.monotonic() > end)
+        """Turn at least once: a busy machine may stand still for so long."""
+        end, turns = time.monotonic() + seconds, itertools.count()
+        self.turn_until(lambda: next(turns) > 0 and time.monotonic() > end)
 
     def confirm_all(self) -> None:
         """What a handler would do with everything that is queued."""

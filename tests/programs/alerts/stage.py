@@ -87,15 +87,20 @@ class Stage(SmsCluster):
 
     def __enter__(self) -> Stage:
         self._open.enter_context(_syslog(self.folder / "audit.sock"))
-        super().__enter__()
         for name, status in SINKS.items():
             sink = SinkProcess(self.folder / f"{name}.seen", ["--status", str(status)])
             self.places[name] = self._open.enter_context(sink).url
         self.places["receiver"] = str(self.receiver_port)
         if self.mariadb is not None:
             self.places |= _shop(self.mariadb)
-        self.console.run(_PAGER.format(url=self.places["well"]))
+        super().__enter__()
         return self
+
+    def fill_database(self) -> None:
+        """With the consumer of alerts: an alert that a program raises before there is one is not
+        published, except later by the maker."""
+        super().fill_database()
+        self.console.run(_PAGER.format(url=self.places["well"]))
 
     def __exit__(
         self,
