@@ -42,6 +42,7 @@ IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 IS_SHARE = os.environ.get("SCALE_SHARE") == "yes"
 PROCESSES = 9  # that run tests at the same time; on two cores more of them are not quicker
 MAX_UNSTEADY = 3
+SHOWN_COSTS = 40
 MAX_RERUNS = 10  # when more tests fail, the cause is not in the tests
 # How pytest ends after it has run all tests.
 PASSED, FAILED = 0, 1
@@ -83,6 +84,7 @@ class Run:
     output: str = ""
     record: dict[str, Any] = field(default_factory=dict)
     branches: set[str] = field(default_factory=set)
+    costs: Counter[str] = field(default_factory=Counter)  # file → core-seconds
 
     @property
     def failures(self) -> dict[str, str]:
@@ -142,6 +144,8 @@ class Runner:
         run.record = json.loads(record.read_text()) if record.exists() else {}
         for places in self._folder.glob(f"{run.name}.*.branches"):
             run.branches.update(places.read_text().splitlines())
+        for costs in self._folder.glob(f"{run.name}.*.costs"):
+            run.costs.update(json.loads(costs.read_text()))
         print(f"{run.name} on {run.database}\n{run.output}", flush=True)
 
 
@@ -273,7 +277,7 @@ def outcome(runner: Runner, runs: Sequence[Run], begun: float, problems: Sequenc
     return int(bool(problems))
 
 
-def table(runs: Iterable[Run], begun: float) -> str:
+def table(runs: Sequence[Run], begun: float) -> str:
     """Minutes, core-seconds and cases: for each run, and for each folder of tests."""
     lines = [f"{'':20}{'minutes':>9}{'core-seconds':>14}{'passed':>8}{'failed':>8}"]
     cases: Counter[str] = Counter()
@@ -286,6 +290,9 @@ def table(runs: Iterable[Run], begun: float) -> str:
     core_seconds = sum(run.core_seconds for run in runs)
     lines.append(f"{'all':20}{seconds / 60:9.1f}{core_seconds:14.0f}{cases.total():8}")
     lines.append(", ".join(f"{folder} {count}" for folder, count in sorted(cases.items())))
+    costs = Counter({(run.name, file): cost for run in runs for file, cost in run.costs.items()})
+    lines.append("core-seconds of the costliest files:")
+    lines += [f"{cost:7.0f} {name} {file}" for (name, file), cost in costs.most_common(SHOWN_COSTS)]
     return "\n".join(lines)
 
 

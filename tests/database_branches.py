@@ -10,17 +10,19 @@ tests start are arguments of the mark.
 
 from __future__ import annotations
 
+import inspect
 import os
-import sys
 from collections.abc import Generator
 from pathlib import Path
+from types import FrameType
 
 import pytest
-from django.utils.connection import ConnectionProxy
+from django.utils import connection
 
 from tests.records import TEST_RECORD
 
 ROOT = Path(__file__).resolve().parents[1]
+PROXY = connection.__file__
 MARK = "both_databases"
 
 
@@ -28,6 +30,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}: reaches code that branches by database")
     if os.environ.get(TEST_RECORD) and "PYTEST_CURRENT_TEST" not in os.environ:
         config.pluginmanager.register(Branches(Path(os.environ[TEST_RECORD])))
+
+
+def _caller(frame: FrameType | None) -> FrameType:
+    assert frame
+    assert frame.f_back
+    return frame.f_back
 
 
 class Branches:
@@ -47,9 +55,9 @@ class Branches:
     def _reporting(self, vendor: str) -> property:
         def read(_connection: object) -> str:
             if self._is_marked:
-                caller = sys._getframe(1)
-                if caller.f_code is ConnectionProxy.__getattr__.__code__:  # `django.db.connection`
-                    caller = sys._getframe(2)
+                caller = _caller(inspect.currentframe())
+                if caller.f_code.co_filename == PROXY:  # as of `django.db.connection`
+                    caller = _caller(caller)
                 self._places.add((vendor, caller.f_code.co_filename, caller.f_lineno))
             return vendor
 

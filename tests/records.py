@@ -1,7 +1,9 @@
 """A pytest plugin: what a run leaves behind for `scripts/run_tests.py`, in the file TEST_RECORD.
 
 How long each file took, how many tests of each folder passed, and the names of those that failed
-with what pytest said of them. Written at the end of the run, by the process that started it.
+with what pytest said of them. Written at the end of the run, by the process that started it. Each
+process that runs tests leaves a file beside it, with the core-seconds of each of its files: its
+own, and those of the processes that it has started and that have ended.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter, defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -17,10 +20,28 @@ TEST_RECORD = "TEST_RECORD"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    file = os.environ.get(TEST_RECORD)
+    name = os.environ.get(TEST_RECORD)
     # A pytest that a test has started is a part of that test.
-    if file and not hasattr(config, "workerinput") and "PYTEST_CURRENT_TEST" not in os.environ:
-        config.pluginmanager.register(Recorder(Path(file)))
+    if name and "PYTEST_CURRENT_TEST" not in os.environ:
+        config.pluginmanager.register(Costs(Path(name).with_suffix(f".{os.getpid()}.costs")))
+        if not hasattr(config, "workerinput"):
+            config.pluginmanager.register(Recorder(Path(name)))
+
+
+class Costs:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._core_seconds: dict[str, float] = defaultdict(float)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        before = sum(os.times()[:4])
+        result = yield
+        self._core_seconds[item.nodeid.partition("::")[0]] += sum(os.times()[:4]) - before
+        return result
+
+    def pytest_sessionfinish(self) -> None:
+        self._file.write_text(json.dumps(self._core_seconds), encoding="utf-8")
 
 
 class Recorder:
