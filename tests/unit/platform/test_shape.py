@@ -120,6 +120,10 @@ def test_a_checkout_at_its_ceilings_passes(checkout: Path) -> None:
             f"{TEST}:4: claim",
         ),
     ],
+    ids=[
+        "line", "participle-function", "participle-argument", "pronoun", "helper", "imports",
+        "private-attribute", "private-replaced", "mock",
+    ],
 )  # fmt: skip
 def test_a_figure_above_its_ceiling_fails(
     checkout: Path, path: str, text: str, figure: str, place: str
