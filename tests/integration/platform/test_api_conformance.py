@@ -27,9 +27,9 @@ from schemathesis.generation.hypothesis.builder import (
 )
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
+from tests.support.api_document import document
 from tests.support.api_server import Server
 from tests.support.api_things import Things
-from tests.support.management import document
 
 EXAMPLES, PATHS = os.environ.get("API_EXAMPLES"), os.environ.get("API_PATHS", "")
 EFFORT = settings(
