@@ -143,10 +143,11 @@ def pytest_configure() -> None:
     from django.conf import settings as django_settings
     from django.db import connections
 
-    from tests import emptying
+    from tests import emptying, served_files
 
     django_settings.PASSWORD_HASHERS = ["tests.hashers.QuickHasher"]
     emptying.install()
+    served_files.install()
     for alias in connections:
         settings = connections[alias].settings_dict
         # SQLite's default is in memory, which no other process and hardly a thread can share.

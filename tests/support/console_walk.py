@@ -12,8 +12,8 @@ from urllib.parse import urljoin, urlsplit
 from django.test import Client
 from django.urls import resolve
 
-# Pages of one kind that are looked at: their rows differ, their buttons do not.
-_OF_ONE_KIND = 2
+# Pages of one kind that are looked at: rows differ and have other buttons, lists do not.
+_MAX_LISTS, _MAX_ROWS = 1, 2
 _OURS = ("/console/", "/admin/", "/django-rq/")
 # django-rq's own pages have links and buttons that our style sheet hides (`web/queue_pages.py`).
 _NOT_WALKED = ("/admin/logout/", "/admin/jsi18n/", "/admin/autocomplete/", "/admin/login/",
@@ -87,7 +87,8 @@ class Walk:
         self.seen: list[tuple[str, str]] = []
 
     def from_(self, *addresses: str) -> Walk:
-        waiting = list(addresses)
+        """Each of these addresses is visited, whatever it is."""
+        waiting = [link for address in addresses for link in self._visit(address)]
         while waiting:
             address = waiting.pop()
             if self._is_new(address):
@@ -100,10 +101,12 @@ class Walk:
             return False
         if address in self.visited:
             return False
-        found = resolve(path)
-        kind = f"{found.view_name} {found.kwargs.get('flow_name', '')}"
+        view = resolve(path)
+        is_popup = "_popup" in urlsplit(address).query
+        kind = f"{view.view_name} {view.kwargs.get('flow_name', '')} {is_popup}"
         self._kinds[kind] += 1
-        return self._kinds[kind] <= _OF_ONE_KIND
+        is_row = bool(view.kwargs.keys() - {"flow_name"})
+        return self._kinds[kind] <= (_MAX_ROWS if is_row else _MAX_LISTS)
 
     def _visit(self, address: str) -> Iterator[str]:
         self.visited.add(address)

@@ -62,13 +62,15 @@ def event(qid: int) -> EventQueue:
 def decided() -> None:
     """The scheduler's decisions of the last half hour."""
     now = sql.now()
-    for n in range(180):
-        load = 0.3 + 1.2 * (60 < n < 90)
-        FeedPace.objects.create(
+    loads = [0.3 + 1.2 * (60 < n < 90) for n in range(180)]
+    FeedPace.objects.bulk_create(
+        FeedPace(
             at=now - timedelta(seconds=10 * n), load=load, share=0.15 if load > 1 else 1.0,
             events=15 if load > 1 else 100, cause="stmt" if load > 1 else "", latency=0.4 + load,
             baseline=0.4, statements=load, cpu=0.5, backlog=100 * (n % 50), oldest=n / 2,
-        )  # fmt: skip
+        )
+        for n, load in enumerate(loads)
+    )  # fmt: skip
     publish()
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from functools import cache
 from typing import Any, NamedTuple
 
 from django.test import Client
-from drf_spectacular.drainage import GENERATOR_STATS
-from drf_spectacular.generators import SchemaGenerator
 from jsonschema import Draft202012Validator
 
 from msgplatform.api.access import keys
 from tests.support.answers import Answer
+from tests.support.api_document import document
 
 _SCOPE = re.compile(r"Scope: `(manage:[a-z-]+)`")
 
@@ -26,21 +24,15 @@ class Operation(NamedTuple):
     responses: dict[str, Any]
 
 
-@lru_cache(maxsize=1)
-def document() -> dict[str, Any]:
-    with GENERATOR_STATS.silence():
-        found: dict[str, Any] = SchemaGenerator(urlconf="msgplatform.urls").get_schema(
-            request=None, public=True
-        )
-    return found
-
-
-def operations() -> Iterator[Operation]:
+@cache
+def operations() -> tuple[Operation, ...]:
     """Those of the management API."""
-    for path, methods in document()["paths"].items():
-        for method, operation in methods.items():
-            if scope := _SCOPE.search(operation.get("description", "")):
-                yield Operation(method.upper(), path, scope[1], operation["responses"])
+    return tuple(
+        Operation(method.upper(), path, scope[1], operation["responses"])
+        for path, methods in document()["paths"].items()
+        for method, operation in methods.items()
+        if (scope := _SCOPE.search(operation.get("description", "")))
+    )
 
 
 class Manager:
@@ -80,21 +72,36 @@ class Manager:
         return answer
 
     def _compare(self, method: str, path: str, answer: Answer) -> None:
-        operation = _operation(method, path, operations())
+        operation = _operation(method, path)
         if operation is None:
             return
-        said = operation.responses[str(answer.status_code)]
+        assert str(answer.status_code) in operation.responses
         if answer.status_code < 300:
             self.done.add((method, operation.path))
-        for content in said.get("content", {}).values():
-            whole = {**content["schema"], "components": document()["components"]}
-            if answer.status_code < 300:
-                Draft202012Validator(whole).validate(answer.json())
+            for validator in _validators(method, operation.path, str(answer.status_code)):
+                validator.validate(answer.json())
 
 
-def _operation(method: str, path: str, among: Iterable[Operation]) -> Operation | None:
-    for operation in among:
-        pattern = re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(operation.path))
-        if method == operation.method and re.fullmatch(pattern, path):
+def _operation(method: str, path: str) -> Operation | None:
+    for operation, pattern in _patterns():
+        if method == operation.method and pattern.fullmatch(path):
             return operation
     return None
+
+
+@cache
+def _patterns() -> tuple[tuple[Operation, re.Pattern[str]], ...]:
+    return tuple(
+        (each, re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(each.path))))
+        for each in operations()
+    )
+
+
+@cache
+def _validators(method: str, path: str, status: str) -> tuple[Draft202012Validator, ...]:
+    """Of each media type in which the operation answers with this status."""
+    response = document()["paths"][path][method.lower()]["responses"][status]
+    return tuple(
+        Draft202012Validator({**content["schema"], "components": document()["components"]})
+        for content in response.get("content", {}).values()
+    )

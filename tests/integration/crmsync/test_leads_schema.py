@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 from django.urls import get_resolver
-from drf_spectacular.drainage import GENERATOR_STATS
-from drf_spectacular.validation import validate_schema
 
-from tests.support.api_document import api_views, document, generate, statuses
+from tests.support.api_document import api_views, document, statuses
 
 URLCONF = "msgplatform.urls"
 LEADS, BATCH, LEAD = "/api/v1/leads", "/api/v1/leads/batch", "/api/v1/leads/{id}"
@@ -19,14 +17,6 @@ CHANGES = "/api/v1/leads/changes"
 @pytest.fixture
 def schema() -> dict[str, Any]:
     return document()
-
-
-def test_it_is_made_without_a_warning() -> None:
-    GENERATOR_STATS.reset()
-    with GENERATOR_STATS.silence():
-        validate_schema(generate(URLCONF))
-    assert not GENERATOR_STATS._warn_cache
-    assert not GENERATOR_STATS._error_cache
 
 
 def test_every_api_view_is_in_it_and_closed_by_a_scope(schema: dict[str, Any]) -> None:

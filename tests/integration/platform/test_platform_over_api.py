@@ -22,8 +22,9 @@ from msgplatform.api.management.platform_file import kinds
 from msgplatform.models import ApiKey, AuditLog, Biz, KeptObject
 from notify.models import BizReceive, Receive
 from tests.support.answers import Answer
+from tests.support.api_document import document
 from tests.support.api_support import problem
-from tests.support.management import Manager, document
+from tests.support.management import Manager
 
 pytestmark = [
     pytest.mark.django_db(transaction=True),
