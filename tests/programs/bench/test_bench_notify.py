@@ -105,7 +105,7 @@ class TestLatency:
         assert correspondent.rate == pytest.approx(500, rel=0.2)  # 350 with the beginning
 
     def test_idle_at_half_of_capacity_and_a_slow_consumer(self) -> None:
-        result = bench("latency", "--seconds", "1.5")
+        result = bench("latency", "--seconds", "0.6")
         for times in (result["answer_ms"], result["due_ms"]):
             assert set(times) == {"ours", "half-of-capacity", "slow-consumer"}
             for each in times.values():
@@ -119,7 +119,7 @@ class TestLatency:
 
 class TestFairness:
     def test_both_floods_and_the_same_without(self) -> None:
-        times = bench("fairness", "--seconds", "1")["answer_ms"]
+        times = bench("fairness", "--seconds", "0.3")["answer_ms"]
         assert set(times) == {"ours", "fan-out", "alone"}
         assert all("max_ms" in t and list(t.values()) == sorted(t.values()) for t in times.values())
 
