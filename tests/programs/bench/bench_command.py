@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
@@ -35,16 +36,22 @@ def bench(
 ) -> dict[str, Any]:
     """The result of one run of a bench. Raises CommandError when there is none."""
     output = StringIO()
-    handler = signal.getsignal(signal.SIGTERM)
-    with pytest.MonkeyPatch.context() as patch:
+    with sigterm_as_before(), pytest.MonkeyPatch.context() as patch:
         for variable, value in (environment or {}).items():
             patch.setenv(variable, value)
-        try:
-            call_command("bench", name, "--json", "--runs", "1", *arguments, stdout=output)
-        finally:
-            signal.signal(signal.SIGTERM, handler)
+        call_command("bench", name, "--json", "--runs", "1", *arguments, stdout=output)
     result: dict[str, Any] = json.loads(output.getvalue())
     return result
+
+
+@contextmanager
+def sigterm_as_before() -> Iterator[None]:
+    """The command takes SIGTERM for Ctrl-C in its process, which is that of the tests here."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def chosen(name: str, references: set[str]) -> tuple[Sequence[str], set[str]]:
