@@ -14,8 +14,9 @@ import pytest
 from django.core.management import call_command
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-# Of each bench with references that others have made: the one that does the same work as ours at
-# the nearest rate. It alone is measured unless the load is full.
+# Bench → the side that is measured beside ours unless the load is full: of references the one that
+# does the same work at the nearest rate; of other states of ours one that runs what ours does not.
+# A bench that is not here always has all its sides.
 NEAREST = {
     "intake": "drf+orm-tuned",
     "intake-batch": "executemany",
@@ -23,6 +24,8 @@ NEAREST = {
     "sender": "pycurl-multi",
     "marker": "orm-save+log",
     "notify": "drf+orm-tuned",
+    "latency": "slow-consumer",
+    "fairness": "fan-out",
     "notify-at-scale": "at-1m-rows",
     "sgip": "framed-echo",
     "sms": "kannel",
