@@ -25,7 +25,7 @@ class TestFeed:
         [
             ("feed", "", {"insert-select", "python-loop", "stream-framework"}),
             *([VISIBLE] if FULL else []),
-            ("feed-at-scale", "1000,100000", {"at-100k-entries", "unread", "unread-at-100k-entries",
+            ("feed-at-scale", "1000,20000", {"at-100k-entries", "unread", "unread-at-100k-entries",
                                               "any-reader"}),
             ("feed-backlog", "5000,15000", {"backlog-10k", "beside-a-report"}),
         ],

@@ -27,7 +27,7 @@ class TestSgip:
 
     def test_echoes_are_measured(self) -> None:
         arguments, expected = chosen("sgip", {"framed-echo", "framed-echo-streams"})
-        result = bench("sgip", "--seconds", "0.3", *arguments)
+        result = bench("sgip", "--seconds", "0.3", "--database", "sqlite", *arguments)
         assert set(result["against"]) == expected
         assert min(result["rate"], *result["against"].values()) > 0
         assert result["rss_of"] == ["smg", "sp"]
