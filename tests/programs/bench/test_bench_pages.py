@@ -8,7 +8,7 @@ import pytest
 
 from tests.programs.bench.bench_command import bench
 
-ROWS = 5_000
+ROWS = 1_500
 # Pages of each kind that must be among those that are measured.
 SOME = (
     "Overview", "Failures", "Search for nothing", "Texts of Notify", "Find in sms: a reference",
