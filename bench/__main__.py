@@ -24,6 +24,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--database", choices=DATABASES, default=DATABASES[0])
+    parser.add_argument("--against", default="", help="sides beside ours, comma-separated")
     rows = os.environ.get("BENCH_ROWS", "1000000,10000000")
     parser.add_argument(
         "--rows", type=_rows, default=rows, help="of the two databases of notify-at-scale"
@@ -42,7 +43,8 @@ def main() -> None:
         call_command("migrate", verbosity=0, interactive=False)
         from bench.harness.interleave import run_bench
 
-        result = run_bench(options.name, ground, options.seconds, options.runs)
+        against = options.against.split(",") if options.against else []
+        result = run_bench(options.name, ground, options.seconds, options.runs, against)
     json.dump(result, sys.stdout)
 
 

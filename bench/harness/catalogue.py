@@ -17,6 +17,7 @@ from functools import lru_cache
 from types import ModuleType
 
 import bench
+from bench.harness.measure import Side
 
 # A soak has no sides and a command of its own.
 _NO_BENCHES = ("harness", "references", "soak")
@@ -44,3 +45,10 @@ def names() -> Sequence[str]:
 def get(name: str) -> ModuleType | None:
     """The bench of this name; needs Django."""
     return _all().get(name)
+
+
+def sides(name: str, against: Sequence[str] = ()) -> Sequence[type[Side]]:
+    """The sides of a bench, ours first; with `against` only ours and those of these names. Raises
+    LookupError when there is no such bench."""
+    ours, *others = _all()[name].sides()
+    return [ours, *(side for side in others if not against or side.name in against)]

@@ -24,11 +24,12 @@ _STOP_SECONDS = 60
 
 @dataclass(frozen=True)
 class Options:
-    """`seconds` bounds each measured stretch."""
+    """`seconds` bounds each measured stretch. `against` names the sides beside ours; empty: all."""
 
     seconds: float
     runs: int
     database: str
+    against: Sequence[str] = ()
 
 
 def unknown(names: Sequence[str]) -> str:
@@ -38,6 +39,24 @@ def unknown(names: Sequence[str]) -> str:
     if wrong:
         return f"There is no bench {', '.join(wrong)}. There are: {there}."
     return "" if names else f"Name a bench, or use --all. There are: {there}."
+
+
+def unknown_sides(names: Sequence[str], against: Sequence[str]) -> str:
+    """A sentence unless each of these benches has a side of `against`, and each of `against` is a
+    side of one of them; '' without `against`."""
+    if not against:
+        return ""
+    references = {name: [side.name for side in catalogue.sides(name)[1:]] for name in names}
+    wrong = ", ".join(sorted(set(against).difference(*references.values())))
+    alone = ", ".join(name for name in names if not set(against).intersection(references[name]))
+    if wrong:
+        problem = f"No reference is called {wrong}."
+    elif alone:
+        problem = f"{alone} is measured beside none of {', '.join(against)}."
+    else:
+        return ""
+    lists = "; ".join(f"{name}: {', '.join(sides)}" for name, sides in references.items())
+    return f"{problem} There are: {lists}."
 
 
 def names() -> Sequence[str]:
@@ -53,6 +72,7 @@ def run(names: Sequence[str], options: Options) -> Iterator[dict[str, Any]]:
         program = [
             *(sys.executable, "-m", "bench", name, "--seconds", str(options.seconds)),
             *("--runs", str(options.runs), "--database", options.database),
+            *("--against", ",".join(options.against)),
         ]
         with subprocess.Popen(
             child_process.command(program, "--parent", str(os.getpid())),

@@ -11,13 +11,16 @@ from bench.harness import batch, catalogue, measure, outcome
 from bench.harness.ground import Ground
 
 
-def run_bench(name: str, ground: Ground, seconds: float, runs: int) -> dict[str, Any]:
-    """The bench's JSON object. Raises BenchFailed when anything was lost."""
+def run_bench(
+    name: str, ground: Ground, seconds: float, runs: int, against: Sequence[str] = ()
+) -> dict[str, Any]:
+    """The bench's JSON object; with `against` of these sides and ours only. Raises BenchFailed
+    when anything was lost."""
     module = catalogue.get(name)
     if module is None:
         raise LookupError(name)
     load_before = os.getloadavg()[0]
-    sides, left_out = installed(module.sides(), ground)
+    sides, left_out = installed(catalogue.sides(name, against), ground)
     unit = getattr(module, "UNIT", outcome.UNIT)
     stretches: dict[str, list[measure.Stretch]] = {side.name: [] for side in sides}
     for number in range(runs):

@@ -39,7 +39,8 @@ drift; quote the ratios.
   the moment drawn count, and their maximum is that of all runs.
 - **Peers** (BullMQ, dlt, Kannel, stream-framework) are installed at a bench's first use into
   `var/bench`, apart from the platform's packages. One that cannot be installed is left out, and the
-  result says so.
+  result says so. `manage.py bench sender --against pycurl-multi` measures beside that reference
+  alone; several have a comma between them.
 - Everything (load generator, sink, database, Redis) runs on the same cores as what is measured.
 """
 
@@ -72,7 +73,8 @@ def document(results: Sequence[Result]) -> str:
     for result in results:
         module = catalogue.get(result["bench"])
         about = textwrap.fill(module.ABOUT, 100) if module else ""
-        parts += [f"## {result['bench']}", "", about, "", *_references(module), *_sides(result)]
+        references = _references(module, result)
+        parts += [f"## {result['bench']}", "", about, "", *references, *_sides(result)]
         for name, reason in result.get("left_out", {}).items():
             parts += ["", f"`{name}` was left out of these runs. {reason}"]
         for part, later in result.get("later", {}).items():
@@ -134,12 +136,15 @@ def _measured(results: Iterable[Result]) -> Iterator[tuple[str, Result, str]]:
             yield f"`{result['bench']}`, {part}", rates, ""
 
 
-def _references(module: ModuleType | None) -> list[str]:
-    """A line for each reference: the first paragraph of its class's docstring."""
+def _references(module: ModuleType | None, result: Result) -> list[str]:
+    """A line for each reference of the result: the first paragraph of its class's docstring."""
     if module is None:
         return []
     lines = []
+    names = {*result["against"], *result.get("left_out", ())}
     for side in module.sides()[1:]:
+        if side.name not in names:
+            continue
         text = " ".join((inspect.getdoc(side) or "").split("\n\n")[0].split())
         lines.append(f"- `{side.name}`: {text}")
     return [*lines, ""] if lines else []

@@ -150,7 +150,7 @@ def intake() -> Iterator[Intake]:
 
 @contextmanager
 def relays(
-    shop: Shop, url: str, timeout: float = TIMEOUT_SECONDS
+    shop: Shop, url: str, timeout: float = TIMEOUT_SECONDS, key: str = KEY
 ) -> Iterator[Callable[..., Relay]]:
     """Make Agents in this process, with pauses that a test can wait for, and long leases."""
     # An alias means one kind of database for the whole process.
@@ -162,7 +162,7 @@ def relays(
             "idle": Backoff(0.001, 1, 0.001), "trouble": Backoff(0.001, 1, 0.001),
             "lease": 10 * TIMEOUT_SECONDS, **options,
         }  # fmt: skip
-        client = IntakeClient(options.pop("url", url), lambda: KEY, timeout)
+        client = IntakeClient(options.pop("url", url), lambda: key, timeout)
         made.append(Relay(Store(alias), client, **options))
         return made[-1]
 

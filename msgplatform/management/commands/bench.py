@@ -26,6 +26,10 @@ class Command(BaseCommand):
             "--seconds", type=float, default=10.0, help="of each measurement (default 10)"
         )
         parser.add_argument("--runs", type=int, default=3, help="the median counts (default 3)")
+        parser.add_argument(
+            "--against", type=_comma_separated, default=[], metavar="NAME[,NAME]",
+            help="measure only beside these references (default: all of the bench)",
+        )  # fmt: skip
         parser.add_argument("--database", choices=["mariadb", "sqlite"], default="mariadb")
         parser.add_argument(
             "--write", type=Path, metavar="FILE", help="write the results as Markdown"
@@ -66,9 +70,13 @@ class Command(BaseCommand):
         names = bench.names() if options["all"] else options["names"]
         if problem := bench.unknown(names):
             raise CommandError(problem)
+        if problem := bench.unknown_sides(names, options["against"]):
+            raise CommandError(problem)
         # Like Ctrl-C, so that servers are stopped and folders removed.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-        settings = bench.Options(options["seconds"], options["runs"], options["database"])
+        settings = bench.Options(
+            options["seconds"], options["runs"], options["database"], options["against"]
+        )
         results = []
         try:
             for result in bench.run(names, settings):
@@ -99,6 +107,8 @@ class Command(BaseCommand):
     def _soak(self, options: dict[str, Any]) -> None:
         if options["names"] != [SOAK] or options["database"] != "mariadb" or options["all"]:
             raise CommandError(f"{SOAK} runs alone, and on MariaDB")
+        if options["against"]:
+            raise CommandError(f"{SOAK} has no references: --against is for the other benches")
         if options["hours"] is None:
             raise CommandError(f"Say how long: bench {SOAK} --hours 2")
         soak = self._benches("bench.soak.command")
@@ -119,3 +129,7 @@ class Command(BaseCommand):
             soak.write(result, options["write"])
         if result["is_void"]:
             raise CommandError("; ".join(result["problems"]))
+
+
+def _comma_separated(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

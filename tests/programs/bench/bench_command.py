@@ -2,22 +2,66 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Mapping
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import StringIO
 from typing import Any
 
-from msgplatform.env import BASE_DIR
+import pytest
+from django.core.management import call_command
+
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
+# Bench → the side that is measured beside ours unless the load is full: of references the one that
+# does the same work at the nearest rate; of other states of ours one that runs what ours does not.
+# A bench that is not here always has all its sides.
+NEAREST = {
+    "intake": "drf+orm-tuned",
+    "intake-batch": "executemany",
+    "maker": "bullmq",
+    "sender": "pycurl-multi",
+    "marker": "orm-save+log",
+    "notify": "drf+orm-tuned",
+    "latency": "slow-consumer",
+    "fairness": "fan-out",
+    "notify-at-scale": "at-1m-rows",
+    "sgip": "framed-echo",
+    "sms": "kannel",
+    "feed": "insert-select",
+    "feed-backlog": "backlog-10k",
+}
 
 
 def bench(
-    *arguments: str, environment: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "manage.py", "bench", *arguments],
-        cwd=BASE_DIR, capture_output=True, text=True, timeout=900, check=False,
-        env=environment,
-    )  # fmt: skip
+    name: str, *arguments: str, environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """The result of one run of a bench. Raises CommandError when there is none."""
+    output = StringIO()
+    with sigterm_as_before(), pytest.MonkeyPatch.context() as patch:
+        for variable, value in (environment or {}).items():
+            patch.setenv(variable, value)
+        call_command("bench", name, "--json", "--runs", "1", *arguments, stdout=output)
+    result: dict[str, Any] = json.loads(output.getvalue())
+    return result
+
+
+@contextmanager
+def sigterm_as_before() -> Iterator[None]:
+    """The command takes SIGTERM for Ctrl-C in its process, which is that of the tests here."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+def chosen(name: str, references: set[str]) -> tuple[Sequence[str], set[str]]:
+    """Arguments for a bench, and the references that it measures with them, of all that it has."""
+    if FULL or name not in NEAREST:
+        return [], references
+    return ["--against", NEAREST[name]], {NEAREST[name]}
 
 
 def measured_or_left_out(result: Mapping[str, Any]) -> set[str]:

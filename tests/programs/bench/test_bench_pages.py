@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 from typing import Any
 
 import pytest
 
 from tests.programs.bench.bench_command import bench
 
-ROWS = 5_000
+ROWS = 1_500
 # Pages of each kind that must be among those that are measured.
 SOME = (
     "Overview", "Failures", "Search for nothing", "Texts of Notify", "Find in sms: a reference",
@@ -22,11 +20,7 @@ SOME = (
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
-    environment = {**os.environ, "BENCH_ROWS": f"{ROWS},{ROWS}"}
-    said = bench("pages", "--json", "--seconds", "0.02", "--runs", "1", environment=environment)
-    assert said.returncode == 0, said.stderr
-    found: dict[str, Any] = json.loads(said.stdout)
-    return found
+    return bench("pages", "--seconds", "0.02", environment={"BENCH_ROWS": f"{ROWS},{ROWS}"})
 
 
 class TestPages:

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -25,29 +26,31 @@ from bench.soak import books, calls, command, document, judgement, ledger, sampl
 from gateway.models import SgipMt
 from msgplatform.core.errors import InvalidInput
 from msgplatform.env import BASE_DIR
-from tests.programs.bench.bench_command import bench
+from tests.programs.bench.bench_command import sigterm_as_before
 
 RATES = {"notify": 8, "sms": 5, "crmsync": 3, "feed": 3}
 WAYS = ["notify, fast", "notify, slow", "notify, dead", "sms", "crmsync", "feed"]
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[subprocess.CompletedProcess[str]]:
+def run() -> Iterator[tuple[dict[str, Any], str]]:
+    """The result, and the sentence with which the command ends."""
     rates = [f"--rate={flow}={rate}" for flow, rate in RATES.items()]
-    said = bench(
-        "soak", "--hours", "0.001", "--every", "1", "--json", "--lose-one", *rates,
-        "--restart", "run_sender,run_maker",
-    )  # fmt: skip
-    yield said
-    if said.stdout:
-        shutil.rmtree(Path(json.loads(said.stdout)["samples"]).parent)
+    output = StringIO()
+    with sigterm_as_before(), pytest.raises(CommandError) as error:
+        call_command(
+            "bench", "soak", "--hours", "0.001", "--every", "1", "--json", "--lose-one", *rates,
+            "--restart", "run_sender,run_maker", stdout=output,
+        )  # fmt: skip
+    assert output.getvalue(), str(error.value)
+    result: dict[str, Any] = json.loads(output.getvalue())
+    yield result, str(error.value)
+    shutil.rmtree(Path(result["samples"]).parent)
 
 
 @pytest.fixture
-def result(run: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert run.stdout, run.stderr
-    result: dict[str, Any] = json.loads(run.stdout)
-    return result
+def result(run: tuple[dict[str, Any], str]) -> dict[str, Any]:
+    return run[0]
 
 
 class TestRun:
@@ -66,11 +69,9 @@ class TestRun:
         assert lines["notify, dead"]["delivered"] == 0
         assert result["errors"] == []
 
-    def test_a_loss_makes_the_run_void(
-        self, run: subprocess.CompletedProcess[str], result: dict[str, Any]
-    ) -> None:
-        assert run.returncode == 1
-        assert "notify, fast: 1 messages have no delivery" in run.stderr
+    def test_a_loss_makes_the_run_void(self, run: tuple[dict[str, Any], str]) -> None:
+        result, error = run
+        assert "notify, fast: 1 messages have no delivery" in error
         assert result["is_void"]
         lines = {line["way"]: line["problems"] for line in result["lines"]}
         assert [way for way in WAYS if lines[way]] == ["notify, fast"]
@@ -349,6 +350,7 @@ class TestOptions:
             (["soak", "--hours", "0"], "above 0"),
             (["soak", "--hours", "8.5"], "at most 8: the books of a run are kept in memory"),
             (["intake", "--hours", "1"], "are for: bench soak"),
+            (["soak", "--hours", "1", "--against", "bullmq"], "soak has no references"),
         ],
     )
     def test_refusals(self, arguments: list[str], reason: str) -> None:

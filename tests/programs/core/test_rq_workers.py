@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 import redis
-from django.core.management import CommandError, call_command
+from django.core.management import (
+    CommandError,
+    call_command,
+    get_commands,
+    load_command_class,
+)
 from django_rq.management import commands
 from rq.worker_registration import REDIS_WORKER_KEYS
 
@@ -28,6 +33,15 @@ def manage(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "manage.py", *arguments], cwd=env.BASE_DIR, env=os.environ,
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
+
+
+def run(name: str, *arguments: str) -> object:
+    """Run a command as manage.py does, in this process; the code with which it ends."""
+    with pytest.raises(SystemExit) as end:
+        load_command_class(get_commands()[name], name).run_from_argv(
+            ["manage.py", name, *arguments]
+        )
+    return end.value.code
 
 
 def recovered() -> int:
@@ -60,25 +74,32 @@ def test_these_are_the_commands_of_django_rq() -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_says_what_to_use_instead(work_redis: redis.Redis, name: str) -> None:
+def test_each_says_what_to_use_instead(
+    work_redis: redis.Redis, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     jobs.put(QUEUE, [{"n": 1}], ttl=3600)
     before = set(work_redis.keys("*"))
-    ended = manage(name, QUEUE, MARKER, "--burst", "--num-workers", "2")
-    assert ended.returncode == 1
-    assert "has no RQ workers" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert run(name, QUEUE, MARKER, "--burst", "--num-workers", "2") == 1
+    errors = capsys.readouterr().err
+    assert "has no RQ workers" in errors
     if "worker" in name:
-        assert "manage.py up" in ended.stderr
-        assert "run_sender" in ended.stderr
+        assert "manage.py up" in errors
+        assert "run_sender" in errors
     with pytest.raises(CommandError, match="has no RQ workers"):
         call_command(name)
     assert set(work_redis.keys("*")) == before
 
 
-def test_help_says_it_too() -> None:
-    ended = manage("rqworker", "--help")
-    assert ended.returncode == 0
-    assert "has no RQ workers" in ended.stdout
+def test_a_program_of_its_own_says_it_without_a_traceback() -> None:
+    ended = manage("rqworker", QUEUE, "--burst")
+    assert ended.returncode == 1
+    assert "has no RQ workers" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_help_says_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("rqworker", "--help") == 0
+    assert "has no RQ workers" in capsys.readouterr().out
 
 
 # -- what a worker left --------------------------------------------------------------------------

@@ -9,16 +9,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from django.core.management import CommandError, call_command
+from django.db import connections
 
 from bench.harness.mariadb import MariaDb
+from msgplatform import env
 from msgplatform.core.connections import build
+from notify.agent.store import ALIAS
 from tests.cluster import ROOT, WEB, Cluster
-from tests.support.agent_support import KINDS, Shop
+from tests.support import agent_support
+from tests.support.agent_support import KINDS, Shop, relays, until_empty
 from tests.support.http_sinks import refusing_port
 
 # A developer's shell may carry an Agent's own variables.
@@ -39,6 +44,15 @@ rows = [[m.event_type, m.channel, bytes(m.payload).decode()] for m in mine]
 keys = IdempotencyKey.objects.filter(biz_id=biz.pk).values_list("key", flat=True)
 print(json.dumps([rows, sorted(keys)]))
 """
+
+
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
+# Of a test that is about the Agent's other neighbours: one database shows it.
+ANY_KIND = pytest.mark.parametrize(
+    "kind", KINDS if FULL else KINDS[:1], indirect=True, scope="module"
+)
+KILLS = 3 if FULL else 2  # of both Agents
+_unblocked = pytest.fixture(autouse=True)(agent_support.foreign_databases_only)
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -67,7 +81,8 @@ class System:
         self.cluster, self.shop, self.folder = cluster, shop, folder
         self.name = folder.name
         self.key_file = folder / "key"
-        self.key_file.write_text(cluster.script(TOKEN.format(name=self.name)) + "\n")
+        self.key = cluster.script(TOKEN.format(name=self.name))
+        self.key_file.write_text(self.key + "\n")
         self.agents: list[subprocess.Popen[bytes]] = []
 
     def start(
@@ -162,8 +177,8 @@ def test_killed_between_two_steps(system: System, failpoint: str, sent: int, kep
     assert len(system.shop.column("id")) == kept
     assert system.shop.column("id", "outbox_dead") == []
     system.shop.expire()  # as after a minute
-    system.start()
-    system.until_empty()
+    with relays(system.shop, system.cluster.base_url, key=system.key) as make:
+        until_empty(make(), system.shop)
     rows, accepted = system.accepted()
     assert sorted(row[2] for row in rows) == ['{"n": 0}', '{"n": 1}']
     assert accepted == sorted(keys)
@@ -172,12 +187,12 @@ def test_killed_between_two_steps(system: System, failpoint: str, sent: int, kep
 
 def test_two_agents_killed_in_the_middle(system: System) -> None:
     """Rows go on being inserted, some rolled back, while Agents on the same outbox are killed."""
-    count, kills = 600, 3
-    for kill in range(kills):
+    count = 600
+    for kill in range(KILLS):
         for n in (1, 2):
             system.start("", "--batch", "40", "--name", f"agent-{n}")
-        for start in range(0, count // kills, 40):
-            system.shop.insert(40, start=kill * (count // kills) + start)
+        for start in range(0, count // KILLS, 50):
+            system.shop.insert(50, start=kill * (count // KILLS) + start)
             with closing(system.shop.connect()) as failing:
                 failing.cursor().execute(
                     "INSERT INTO outbox (event_type, payload) VALUES ('order.lost', '0')"
@@ -200,6 +215,7 @@ def test_two_agents_killed_in_the_middle(system: System) -> None:
     assert system.shop.column("id", "outbox_dead") == []
 
 
+@ANY_KIND
 def test_an_intake_that_is_down_for_a_while(system: System) -> None:
     system.cluster.kill(WEB)
     system.shop.insert(20)
@@ -218,6 +234,7 @@ def test_an_intake_that_is_down_for_a_while(system: System) -> None:
     assert "agent_intake_back" in system.logs()
 
 
+@ANY_KIND
 def test_a_key_is_replaced_while_the_agent_runs(system: System) -> None:
     good = system.key_file.read_text()
     system.key_file.write_text("mp_wrong")
@@ -231,6 +248,7 @@ def test_a_key_is_replaced_while_the_agent_runs(system: System) -> None:
     system.until_empty()
 
 
+@ANY_KIND
 def test_it_is_seen_where_the_platform_s_redis_is(system: System) -> None:
     redis = build(system.cluster.redis_server.url)
 
@@ -242,6 +260,7 @@ def test_it_is_seen_where_the_platform_s_redis_is(system: System) -> None:
     system.cluster.wait_until(seen, system.logs())
 
 
+@ANY_KIND
 def test_an_unreachable_redis_costs_nothing(system: System) -> None:
     """TEST-NET-1 drops what is sent to it, here or at the first router: one attempt takes 2 s."""
     system.shop.insert(1)
@@ -251,6 +270,24 @@ def test_an_unreachable_redis_costs_nothing(system: System) -> None:
     system.shop.insert(200)
     system.until_empty()
     assert time.monotonic() - begun < 200, "an attempt for each row would take 400 s"
+
+
+# -- options, in this process ---------------------------------------------------------------------
+@pytest.fixture
+def refusal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Runs an Agent with wrong options and variables; the sentence with which it ends."""
+    monkeypatch.setattr(env, "problems", [])
+
+    def run(*options: str, **variables: str) -> str:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(CommandError) as error:
+            call_command("run_agent", *options)
+        return str(error.value)
+
+    yield run
+    if ALIAS in connections.settings:
+        del connections.settings[ALIAS]
 
 
 @pytest.mark.parametrize(
@@ -269,61 +306,49 @@ def test_an_unreachable_redis_costs_nothing(system: System) -> None:
     ],
 )
 def test_wrong_options_are_answered_in_a_sentence(
-    options: list[str], says: str, tmp_path: Path
+    options: list[str], says: str, refusal: Callable[..., str]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "manage.py", "run_agent", *options],
+    sentence = refusal(*options, AGENT_API_KEY="mp_x")
+    assert says in sentence
+    assert "secret" not in sentence
+
+
+def test_a_port_for_figures_that_is_taken(refusal: Callable[..., str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        metrics = f"127.0.0.1:{taken.getsockname()[1]}"
+        options = ["--database", "sqlite:////tmp/x", "--metrics", metrics]
+        sentence = refusal(*options, AGENT_API_KEY="mp_x")
+    assert f"--metrics: {metrics} cannot be used: Address already in use" in sentence
+
+
+def test_a_key_file_that_cannot_be_read(refusal: Callable[..., str], tmp_path: Path) -> None:
+    file = tmp_path / "no"
+    sentence = refusal("--database", "sqlite:////tmp/x", AGENT_API_KEY_FILE=str(file))
+    assert "AGENT_API_KEY_FILE=" in sentence
+    assert "cannot be read" in sentence
+
+
+# -- its end as a process, without a traceback -----------------------------------------------------
+def _ended(folder: Path, database: str, **variables: str) -> str:
+    """What an Agent that does not start wrote."""
+    process = subprocess.run(
+        [sys.executable, "manage.py", "run_agent", "--database", database],
         cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**PLAIN, "AGENT_API_KEY": "mp_x", "STATE_DIR": str(tmp_path)},
+        env={**PLAIN, "STATE_DIR": str(folder), **variables},
     )  # fmt: skip
-    assert done.returncode == 1
-    assert says in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "secret" not in done.stderr
+    assert process.returncode == 1
+    assert "Traceback" not in process.stderr
+    assert "secret" not in process.stderr
+    return process.stderr
 
 
 def test_a_missing_driver_is_told_with_its_repair(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text('import sys; sys.modules["MySQLdb"] = None\n')
-    done = subprocess.run(
-        [sys.executable, "manage.py", "run_agent", "--database", "mysql://u:secret@h:3306/x"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**PLAIN, "AGENT_API_KEY": "mp_x", "STATE_DIR": str(tmp_path),
-             "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "python3 deploy/bootstrap.py platform mysql" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "secret" not in done.stderr
-
-
-def test_a_port_for_figures_that_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        metrics = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = subprocess.run(
-            [sys.executable, "manage.py", "run_agent", "--database", "sqlite:////tmp/x",
-             "--metrics", metrics],
-            cwd=ROOT, capture_output=True, text=True, check=False,
-            env={**PLAIN, "AGENT_API_KEY": "mp_x", "STATE_DIR": str(tmp_path)},
-        )  # fmt: skip
-    assert f"--metrics: {metrics} cannot be used: Address already in use" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_a_key_file_that_cannot_be_read(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "manage.py", "run_agent", "--database", "sqlite:////tmp/x"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**PLAIN, "AGENT_API_KEY_FILE": str(tmp_path / "no"), "STATE_DIR": str(tmp_path)},
-    )  # fmt: skip
-    assert "AGENT_API_KEY_FILE=" in done.stderr
-    assert "cannot be read" in done.stderr
-    assert "Traceback" not in done.stderr
+    variables = {"AGENT_API_KEY": "mp_x", "PYTHONPATH": str(tmp_path)}
+    errors = _ended(tmp_path, "mysql://u:secret@h:3306/x", **variables)
+    assert "python3 deploy/bootstrap.py platform mysql" in errors
 
 
 def test_no_key(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "manage.py", "run_agent", "--database", "sqlite:////tmp/x"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**PLAIN, "STATE_DIR": str(tmp_path)},
-    )  # fmt: skip
-    assert "--key-file: no API key: name a file, or set AGENT_API_KEY" in done.stderr
+    errors = _ended(tmp_path, "sqlite:////tmp/x")
+    assert "--key-file: no API key: name a file, or set AGENT_API_KEY" in errors

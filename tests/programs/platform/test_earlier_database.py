@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,9 +11,9 @@ from typing import Any
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from tests.cluster import ROOT
 from tests.earlier_database import NAMES, disguise
 from tests.migrated import fill
+from tests.support.command_console import CommandConsole
 
 pytestmark = pytest.mark.usefixtures("work_redis", "sms_redis")
 
@@ -38,18 +35,20 @@ class Database:
     def __init__(self, kind: str, folder: Path, server: MariaDb) -> None:
         self._file = folder / "platform.db"
         self._server = server if kind == "mariadb" else None
-        url = server.create("earlier") if self._server else f"sqlite:///{self._file}"
-        self._environment = {**os.environ, "DATABASE_URL": url, "STATE_DIR": str(folder)}
-        fill(url, lambda: self.manage("migrate").check_returncode(), "earlier")
+        self._url = server.url("earlier") if self._server else f"sqlite:///{self._file}"
+        self.console = CommandConsole(self._url, folder)
+        self.manage = self.console.manage
 
-    def manage(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "manage.py", *words], cwd=ROOT, env=self._environment,
-            capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
+    def renew(self) -> None:
+        """Make it as `migrate` leaves it."""
+        if self._server:
+            self._server.create("earlier")
+        for file in self._file.parent.glob(f"{self._file.name}*"):
+            file.unlink()
+        fill(self._url, self._migrate, "earlier")
 
-    def shell(self, code: str) -> None:
-        self.manage("shell", "-v0", "-c", code).check_returncode()
+    def _migrate(self) -> None:
+        assert self.manage("migrate").returncode == 0
 
     def execute(self, *statements: str) -> Sequence[tuple[Any, ...]]:
         """The rows of the last statement."""
@@ -65,9 +64,19 @@ class Database:
         return list(rows)
 
 
-@pytest.fixture(params=["sqlite", "mariadb"])
-def database(request: pytest.FixtureRequest, mariadb: MariaDb, tmp_path: Path) -> Database:
-    return Database(request.param, tmp_path, mariadb)
+@pytest.fixture(scope="module", params=["sqlite", "mariadb"])
+def running(
+    request: pytest.FixtureRequest, mariadb: MariaDb, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    database = Database(request.param, tmp_path_factory.mktemp("earlier"), mariadb)
+    yield database
+    database.console.close()
+
+
+@pytest.fixture
+def database(running: Database) -> Database:
+    running.renew()
+    return running
 
 
 def test_a_database_of_an_earlier_tree_keeps_its_tables(database: Database) -> None:
@@ -96,7 +105,7 @@ def test_a_database_of_an_earlier_tree_keeps_its_tables(database: Database) -> N
 
 
 def test_stored_actions_follow_their_new_names_once(database: Database) -> None:
-    database.shell(
+    database.console.run(
         "from msgplatform.models import AuditLog, BulkJob\n"
         "for flow, action in (('notify', 'requeue'), ('crmsync', 'resend'), ('crmsync', 'retry'),"
         " ('feed', 'replay')):\n"

@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.core.management import get_commands, load_command_class
 
 from msgplatform.core.cells import Cell
+from msgplatform.core.daemons.daemon import DaemonCommand
 from msgplatform.core.data import cell_record
 from tests.cluster import ROOT
 
@@ -17,9 +19,14 @@ pytestmark = [
     pytest.mark.django_db(transaction=True),
     pytest.mark.usefixtures("work_redis", "sms_redis"),
 ]
+FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 WEB = [
     sys.executable, "-c", "import msgplatform.web.asgi",
 ]  # fmt: skip
+# All run the same code before their work, which the test below shows; a few are started.
+DAEMONS = ["run_maker", "run_sms_receiver"]
+if FULL:
+    DAEMONS += ["run_sender", "run_marker", "run_feed_dispatcher", "run_sync_handler", "run_bulk"]
 _SECONDS = 180
 
 
@@ -27,12 +34,7 @@ def daemon(name: str) -> list[str]:
     return [sys.executable, "manage.py", name]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [WEB, *map(daemon, ("run_maker", "run_sender", "run_marker", "run_sms_receiver",
-                        "run_feed_dispatcher", "run_sync_handler", "run_bulk"))],
-    ids=lambda program: program[-1],
-)  # fmt: skip
+@pytest.mark.parametrize("program", [WEB, *map(daemon, DAEMONS)], ids=lambda program: program[-1])
 def test_a_program_of_another_cell_ends_with_the_sentence(
     program: list[str], tmp_path: Path
 ) -> None:
@@ -48,7 +50,16 @@ def test_a_program_of_another_cell_ends_with_the_sentence(
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("text", ["16/16", "3/12", "a/b", "0/512"])
+def test_every_daemon_looks_before_its_work() -> None:
+    """The look at the cell is in `DaemonCommand.handle`, and no daemon has one of its own."""
+    commands = get_commands()
+    programs = [name for name in commands if name.startswith("run_")]
+    classes = {name: type(load_command_class(commands[name], name)) for name in programs}
+    others = {name for name, kind in classes.items() if kind.handle is not DaemonCommand.handle}
+    assert others == {"run_smg_simulator"}, "a demo's gateway, which has no database"
+
+
+@pytest.mark.parametrize("text", ["3/12", *(["16/16", "a/b", "0/512"] if FULL else [])])
 def test_a_wrong_setting_is_one_sentence(text: str, tmp_path: Path) -> None:
     environment = {**os.environ, "CELL": text, "STATE_DIR": str(tmp_path)}
     ended = subprocess.run(
