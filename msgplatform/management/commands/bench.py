@@ -27,7 +27,7 @@ class Command(BaseCommand):
         )
         parser.add_argument("--runs", type=int, default=3, help="the median counts (default 3)")
         parser.add_argument(
-            "--against", type=_comma_separated, default=[], metavar="NAME[,NAME]",
+            "--against", type=lambda text: text.split(","), default=[], metavar="NAME[,NAME]",
             help="measure only beside these references (default: all of the bench)",
         )  # fmt: skip
         parser.add_argument("--database", choices=["mariadb", "sqlite"], default="mariadb")
@@ -108,7 +108,7 @@ class Command(BaseCommand):
         if options["names"] != [SOAK] or options["database"] != "mariadb" or options["all"]:
             raise CommandError(f"{SOAK} runs alone, and on MariaDB")
         if options["against"]:
-            raise CommandError(f"{SOAK} has no references: --against is for the other benches")
+            raise CommandError(f"{SOAK} has no references: leave out --against")
         if options["hours"] is None:
             raise CommandError(f"Say how long: bench {SOAK} --hours 2")
         soak = self._benches("bench.soak.command")
@@ -129,7 +129,3 @@ class Command(BaseCommand):
             soak.write(result, options["write"])
         if result["is_void"]:
             raise CommandError("; ".join(result["problems"]))
-
-
-def _comma_separated(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
