@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import stat
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -368,7 +369,12 @@ def test_help_and_colours(nobody: CommandLine) -> None:
         assert f"msgp {name} " in nobody(name, "--help").out  # an example
     assert "\x1b[31m" in nobody("whoami", code=3, FORCE_COLOR="1").err
     assert "\x1b[31m" not in nobody("whoami", code=3, FORCE_COLOR="1", NO_COLOR="1").err
-    assert "_msgp_completion" in nobody("--show-completion", "bash", code=0).out
+    # It looks for the shell that has started it.
+    shell = subprocess.run(
+        ["bash", "-c", f"{nobody.project.msgp} --show-completion; exit"],
+        env=nobody.environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "_msgp_completion" in shell.stdout
 
 
 def test_texts(msgp: CommandLine, cluster: SmsCluster, keys: list[str]) -> None:
