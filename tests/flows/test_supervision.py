@@ -294,10 +294,10 @@ SHARED = "from notify.models import BizReceive; BizReceive.objects.update(own_pr
 
 
 @contextmanager
-def console(folder):
+def console(folder, **variables):
     """A process of the platform in this folder, which runs pieces of code."""
     own = {"STATE_DIR": str(folder), "DATABASE_URL": "", "REDIS_URL": "", "SMS_REDIS_URL": ""}
-    process = Console({**os.environ, **own}, folder / "console.log")
+    process = Console({**os.environ, **own, **variables}, folder / "console.log")
     yield process
     process.close()
 
@@ -398,8 +398,9 @@ def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_
     def start():
         with printed.open("w") as terminal:
             return up(
-                folder, port, "--host", "localhost", said=terminal, PUBLIC_URL="", ACCESS_LOG="yes"
-            )
+                folder, port, "--host", "localhost", said=terminal, PUBLIC_URL="",
+                ACCESS_LOG="yes", FLOWS="notify",
+            )  # fmt: skip
 
     def stop():
         platform.terminate()
@@ -492,11 +493,11 @@ def test_a_program_that_ends_at_once_is_told_with_its_last_words(folder, tmp_pat
     (fault / "sitecustomize.py").write_text(FAULT)
 
     with terminal.open("w") as said:
-        platform = up(folder, port, said=said, PYTHONPATH=str(fault))
+        platform = up(folder, port, said=said, PYTHONPATH=str(fault), FLOWS="notify")
     try:
         until(lambda: "run_maker: It ended 3 times" in terminal.read_text())
         assert "its last words: RuntimeError: boom" in terminal.read_text()
-        with console(folder) as process:
+        with console(folder, FLOWS="notify") as process:
 
             def look():
                 return process.run(LOOK).splitlines()[-3:]
