@@ -1,8 +1,9 @@
 """A pytest plugin: how `pytest -n` spreads tests over processes, and tests that run alone.
 
 The tests of a file stay in one process, so that its fixtures are made once; those of a flow stay
-together for each database. Files that take longest begin first, so that the end finds all
-processes at work; how long a file takes was measured (`--record-times`).
+together for each database, and those of a folder of tests/browser share a platform. Files that take
+longest begin first, so that the end finds all processes at work; how long a file takes was measured
+(`--record-times`).
 
 `alone` is for a test that measures the machine: no other test runs meanwhile, in this run or in
 another one on this machine. Runs side by side (`scripts/test.sh`) come to such tests at their end,
@@ -28,7 +29,7 @@ import pytest
 # Seconds that each file took, written by `pytest -n … --record-times`; one that is not in it may be
 # a long one.
 TIMES = Path(os.environ.get("TEST_TIMES") or Path(__file__).with_name("measured_times.json"))
-FLOWS = "tests/flows/"
+FLOWS, BROWSER = "tests/flows/", "tests/browser/"
 DATABASES = ("sqlite", "mariadb")
 # Seconds for which a test that runs alone lets tests of other runs begin before it.
 COURTEOUS_SECONDS = 1200.0
@@ -84,6 +85,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def place(nodeid: str) -> str:
     """What has the same goes to the same process."""
     file, _, name = nodeid.partition("::")
+    if BROWSER in file:
+        return file.rpartition("/")[0]
     kinds = [kind for kind in DATABASES if FLOWS in file and kind in name.partition("[")[2]]
     return " ".join([file, *kinds])
 
