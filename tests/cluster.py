@@ -106,6 +106,8 @@ class Console:
 class Cluster:
     """Start, kill and look at the processes of one platform."""
 
+    poll_seconds = 0.05  # between two looks at a condition
+
     def __init__(
         self, folder: Path, database_url: str, programs: tuple[str, ...] = (WEB, *DAEMONS)
     ) -> None:
@@ -270,7 +272,7 @@ class Cluster:
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError(f"waited {seconds} s for {what}\n{self._logs()}")
-            time.sleep(0.05)
+            time.sleep(self.poll_seconds)
 
     def _ready(self) -> bool:
         try:

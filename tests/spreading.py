@@ -1,8 +1,8 @@
 """A pytest plugin: how `pytest -n` spreads tests over processes.
 
-The tests of a file stay in one process, so that its fixtures are made once. Files that take longest
-begin first, so that the end finds all processes at work; how long a file takes was measured
-(`make times`).
+The tests of a file stay in one process, so that its fixtures are made once, and those of a folder of
+tests/browser, which share a platform. Files that take longest begin first, so that the end finds
+all processes at work; how long a file takes was measured (`make times`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 
 # Seconds that each file took in an earlier run; one that is not in it may be a long one.
 TIMES = Path(os.environ.get("TEST_TIMES") or Path(__file__).with_name("measured_times.json"))
+BROWSER = "tests/browser/"
 
 
 def measured_times(file: Path) -> dict[str, float]:
@@ -26,10 +27,20 @@ def measured_times(file: Path) -> dict[str, float]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    from xdist.scheduler import LoadFileScheduling
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByPlace(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return place(nodeid)
 
     config.option.loadscopereorder = False  # it would begin with the file of the most tests
-    return LoadFileScheduling(config, log)
+    return ByPlace(config, log)
+
+
+def place(nodeid: str) -> str:
+    """What has the same goes to the same process."""
+    file = nodeid.partition("::")[0]
+    return file.rpartition("/")[0] if BROWSER in file else file
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

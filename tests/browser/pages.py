@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, StorageState, expect
+from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import PASSWORD
-
-
-def sign_in(browser: Browser, base_url: str, name: str) -> StorageState:
-    """The cookies of a sign-in through the form."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.set_default_timeout(120_000)
-    page.goto(base_url + "/")
-    page.fill("[name=username]", name)
-    page.fill("[name=password]", PASSWORD)
-    page.click("[type=submit]")
-    page.wait_for_url("**/console/")
-    state = context.storage_state()
-    context.close()
-    return state
+AXE = Axe().axe_script
+VIOLATIONS = """
+exclude => axe.run({exclude}, {resultTypes: ["violations"]}).then(results => results.violations)
+"""
 
 
 def row(page: Page, text: str) -> Locator:
@@ -49,45 +36,24 @@ def table(page: Page, heading: str) -> list[list[str]]:
     return [line.locator("td").all_inner_texts() for line in card.locator("tbody tr").all()]
 
 
-@contextlib.contextmanager
-def signed_in_page(browser: Browser, state: StorageState, answers: set[int]) -> Iterator[Page]:
-    """A page of its own. What the browser complains of, and an answer that is not among those
-    expected, fails the test."""
-    size = {"width": 1300, "height": 900}
-    context = browser.new_context(viewport=size, storage_state=state)  # type: ignore[arg-type]
-    page = context.new_page()
-    page.set_default_timeout(60_000)
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console",
-        lambda said: (
-            said.type == "error"
-            and "Failed to load resource" not in said.text  # the answer says it better
-            and wrong.append(said.text)
-        ),
-    )
-    page.on(
-        "response",
-        lambda answer: (
-            answer.status >= 400
-            and answer.status not in answers
-            and wrong.append(f"{answer.status} {answer.url}")
-        ),
-    )
-    yield page
-    context.close()
-    assert wrong == []
-
-
-def wrong_with(page: Page, axe: Axe) -> list[str]:
-    """What is wrong with a page as it stands: the rule, and where it is broken."""
+def wrong_with(page: Page, except_for: Sequence[str] = ()) -> list[str]:
+    """What is wrong with a page as it stands: the rule, and where it is broken. Selectors name
+    elements that are judged elsewhere."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE)
     found = [
         f"{each['id']}: {node['html'][:160]} ({node['failureSummary'].splitlines()[-1].strip()})"
-        for each in axe.run(page).response["violations"]
+        for each in page.evaluate(VIOLATIONS, [*except_for])
         for node in each["nodes"][:3]
     ]
     width = page.evaluate("document.documentElement.scrollWidth")
     if width > page.evaluate("innerWidth"):
         found.append(f"scrolls sideways: {width} px")
     return found
+
+
+def probe(page: Page, button: str) -> str:
+    """Press a button that asks another system; the answer."""
+    page.click(f"button:text-is('{button}')")
+    expect(page.locator(f"button:text-is('{button}')")).to_be_enabled(timeout=60_000)
+    return page.locator("#probe-answer").inner_text()

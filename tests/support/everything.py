@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
@@ -49,14 +50,13 @@ def personal_data(seen: Iterable[tuple[str, str]]) -> set[str]:
     }
 
 
-def make(folder: Path) -> Biz:
-    """Rows of all flows. Needs both Redis servers."""
+def make(folder: Path) -> dict[str, dict[str, str]]:
+    """Rows of all flows; the ids of Feed's and of CRM sync's by name. Needs both Redis servers."""
     biz = Biz.objects.create(name="shop")
     ApiKey.objects.create(biz=biz, name="till", prefix="till", hash=secrets.token_hex(16))
     _notify(biz)
     _sms(biz)
-    feed_rows.make()
-    crm_rows.make(str(folder))
+    ids_by_flow = {"feed": json.loads(feed_rows.make()), "crm": crm_rows.make(str(folder))}
     BulkJob.objects.create(
         flow="sms", action="resend", created_by="somebody", state=BulkJob.State.PAUSED,
         filter={"number": NUMBER}, total=1_000_000, done=250_000,
@@ -66,7 +66,7 @@ def make(folder: Path) -> Biz:
     )
     alerts.raise_alert("tests", "Something is wrong", "Look at it.", "tests:1")
     _alert_message()
-    return biz
+    return ids_by_flow
 
 
 def _alert_message() -> None:

@@ -3,23 +3,20 @@ with a security key (Chromium's virtual one), with a recovery code; at a desk an
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from tests.browser.conftest import PASSWORD
 from tests.browser.pages import wrong_with
-from tests.cluster import WEB, Cluster
+from tests.browser.tabs import NOBODY, Tab
+from tests.cluster import Cluster
 from tests.support import totp
-from tests.support.npm_provider import CLIENT, SECRET, npm_provider
 
-DESK, TELEPHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+DESK: ViewportSize = {"width": 1280, "height": 900}
+TELEPHONE: ViewportSize = {"width": 390, "height": 844}
 FACTORS = "/console/sign-in/second-factor/"
 PEOPLE = f"""
 import json
@@ -36,59 +33,41 @@ print(json.dumps([person.email, person.is_staff, [each.name for each in person.g
 """
 OLD = """
 import json
+from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
 from django.contrib.sessions.backends.db import SessionStore
+person = User.objects.get(username={name!r})
 for row in Session.objects.all():
     store = SessionStore(row.pk)
-    store["confirmed_at"] = 0.0
-    store.save()
+    if store.get("_auth_user_id") == str(person.pk):
+        store["confirmed_at"] = 0.0
+        store.save()
 print(json.dumps(True))
 """
 
 
-@pytest.fixture(scope="module")
-def platform() -> Iterator[Cluster]:
-    """The web server alone, as `localhost`: no browser has security keys for an address."""
-    folder = Path(tempfile.mkdtemp(prefix="mp-sign-"))
-    running = Cluster(folder, f"sqlite:///{folder / 'platform.db'}", (WEB,))
-    running.base_url = f"http://localhost:{running.port}"
-    with npm_provider(running.base_url, folder / "provider.log") as issuer:
-        running.environment |= {
-            "PUBLIC_URL": running.base_url, "OIDC_ISSUER": issuer, "OIDC_CLIENT_ID": CLIENT,
-            "OIDC_CLIENT_SECRET": SECRET, "OIDC_NAME": "Example Corp",
-            "OIDC_ROLES": "ops=operator;staff=viewer", "OIDC_SCOPES": "openid,profile,email,groups",
-        }  # fmt: skip
-        running.console._environment = running.environment
-        with running:
-            running.script(PEOPLE)
-            yield running
-    shutil.rmtree(folder, ignore_errors=True)
+@pytest.fixture(scope="module", autouse=True)
+def people(platform: Cluster) -> None:
+    """`app` and `key` have only a password."""
+    platform.script(PEOPLE)
 
 
 @pytest.fixture
-def page(platform: Cluster, browser: Browser) -> Iterator[Page]:
+def page(tab: Tab) -> Iterator[Page]:
     """Nobody is signed in. A script error, or a page that is a fault, fails the test."""
-    context = browser.new_context(viewport=DESK)  # type: ignore[arg-type]
-    tab = context.new_page()
-    tab.set_default_timeout(60_000)
-    wrong: list[str] = []
-    tab.on("pageerror", lambda error: wrong.append(str(error)))
-    tab.on("console", lambda line: "Content Security" in line.text and wrong.append(line.text))
-    tab.on("response", lambda answer: answer.status >= 500 and wrong.append(answer.url))
-    yield tab
-    context.close()
-    assert wrong == []
+    with tab.of(NOBODY, range(400, 500)) as page:
+        page.set_viewport_size(DESK)
+        yield page
 
 
 def look(page: Page, name: str) -> None:
     """The page is for everybody, at a desk by day and on a telephone by night."""
-    axe = Axe()
-    found = wrong_with(page, axe)
-    page.set_viewport_size(TELEPHONE)  # type: ignore[arg-type]
+    found = wrong_with(page)
+    page.set_viewport_size(TELEPHONE)
     page.evaluate("document.documentElement.classList.add('dark')")
-    found += [f"dark: {each}" for each in wrong_with(page, axe)]
+    found += [f"dark: {each}" for each in wrong_with(page)]
     page.evaluate("document.documentElement.classList.remove('dark')")
-    page.set_viewport_size(DESK)  # type: ignore[arg-type]
+    page.set_viewport_size(DESK)
     assert found == [], name
 
 
@@ -138,7 +117,7 @@ def test_by_the_provider_and_out_at_both(platform: Cluster, page: Page) -> None:
 
 
 def test_the_provider_ends_the_session(platform: Cluster, page: Page) -> None:
-    page.set_viewport_size(TELEPHONE)  # type: ignore[arg-type]
+    page.set_viewport_size(TELEPHONE)
     sign_in_there(page, platform.base_url, "berta.staff")
     page.wait_for_url("**/console/")
     issuer = platform.environment["OIDC_ISSUER"]
@@ -185,7 +164,7 @@ def test_an_authenticator_app_and_recovery_codes(platform: Cluster, page: Page) 
     page.get_by_role("button", name="Sign In").click()
     page.wait_for_url("**/console/")
 
-    platform.script(OLD)
+    platform.script(OLD.format(name="app"))
     page.goto(f"{platform.base_url}/admin/auth/user/add/")
     page.wait_for_url("**/reauthenticate/**")
     look(page, "confirm")
@@ -224,13 +203,14 @@ def test_a_security_key(platform: Cluster, page: Page) -> None:
 
     log_in(page, platform.base_url, "key")
     page.wait_for_url("**/authenticate/")
-    page.set_viewport_size(TELEPHONE)  # type: ignore[arg-type]
+    page.set_viewport_size(TELEPHONE)
     page.get_by_role("button", name="Use a security key").click()
     page.wait_for_url("**/console/")
-    platform.script(OLD)
+    platform.script(OLD.format(name="key"))
     page.goto(f"{platform.base_url}/admin/auth/user/add/")
     page.wait_for_url("**/reauthenticate/**")
     page.get_by_role("link", name="Use a security key").click()
     look(page, "confirm by a key")
     page.get_by_role("button", name="Use a security key").click()
     page.wait_for_url("**/admin/auth/user/add/")
+    devtools.detach()

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, StorageState, expect
 
 from msgplatform.demo.sink_process import SinkProcess
 from tests.browser.conftest import PASSWORD
-from tests.browser.pages import signed_in_page
+from tests.browser.tabs import page_of_its_own
 from tests.cluster import Cluster
 
 TEXT = "RB123456785CN"
@@ -65,7 +65,7 @@ print(json.dumps(BulkJob.objects.filter(id={pk}).update(state="cancelled")))
 
 
 @pytest.fixture
-def night(platform: Cluster) -> Iterator[tuple[SinkProcess, list[str]]]:
+def night(platform: Cluster, notify: None) -> Iterator[tuple[SinkProcess, list[str]]]:
     """The consumer, which is back, and the ids of what it did not get."""
     with SinkProcess(platform.folder / "depot.seen", []) as sink:
         pk, ids = platform.script(ROWS.format(url=sink.url, text=TEXT))
@@ -114,7 +114,7 @@ def test_a_job_is_watched_across_the_end_of_a_session(
     pk = platform.script(PAUSED)
     address = f"{platform.base_url}/console/bulk/jobs/{pk}"
     asked: list[str] = []
-    with signed_in_page(browser, signed_in, {401}) as page:
+    with page_of_its_own(browser, signed_in, {401}) as page:
         page.on("request", lambda request: "live=1" in request.url and asked.append(request.url))
         page.clock.install()
         page.goto(address)

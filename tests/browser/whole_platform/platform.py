@@ -1,4 +1,5 @@
-"""A platform that sends and receives short messages, for the tests of the console's SMS pages.
+"""The platform with its daemons, which tests start when they need them, and what sends and
+receives short messages.
 
 Gateways: `city` delivers, `island` knows none of its users, `moody` fails until it is told
 otherwise, `harbour` is up and has no row: an operator adds it.
@@ -10,16 +11,15 @@ import contextlib
 import json
 import re
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from playwright.sync_api import Browser, StorageState
-
-from tests.browser import pages
 from tests.browser.conftest import PASSWORD
-from tests.cluster import WEB
+from tests.cluster import PATIENT_LEASE_SECONDS, WEB, times_of_notify
 from tests.flows.sms_cluster import SmsCluster
+from tests.support.long_texts import LONG_NAME, LONG_SLUG
 
 ZONE = ZoneInfo("Asia/Shanghai")
 FAILING, HAPPY = ["--behaviour", "failing"], ["--behaviour", "happy"]
@@ -29,20 +29,17 @@ LINKED = r'^msgplatform_sms_links{gateway="(.+)",kind="submit"} [1-9]'
 UNDER_WAY = r"^msgplatform_sms_(pending|claimed|stage){.+} [1-9]"
 ROLES = ("sender-a", "receiver", "forwarder", "pump")
 SECRET = "secret"  # with which the simulators bind, and let bind
-LONG_NAME = "人民医院预约中心（一个很长的名字，列表里放不下，手机上更放不下）"
-LONG_TEXT = "请带好您的身份证和医保卡，提前十五分钟到达。" * 45 + "谢谢合作，祝早日康复！"
-LONG_SLUG = "an-account-with-a-name-of-sixty-four-characters-as-long-as-it-go"
-# People: one may do everything, one only look at gateways, one nothing at all.
+ADMIN = f"""
+import json
+from django.contrib.auth import get_user_model
+get_user_model().objects.create_superuser("admin", password={PASSWORD!r})
+print(json.dumps(True))
+"""
 ROWS = """
 import json
-from django.contrib.auth.models import Permission, User
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.access import keys
 from msgplatform.models import Biz
-User.objects.create_superuser("admin", password={password!r})
-User.objects.create_user("guest", password={password!r}, is_staff=True)
-viewer = User.objects.create_user("viewer", password={password!r}, is_staff=True)
-viewer.user_permissions.set(Permission.objects.filter(codename="view_smsgateway"))
 for name, prefix in {prefixes!r}.items():
     SmsGateway.objects.create(
         name=name, host="127.0.0.1", port={ports!r}[name], prefixes=[prefix], corp_id="12345",
@@ -56,66 +53,48 @@ for name, number in (("clinic", "10655001"), ("ward", "10655002"), ({slug!r}, "1
 print(json.dumps(keys.create(biz, "browser", ["sms:write", "sms:read"])[1]))
 """
 
-# What the statistics have to show, counted from the archive's rows.
-COUNTS = """
-import json
-from collections import Counter, defaultdict
-from django.utils import timezone
-from gateway.models import SgipMo, SgipMt, SgipMtPart, SmsAccount, SmsGateway
-columns = {"delivered": 2, "failed": 3, "expired": 3, "unknown": 4, "accepted": 5}
-gateways = dict(SmsGateway.objects.values_list("pk", "name"))
-accounts = dict(SmsAccount.objects.values_list("pk", "name")) | {0: "nobody's"}
-titles = {"day": "Per day, the latest first", "gateway": "By gateway, what lost most first",
-          "account": "By account, what lost most first"}
-found = {"sent": 0, "codes": Counter()}
-found |= {title: defaultdict(lambda: [0] * 7) for title in titles.values()}
-parts = list(SgipMtPart.objects.values_list("mt_id", "part", "result"))
-billed = {(mt, part) for mt, part, _ in parts} - {(mt, part) for mt, part, code in parts if code}
-segments = Counter(mt for mt, _ in billed)
-for mt in SgipMt.objects.all():
-    found["sent"] += 1
-    if mt.final == "failed":
-        found["codes"][mt.error_code] += 1
-    day = timezone.localtime(mt.archived_at).date().isoformat()
-    for by, name in (("day", day), ("gateway", gateways[mt.gateway_id]),
-                     ("account", accounts[mt.account_id])):
-        line = found[titles[by]][name]
-        line[0] += 1
-        line[1] += segments[mt.pk]
-        line[columns[mt.final]] += 1
-for mo in SgipMo.objects.all():
-    day = timezone.localtime(mo.archived_at).date().isoformat()
-    for by, name in (("day", day), ("account", accounts[mo.account_id]),
-                     ("gateway", gateways.get(mo.gateway_id))):
-        if name is None:
-            continue
-        found[titles[by]][name][6] += 1
-print(json.dumps(found))
-"""
 
+class Platform(SmsCluster):
+    """`send` is what a business system does with short messages, after `start_sms`."""
 
-class SmsPlatform(SmsCluster):
-    """With people, gateways, accounts and a key; `send` is what a business system does."""
+    poll_seconds = 0.2  # most conditions are questions to the web server
 
-    def __init__(self, folder: Path, programs: tuple[str, ...] = (WEB, "run_bulk")) -> None:
-        super().__init__(folder, f"sqlite:///{folder / 'platform.db'}", SMGS, programs)
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, f"sqlite:///{folder / 'platform.db'}", SMGS, (WEB,))
+        self.environment |= times_of_notify(PATIENT_LEASE_SECONDS)
         self.environment |= {"TIME_ZONE": str(ZONE), "API_RATE_READ": "100000/min"}
 
-    def __enter__(self) -> SmsPlatform:
+    def __enter__(self) -> Platform:
         super().__enter__()
-        self.token = self.script(
-            ROWS.format(password=PASSWORD, prefixes=PREFIXES, ports=self.ports, secret=SECRET,
-                        title=LONG_NAME, slug=LONG_SLUG)
-        )  # fmt: skip
+        self.script(ADMIN)
         return self
 
-    def start_all(self) -> None:
-        """Gateways and daemons, until all links are up."""
+    @contextlib.contextmanager
+    def running(self, *names: str) -> Iterator[None]:
+        """These daemons run meanwhile."""
+        for name in names:
+            self.start(name)
+        yield
+        for name in names:
+            self.stop(name)
+
+    def start_sms(self) -> None:
+        """Rows, gateways and daemons, until all links are up."""
+        self.token = self.script(
+            ROWS.format(prefixes=PREFIXES, ports=self.ports, secret=SECRET, title=LONG_NAME,
+                        slug=LONG_SLUG)
+        )  # fmt: skip
         for name in (*SMGS, *ROLES):
             self.start(name)
         for smg in SMGS:
             self.wait_until(lambda smg=smg: "listening on" in self.said(smg), f"{smg} to listen")
         self.wait_until(lambda: self.linked() == set(PREFIXES), "the links")
+
+    def stop_sms(self) -> None:
+        for name in ROLES:
+            self.stop(name)
+        for name in SMGS:
+            self.kill(name)
 
     def linked(self) -> set[str]:
         """The gateways that take messages."""
@@ -157,10 +136,3 @@ class SmsPlatform(SmsCluster):
     def state(self, id: str) -> dict[str, Any]:
         found: dict[str, Any] = self.get(f"/api/v1/sms/{id}", self.token)
         return found
-
-    def sign_in(self, browser: Browser, name: str) -> StorageState:
-        return pages.sign_in(browser, self.base_url, name)
-
-
-def console(sms: SmsPlatform, path: str) -> str:
-    return f"{sms.base_url}/admin/gateway/{path}"

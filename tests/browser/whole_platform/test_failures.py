@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from msgplatform.core.servers.private_server import free_port
@@ -38,6 +39,7 @@ print("null")
 """
 
 
+@pytest.mark.usefixtures("notify")
 def test_what_was_lost_overnight_is_put_right(page: Page, platform: Cluster) -> None:
     seen, port = platform.folder / "night.seen", free_port()
     key, till, closed = platform.script(ROWS.format(port=port))
@@ -49,7 +51,7 @@ def test_what_was_lost_overnight_is_put_right(page: Page, platform: Cluster) -> 
     platform.wait_until(are_exhausted, "the exhausted deliveries")
 
     # Every page says so; the page Failures says where, how many and why.
-    page.reload()
+    page.goto(f"{platform.base_url}/console/")
     entry = page.locator("#nav-sidebar").get_by_role("link", name=re.compile("Failures"))
     expect(entry).to_contain_text(re.compile(r"\d"))
     expect(page.locator("a", has_text="Messages were given up")).to_be_visible()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import Browser, Page, StorageState, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PASSWORD
-from tests.browser.pages import sign_in, signed_in_page
+from tests.browser.tabs import page_of_its_own, sign_in
 from tests.cluster import Cluster
 
 MAKE = f"""
@@ -27,12 +27,12 @@ print(json.dumps([row.title, row.url]))
 
 
 def test_the_second_reads_what_the_first_has_changed(
-    platform: Cluster, page: Page, browser: Browser, signed_in: StorageState
+    platform: Cluster, page: Page, browser: Browser
 ) -> None:
     consumer = platform.script(MAKE)
     address = f"{platform.base_url}/admin/notify/receive/{consumer}/change/"
     page.goto(address)
-    with signed_in_page(browser, sign_in(browser, platform.base_url, "wang"), set()) as wangs:
+    with page_of_its_own(browser, sign_in(platform.base_url, "wang")) as wangs:
         wangs.goto(address)
         page.fill("[name=title]", "Warehouse north")
         page.click("[name=_save]")

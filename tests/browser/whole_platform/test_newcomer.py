@@ -10,9 +10,8 @@ from playwright.sync_api import Page, expect
 
 from tests.cluster import Cluster
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = Path(__file__).resolve().parents[3] / "README.md"
 _HEADING = "### Your first message, without a terminal\n"
-SYNC = ("run_sync_poller", "run_sync_handler")
 SLOW = 180_000  # ms: what other programs do
 MAKE_GONE = """
 import json
@@ -42,21 +41,18 @@ class Steps:
 
 
 @pytest.fixture
-def syncing(platform: Cluster) -> Iterator[Cluster]:
-    """The platform with the programs that carry leads."""
-    for name in SYNC:
-        platform.start(name)
-    yield platform
-    for name in SYNC:
-        platform.stop(name)
-    platform.script(MAKE_GONE)  # other tests begin without a CRM
+def tidied(platform: Cluster) -> Iterator[None]:
+    """Other tests begin without a CRM."""
+    yield
+    platform.script(MAKE_GONE)
 
 
+@pytest.mark.usefixtures("notify", "tidied", "sync")
 def test_the_first_message_and_the_first_lead_need_no_terminal(
-    page: Page, syncing: Cluster
+    page: Page, platform: Cluster
 ) -> None:
     """The system is called otherwise: other tests have a shop."""
-    steps, base = Steps(page), syncing.base_url
+    steps, base = Steps(page), platform.base_url
     page.goto(f"{base}/admin/msgplatform/biz/add/?next=/console/getting-started")
     page.fill("[name=name]", "newcomer")
     page.click("[name=_save]")

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, StorageState, expect
 
 from msgplatform.demo.sink_process import SinkProcess
 from tests.browser.pages import fill, refused, row
-from tests.cluster import Cluster
+from tests.browser.tabs import Tab
+from tests.browser.walk import Walk
+from tests.browser.whole_platform.platform import Platform
 
 # Long names, trouble and a day's counters; repeated by every test that asks for it.
 ROWS = """
@@ -42,51 +44,47 @@ print(json.dumps({{"row": row.pk, "receive": receive.pk}}))
 
 
 @pytest.fixture
-def sink(platform: Cluster) -> Iterator[SinkProcess]:
+def sink(platform: Platform) -> Iterator[SinkProcess]:
     with SinkProcess(platform.folder / "admin.seen", []) as running:
         yield running
 
 
 @pytest.fixture
-def made(platform: Cluster, sink: SinkProcess) -> dict[str, Any]:
+def made(platform: Platform, sink: SinkProcess) -> dict[str, Any]:
     """The ids of a subscription in trouble and of its consumer, which answers."""
     found: dict[str, Any] = platform.script(ROWS.format(url=sink.url))
     return found
 
 
-def admin(platform: Cluster, path: str) -> str:
+def admin(platform: Platform, path: str) -> str:
     return f"{platform.base_url}/admin/notify/{path}"
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_pages_fit_a_phone_and_ask_nobody_else(
-    page: Page, platform: Cluster, made: dict[str, Any], dark: bool
-) -> None:
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url))
-    page.emulate_media(color_scheme="dark" if dark else "light")
-    for path in (
-        "bizreceive/",
-        "bizreceive/?attention=yes",
-        "bizreceive/?q=nothing-like-it",
-        f"bizreceive/{made['row']}/change/",
-        f"../../console/statistics?flow=notify&subscription={made['row']}&period=7d&step=hour",
-        f"receive/{made['receive']}/change/",
-        f"receive/{made['receive']}/rotate/",
-        f"../../console/search/notify?subscription={made['row']}&status=exhausted",
-        "../../console/search/notify?status=accepted",
-    ):
-        for width in (1300, 390):
-            page.set_viewport_size({"width": width, "height": 844})
-            page.goto(admin(platform, path))
-            page.wait_for_load_state("networkidle")
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            assert wide <= width, f"{path} scrolls sideways: {wide} px"
-    elsewhere = {u for u in asked if not u.startswith((platform.base_url, "data:", "blob:"))}
-    assert elsewhere == set()
+@pytest.fixture(scope="module")
+def walk(platform: Platform, tab: Tab, signed_in: StorageState) -> Walk:
+    rows = platform.script(ROWS.format(url="http://127.0.0.1:1/"))
+    paths = (
+        "/admin/notify/bizreceive/",
+        "/admin/notify/bizreceive/?attention=yes",
+        "/admin/notify/bizreceive/?q=nothing-like-it",
+        f"/admin/notify/bizreceive/{rows['row']}/change/",
+        f"/console/statistics?flow=notify&subscription={rows['row']}&period=7d&step=hour",
+        f"/admin/notify/receive/{rows['receive']}/change/",
+        f"/admin/notify/receive/{rows['receive']}/rotate/",
+        f"/console/search/notify?subscription={rows['row']}&status=exhausted",
+        "/console/search/notify?status=accepted",
+    )
+    with tab.of(signed_in) as page:
+        return Walk(platform.base_url).visit(page, paths)
 
 
-def test_rotating_a_secret(page: Page, platform: Cluster, made: dict[str, Any]) -> None:
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_fit_a_phone_and_ask_nobody_else(walk: Walk, theme: str) -> None:
+    assert walk.misfits[theme] == {}
+    assert walk.foreign == set()
+
+
+def test_rotating_a_secret(page: Page, platform: Platform, made: dict[str, Any]) -> None:
     page.goto(admin(platform, f"receive/{made['receive']}/change/"))
     expect(page.locator("body")).not_to_contain_text("hidden-value")
     expect(page.locator("[name=headers]")).to_have_value("X-Key: •••")
@@ -108,7 +106,7 @@ def test_rotating_a_secret(page: Page, platform: Cluster, made: dict[str, Any]) 
 
 
 def test_a_test_send(
-    page: Page, platform: Cluster, made: dict[str, Any], sink: SinkProcess
+    page: Page, platform: Platform, made: dict[str, Any], sink: SinkProcess
 ) -> None:
     before = sink.ids()
     page.goto(admin(platform, f"bizreceive/{made['row']}/change/"))
@@ -126,7 +124,7 @@ def test_a_test_send(
 
 
 def test_an_event_type_is_described_and_tried(
-    page: Page, platform: Cluster, made: dict[str, Any], sink: SinkProcess
+    page: Page, platform: Platform, made: dict[str, Any], sink: SinkProcess
 ) -> None:
     before = sink.ids()
     page.goto(admin(platform, "eventtype/add/"))
@@ -157,7 +155,7 @@ def test_an_event_type_is_described_and_tried(
 
 
 def test_pausing_resuming_and_thinking_twice(
-    page: Page, platform: Cluster, made: dict[str, Any]
+    page: Page, platform: Platform, made: dict[str, Any]
 ) -> None:
     page.goto(admin(platform, f"bizreceive/{made['row']}/change/"))
     page.click("button:text-is('Pause')")
@@ -172,7 +170,7 @@ def test_pausing_resuming_and_thinking_twice(
 
 
 def test_deliveries_of_a_subscription_are_found_by_typing(
-    page: Page, platform: Cluster, made: dict[str, Any]
+    page: Page, platform: Platform, made: dict[str, Any]
 ) -> None:
     page.goto(f"{platform.base_url}/console/search/notify")
     page.locator("[name=subscription]").press_sequentially("a name that is far")
@@ -187,7 +185,7 @@ def test_deliveries_of_a_subscription_are_found_by_typing(
 
 
 def test_statistics_are_chosen_by_typing(
-    page: Page, platform: Cluster, made: dict[str, Any]
+    page: Page, platform: Platform, made: dict[str, Any]
 ) -> None:
     page.goto(f"{platform.base_url}/console/statistics?flow=notify")
     page.locator(".choose .select2-selection").first.click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from msgplatform.demo.sink_process import SinkProcess
@@ -11,6 +12,7 @@ from notify.demo.traffic import publish_all
 from tests.cluster import DAEMONS, Cluster
 
 
+@pytest.mark.usefixtures("notify")
 def test_from_nothing_to_a_delivered_message(page: Page, platform: Cluster) -> None:
     """Add a system, a key, a consumer and a subscription; publish; follow the message."""
     base = platform.base_url
@@ -109,7 +111,9 @@ def _subscribe(page: Page, base: str) -> None:
     expect(page.locator("#result_list")).to_contain_text("till")
 
 
+@pytest.mark.usefixtures("notify")
 def test_the_overview_names_who_is_missing(page: Page, platform: Cluster) -> None:
+    page.goto(f"{platform.base_url}/console/")
     expect(page.locator(".console")).to_contain_text("Notify")
     # Beside it there may be notices of what other tests have left.
     missing = page.locator("#live-notices .notice", has_text="Not running")
@@ -142,11 +146,12 @@ DRAWS = """([red, green, blue]) => {
 LOST = {"light": [220, 38, 38], "dark": [248, 113, 113]}
 
 
-def test_the_overview_renews_itself(page: Page, platform: Cluster) -> None:
+def test_the_overview_renews_itself(page_with_clock: Page, platform: Cluster) -> None:
     """New counts appear without a reload, in the figures and in the chart; the keyboard stays where
     it is; a pause holds all of it; both themes draw."""
+    page = page_with_clock
+    platform.script(FORGET)  # what other tests have counted
     platform.script(COUNT.format(handled=21, lost=0))  # a flow without counts has no chart
-    page.clock.install()
     page.goto(f"{platform.base_url}/console/")
     page.evaluate("window.isTheSamePage = true")
     feed = page.locator("#live-feed")
@@ -177,11 +182,11 @@ def test_the_overview_renews_itself(page: Page, platform: Cluster) -> None:
     page.wait_for_function(DRAWS, arg=LOST["dark"])
 
 
-def test_an_overview_left_open_loses_what_is_gone(page: Page, platform: Cluster) -> None:
+def test_an_overview_left_open_loses_what_is_gone(page_with_clock: Page, platform: Cluster) -> None:
     """A chart without numbers is none, also where it was drawn before; nobody loses what they
     type."""
+    page = page_with_clock
     platform.script(COUNT.format(handled=21, lost=0))
-    page.clock.install()
     page.goto(f"{platform.base_url}/console/")
     page.evaluate("window.isTheSamePage = true")
     expect(page.locator("#chart-feed")).to_be_visible()
