@@ -1,7 +1,7 @@
 """A pytest plugin: how `pytest -n` spreads tests over processes.
 
-The tests of a file stay in one process, so that its fixtures are made once, and those of a folder of
-tests/browser, which share a platform. Files that take longest begin first, so that the end finds
+The tests of a file stay in one process, so that its fixtures are made once, as do those of a folder
+of tests/browser, which share a platform. Files that take longest begin first, so that the end finds
 all processes at work; how long a file takes was measured (`make times`).
 """
 
