@@ -350,7 +350,7 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
 
 def _assert_callers_did_not_wait_for_programs(platform):
     """Programs start when the web server answers."""
-    times = {}  # of the first process of each
+    times: dict[str, float] = {}  # of the first process of each
     for child in children_of(platform):
         for name in ("msgplatform.web", "run_maker"):
             if name in commands([child]):

@@ -30,8 +30,8 @@ class Things:
     management key manages. What may be deleted, or changed for good, is found by nothing else."""
 
     def __init__(self, folder: Path) -> None:
-        shop = everything.make(folder)
-        orders = Biz.objects.get(name="orders")
+        everything.make(folder)
+        shop, orders = (Biz.objects.get(name=name) for name in ("shop", "orders"))
         self._keys = {
             True: keys.create(None, "everything", keys.management_scopes())[1],
             False: keys.create(shop, "everything", keys.scopes())[1],

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
-def run(program: ModuleType, folder: Path, *options: str, **files: str) -> tuple[int, list[object]]:
+def run(program: ModuleType, folder: Path, *options: str, **files: str) -> tuple[int, list[Any]]:
     """The status that the run ends with, and its parts: a pytest for each file."""
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text)
