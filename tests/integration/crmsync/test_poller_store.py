@@ -16,7 +16,7 @@ from crmsync import copies, directory, models, orders
 from crmsync.models import Operation, Record, RecoveryEntry
 from crmsync.orders import MainQueue, Order, RetryQueue
 from crmsync.poller import due, requests
-from crmsync.poller.decisions import Round, StoredRound
+from crmsync.poller.decisions import Decisions, Round, StoredRound
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
 from crmsync.poller.store import store, store_or_set_aside
@@ -151,6 +151,25 @@ class TestNew:
         assert not Record.objects.exists()
         assert not Operation.objects.exists()
         assert not models.Watermark.objects.exists()
+
+    def test_a_round_that_breaks_off_moves_no_watermark(
+        self, poller: Poller, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else its rows would never be read again."""
+        poller.round(lead(1))
+        before = models.Watermark.objects.values().get()
+        write = Decisions.write
+
+        def write_and_break_off(decisions: Decisions) -> None:
+            write(decisions)
+            raise InterruptedError
+
+        with monkeypatch.context() as patches:
+            patches.setattr(Decisions, "write", write_and_break_off)
+            with pytest.raises(InterruptedError):
+                poller.round(lead(2, version=2))
+        assert models.Watermark.objects.values().get() == before
+        assert not Record.objects.filter(key="2").exists()
 
     def test_leads_of_other_systems_are_passed_over(self) -> None:
         poller = Poller(appkeys=["ad-7"])

@@ -459,7 +459,9 @@ class TestLateReports:
         assert SgipReport.objects.count() == 1
         assert [event["state"] for event in published()] == ["unknown", "delivered"]
 
-    def test_a_stranger_waits_and_is_kept(self, shop: Caller, sms_redis: Any) -> None:
+    def test_a_stranger_waits_and_is_kept(
+        self, shop: Caller, sms_redis: Any, caplog: pytest.LogCaptureFixture
+    ) -> None:
         assert report(4711, NUMBER) == "unmatched"
         Pump().turn()
         assert SgipReport.objects.count() == 0  # a pump may be about to archive its message
@@ -472,6 +474,8 @@ class TestLateReports:
             Pump().turn()
         row = SgipReport.objects.get()
         assert (row.mt_id, row.seqno, row.error_code) == (0, 4712, 25)
+        assert "report_unmatched" in caplog.text
+        assert NUMBER.removeprefix("86") not in caplog.text, "logs name no persons"
 
 
 class TestMos:

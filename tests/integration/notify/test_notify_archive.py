@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from django.db import OperationalError, connection, connections
+from django.db import DatabaseError, OperationalError, connection, connections
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
@@ -18,6 +18,7 @@ from msgplatform.core.archive import partitions, retention
 from msgplatform.core.archive import walk as walk_module
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.retention import Retention
+from msgplatform.core.archive.router import cold_alias
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, Unavailable
 from msgplatform.models import Alert, Biz
@@ -299,6 +300,25 @@ def test_what_was_not_copied_right_is_not_deleted(
     assert good in cold_ids()
     assert worker.heartbeat.failed == 1
     assert Alert.objects.get(kind="notify.archive").open_key
+
+
+def test_a_copy_that_the_archive_does_not_commit_deletes_nothing(
+    row: BizReceive, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pk = message(row, Status.DELIVERED)
+    before, limits = everything(), due.due(sql.now())
+
+    def refuse() -> None:
+        raise DatabaseError("COMMIT is refused")
+
+    with monkeypatch.context() as patches:
+        patches.setattr(connections[cold_alias()], "commit", refuse)
+        with pytest.raises(DatabaseError, match="COMMIT is refused"):
+            move.move([pk], limits)
+    assert (hot_ids(), cold_ids()) == ([pk], [])
+    assert everything() == before
+    assert move.move([pk], limits) == 1
+    assert (hot_ids(), cold_ids()) == ([], [pk])
 
 
 def test_chunks_are_bounded(row: BizReceive, monkeypatch: pytest.MonkeyPatch) -> None:

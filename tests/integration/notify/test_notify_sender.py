@@ -713,7 +713,7 @@ class TestDeadSender:
                 sender.claimer._owned_at -= 601
                 for _ in range(20):
                     sender.turn()
-                assert _in_flight(sender, row) == 0
+                assert [len(lane.waiting) for lane in sender.lanes] == [3]
                 sender.claimer._next_renewal.at_once()
                 sender.claimer._keep()
                 turn_until(sender, lambda: len(sink.lines()) == 3)
@@ -825,6 +825,18 @@ def test_leases_go_by_the_databases_clock(
     monkeypatch.undo()
     Subscriptions().refresh(at_once=True)
     assert not Alert.objects.exclude(open_key=None).exists()
+
+
+def test_a_message_whose_lease_may_end_during_the_request_goes_back(
+    biz: Biz, tmp_path: Path
+) -> None:
+    with SinkProcess(tmp_path / "seen", []) as sink:
+        late = subscribed(biz, "late", sink.url, timeout=50)
+        put(late, 1, items=3, lease=50)
+        with running() as sender:
+            turn_until(sender, lambda: _given(late, sender) == 3)
+        assert [result.outcome for result in results()] == ["unsent"] * 3
+        assert sink.lines() == []
 
 
 def test_draining_gives_back_what_was_not_started(biz: Biz, hanging: Hanging) -> None:

@@ -302,6 +302,20 @@ def test_a_lead_that_only_names_the_person_stays_with_its_record(shop: Caller) -
     )  # fmt: skip
 
 
+def test_an_operation_that_only_redis_has_is_erased_too(shop: Caller) -> None:
+    """An older database was restored, for example."""
+    lead = lead_of(shop.biz, BOB)
+    policy = sync_support.Policy.objects.get()
+    fields = {"name": BOB.name, "note": f"my friend is {ANN.spellings[2]}"}
+    operation = sync_support.new_operation(policy, [Request(str(lead.pk), 2, fields)])
+    copies.keep(operation)
+    operation_id = operation.pk
+    operation.delete()
+    erase(ANN)
+    [request] = orders.load(copies.read([operation_id])[operation_id].data)
+    assert request.fields == {"name": BOB.name, "note": f"my friend is {identity.MARK}"}
+
+
 # -- what is on its way --------------------------------------------------------------------------
 def pending_event(biz: Biz) -> ReceiveMsg:
     """An event of Ann's that waits for its next attempt."""
