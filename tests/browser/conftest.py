@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect, sync_playwright
 
 expect.set_options(timeout=60_000)  # the machine may be busy
 PASSWORD = "a long password for tests"
-# A browser that asks nobody but us.
+# A browser that asks nobody but us, and computes little.
 _QUIET = [
     "--no-sandbox",
     "--disable-gpu",
@@ -17,6 +17,8 @@ _QUIET = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # A page lives too briefly for the compilers to be worth what they cost.
+    "--js-flags=--no-opt,--no-maglev,--single-threaded-gc",
 ]
 
 

@@ -229,6 +229,12 @@ class TestBreaker:
         outcomes = Counter(result.outcome for result in results())
         assert outcomes == {"failed": 3, "unsent": 297}, "three tries open it, the rest goes back"
 
+    def test_it_opens_by_the_settings_that_programs_have(self, biz: Biz) -> None:
+        row = subscribed(biz, "dead", f"http://127.0.0.1:{refusing_port()}/", in_flight_limit=1)
+        put(row, 2)
+        with running() as sender:
+            turn_until(sender, lambda: _is_open(row))
+
     def test_it_is_probed_with_one_message_and_recovers(self, biz: Biz, tmp_path: Path) -> None:
         port = refusing_port()
         row = subscribed(biz, "away", f"http://127.0.0.1:{port}/", in_flight_limit=1)
