@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import spreading
+
 ROOT = Path(__file__).resolve().parents[3]
 # Each writes down its name and when it ran.
 RECORD = """
@@ -92,3 +94,11 @@ def test_a_file_stays_in_one_process(tmp_path: Path) -> None:
         assert all(one[1] <= other[0] for one, other in itertools.pairwise(mine))
     one, other = ran["test_meets"]
     assert max(one[0], other[0]) < min(one[1], other[1])
+
+
+def test_what_shares_a_platform_stays_in_one_process() -> None:
+    """The files of a folder of the browser's tests."""
+    folder = "tests/browser/web_server"
+    assert spreading.place(f"{folder}/test_a.py::test_1") == folder
+    assert spreading.place(f"{folder}/test_b.py::test_2[dark]") == folder
+    assert spreading.place("tests/unit/test_a.py::test_1") == "tests/unit/test_a.py"
