@@ -155,8 +155,8 @@ def gate() -> list[Run]:
         Run("flows", "mariadb", 3, ["tests/flows", "tests/chaos"]),
         Run("integration", "mariadb", 3, ["tests/integration"]),
         Run("programs", "sqlite", 3, ["tests/programs"]),
-        Run("browser", "mariadb", 2, ["tests/browser"]),
-        Run("units", "sqlite", 1, ["tests/unit"]),
+        Run("browser", "sqlite", 2, ["tests/browser"]),
+        Run("units", "sqlite", 0, ["tests/unit"]),
         Run("integration-sqlite", "sqlite", 2, files_for_both_databases()),
         clusters(2),
     ]
@@ -182,7 +182,7 @@ def full() -> list[list[Run]]:
         Run("programs", "sqlite", 3, ["tests/programs"]),
         Run("integration-sqlite", "sqlite", 2, ["tests/integration"]),
         Run("units", "sqlite", 1, ["tests/unit"]),
-        Run("browser", "mariadb", 2, ["tests/browser"]),
+        Run("browser", "sqlite", 2, ["tests/browser"]),
         clusters(2),
     ]
     on_sqlite = {"FLOW_DATABASES": "sqlite", "MSGPLATFORM_FULL_LOAD": ""}
