@@ -243,10 +243,19 @@ def branches() -> Iterator[tuple[str, range]]:
         for path in sorted((ROOT / package).rglob("*.py")):
             if "migrations" in path.parts:
                 continue
-            for node in ast.walk(ast.parse(path.read_text())):
-                if isinstance(node, ast.Attribute) and node.attr == "vendor":
-                    last = node.end_lineno or node.lineno
-                    yield str(path.relative_to(ROOT)), range(node.lineno, last + 1)
+            for lines in vendor_lines(ast.parse(path.read_text())):
+                yield str(path.relative_to(ROOT)), lines
+
+
+def vendor_lines(tree: ast.Module) -> Iterable[range]:
+    """The lines on which each `vendor` may be read: those of the whole f-string that it is in."""
+    lines: dict[ast.AST, range] = {}
+    for node in ast.walk(tree):  # an f-string comes before its parts
+        for part in ast.walk(node) if isinstance(node, ast.JoinedStr) else [node]:
+            if isinstance(part, ast.Attribute) and part.attr == "vendor":
+                last = getattr(node, "end_lineno", part.lineno)
+                lines.setdefault(part, range(getattr(node, "lineno", part.lineno), last + 1))
+    return lines.values()
 
 
 def outcome(runner: Runner, runs: Sequence[Run], begun: float, problems: Sequence[str] = ()) -> int:

@@ -25,7 +25,11 @@ from notify.subscriptions.matching import compile_filter
 from tests.support.notify_rows import publish, subscription
 from tests.support.notify_turns import Maker
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
 _Status = ReceiveMsg.Status
 
 

@@ -50,11 +50,14 @@ class Crm:
 @pytest.fixture(params=["mariadb", "sqlite"])
 def crm(request: pytest.FixtureRequest, tmp_path: Path) -> Crm:
     if request.param == "sqlite":
-        path = tmp_path / "crm.db"
-        made = Crm(f"sqlite:///{path}", lambda: sqlite3.connect(path))
-        made.run(TABLE.format(key="VARCHAR(40)"))
-        return made
+        return _in_sqlite(tmp_path / "crm.db")
     return _in_mariadb(request.getfixturevalue("mariadb"))
+
+
+def _in_sqlite(path: Path) -> Crm:
+    made = Crm(f"sqlite:///{path}", lambda: sqlite3.connect(path))
+    made.run(TABLE.format(key="VARCHAR(40)"))
+    return made
 
 
 def _in_mariadb(server: MariaDb) -> Crm:
@@ -230,6 +233,21 @@ def test_the_row_of_another_record_is_never_overwritten(
         ("a", "name a"),
         ("c", "name c"),
     ]
+
+
+def test_a_key_that_sqlite_takes_for_the_same_is_another_record(
+    tmp_path: Path, open_adapter: Open
+) -> None:
+    crm = _in_sqlite(tmp_path / "crm.db")
+    crm.run(
+        "CREATE TABLE person (hive_id VARCHAR(40) COLLATE NOCASE UNIQUE, email VARCHAR(40) UNIQUE, "
+        "version BIGINT)"
+    )
+    adapter = open_adapter(crm.url, table="person", key_column="hive_id", version_column="version")
+    assert adapter.send([Record("Key", 1, {"email": "a"})]) == [Ok("Key", True)]
+    (outcome,) = adapter.send([Record("KEY", 9, {"email": "b"})])
+    assert outcome == Invalid("", "Another row has a key that the table takes for the same.")
+    assert crm.run("SELECT hive_id, email, version FROM person") == [("Key", "a", 1)]
 
 
 def test_a_row_that_exists_and_was_not_changed_is_not_confirmed(
