@@ -20,7 +20,7 @@ from django.core.management import CommandError, call_command
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from msgplatform import person_limits
+from msgplatform import person_limits, roles
 from msgplatform.api.access import throttling
 from msgplatform.api.access.rates import Rate
 from msgplatform.console.signing_in import refusal
@@ -50,7 +50,10 @@ def provider(server: OidcProvider) -> OidcProvider:
 
 
 @pytest.fixture(autouse=True)
-def configured(provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def configured(
+    db: None, provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    roles.make()  # a test that commits leaves none of those that `migrate` makes
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
     settings.PUBLIC_URL = "http://testserver"
