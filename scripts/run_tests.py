@@ -77,7 +77,7 @@ class Run:
     tests: Sequence[str]
     options: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
-    # What it left behind:
+    # Filled in at its end:
     status: int = 0
     seconds: float = 0.0
     core_seconds: float = 0.0
@@ -150,7 +150,7 @@ class Runner:
 
 
 def gate() -> list[Run]:
-    """What `make test` runs, what takes longest first."""
+    """The runs of `make test`, the longest first."""
     return [
         Run("flows", "mariadb", 3, ["tests/flows", "tests/chaos"]),
         Run("integration", "mariadb", 3, ["tests/integration"]),
@@ -176,7 +176,7 @@ def files_for_both_databases() -> list[str]:
 
 
 def full() -> list[list[Run]]:
-    """What `make test-full` runs. With their full load, flows have the machine to themselves."""
+    """Rounds of runs of `make test-full`. Flows under full load have the machine to themselves."""
     beside = [
         Run("integration", "mariadb", 2, ["tests/integration"]),
         Run("programs", "sqlite", 3, ["tests/programs"]),
@@ -228,11 +228,10 @@ def untested_branches(runs: Iterable[Run]) -> list[str]:
     test with the mark has reached on each of the two."""
     reached = set().union(*(run.branches for run in runs))
     return [
-        f"{path}:{line} branches by database, and no test with the mark both_databases reaches it "
-        f"on {vendor}: give the mark to the file that tests it"
+        f"{path}:{lines.start} branches by database, and no test with the mark both_databases "
+        f"reaches it on {vendor}: give the mark to the file that tests it"
         for path, lines in branches()
         for vendor in VENDORS
-        for line in [lines.start]
         if not reached & {f"{vendor} {path} {number}" for number in [*lines, "*"]}
     ]
 
@@ -251,10 +250,11 @@ def vendor_lines(tree: ast.Module) -> Iterable[range]:
     """The lines on which each `vendor` may be read: those of the whole f-string that it is in."""
     lines: dict[ast.AST, range] = {}
     for node in ast.walk(tree):  # an f-string comes before its parts
-        for part in ast.walk(node) if isinstance(node, ast.JoinedStr) else [node]:
-            if isinstance(part, ast.Attribute) and part.attr == "vendor":
-                last = getattr(node, "end_lineno", part.lineno)
-                lines.setdefault(part, range(getattr(node, "lineno", part.lineno), last + 1))
+        if isinstance(node, ast.Attribute | ast.JoinedStr):
+            span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            for part in ast.walk(node):
+                if isinstance(part, ast.Attribute) and part.attr == "vendor":
+                    lines.setdefault(part, span)
     return lines.values()
 
 

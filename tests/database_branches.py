@@ -19,7 +19,7 @@ from types import FrameType
 import pytest
 from django.utils import connection
 
-from tests.records import TEST_RECORD
+from tests.records import record_file
 
 ROOT = Path(__file__).resolve().parents[1]
 PROXY = connection.__file__
@@ -28,8 +28,8 @@ MARK = "both_databases"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MARK}: reaches code that branches by database")
-    if os.environ.get(TEST_RECORD) and "PYTEST_CURRENT_TEST" not in os.environ:
-        config.pluginmanager.register(Branches(Path(os.environ[TEST_RECORD])))
+    if file := record_file():
+        config.pluginmanager.register(Branches(file))
 
 
 def _caller(frame: FrameType | None) -> FrameType:
@@ -46,7 +46,7 @@ class Branches:
 
         self._file = record.with_suffix(f".{os.getpid()}.branches")
         self._is_marked = False
-        self._named: set[str] = set()
+        self._program_modules: set[str] = set()
         self._places: set[tuple[str, str, int]] = set()
         self._vendors = (MySql.vendor, Sqlite.vendor)
         for wrapper in (MySql, Sqlite):
@@ -67,7 +67,7 @@ class Branches:
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         marks = list(item.iter_markers(MARK))
         self._is_marked = bool(marks)
-        self._named.update(path for mark in marks for path in mark.args)
+        self._program_modules.update(path for mark in marks for path in mark.args)
         result = yield
         self._is_marked = False
         return result
@@ -79,6 +79,8 @@ class Branches:
             if Path(file).is_relative_to(ROOT)
         ]
         lines += [
-            f"{vendor} {path} *\n" for vendor in self._vendors for path in sorted(self._named)
+            f"{vendor} {path} *\n"
+            for vendor in self._vendors
+            for path in sorted(self._program_modules)
         ]
         self._file.write_text("".join(lines))

@@ -16,16 +16,19 @@ from pathlib import Path
 
 import pytest
 
-TEST_RECORD = "TEST_RECORD"
+
+def record_file() -> Path | None:
+    """The file to write; None if nobody asks. A pytest that a test has started is a part of that
+    test, and has none."""
+    name = os.environ.get("TEST_RECORD")
+    return Path(name) if name and "PYTEST_CURRENT_TEST" not in os.environ else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    name = os.environ.get(TEST_RECORD)
-    # A pytest that a test has started is a part of that test.
-    if name and "PYTEST_CURRENT_TEST" not in os.environ:
-        config.pluginmanager.register(Costs(Path(name).with_suffix(f".{os.getpid()}.costs")))
+    if file := record_file():
+        config.pluginmanager.register(Costs(file.with_suffix(f".{os.getpid()}.costs")))
         if not hasattr(config, "workerinput"):
-            config.pluginmanager.register(Recorder(Path(name)))
+            config.pluginmanager.register(Recorder(file))
 
 
 class Costs:

@@ -1,4 +1,4 @@
-"""What `scripts/shape.py` measures.
+"""The measures of `scripts/shape.py`.
 
 names      which names the rules of CONTRIBUTING.md advise against
 modules    one module of the product, read once

@@ -48,7 +48,7 @@ def newcomer(folder: Path) -> dict[str, Any]:
     """How a process of a newcomer is started in their clone."""
     environment = {k: v for k, v in os.environ.items() if k.startswith(_KEPT)}
     environment |= {"HOME": str(folder.parent), "PATH": "/usr/local/bin:/usr/bin:/bin"}
-    # Compiled is what is imported, and not each package whole: a third of what the test costs.
+    # Python compiles what is imported; pip would compile each package whole.
     environment |= {"PIP_NO_COMPILE": "1"}
     nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
     return {"cwd": folder, "env": environment, **(nobody if os.geteuid() == 0 else {})}

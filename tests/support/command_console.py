@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from tests.cluster import Console
 
-# Each command ends as by manage.py. An error that is not told in a sentence fails the test.
+# Each command ends as by manage.py. An exception without a sentence for people fails the test.
 _COMMAND = """
 import contextlib, io, json
 from django.contrib.contenttypes.models import ContentType
