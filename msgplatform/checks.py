@@ -20,11 +20,14 @@ from msgplatform.api.access import rates
 from msgplatform.audit_export import address, lines
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
+from msgplatform.core.data.mysql import character_sets
 from msgplatform.core.secrets import encryption
 
 TAG = "msgplatform"
 # Django's own bound is lower; RETURNING, SKIP LOCKED and the plans we rely on are from here on.
-OLDEST_MARIADB = (10, 6)
+OLDEST_MARIADB: tuple[int, ...] = (10, 6)
+# Defaults that are expressions, and the switch for skip scans.
+OLDEST_MYSQL: tuple[int, ...] = (8, 0, 13)
 _NEW_KEY = (
     "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 )
@@ -59,7 +62,11 @@ def deploy_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
 def database_check(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
-    return [message for alias in databases or () for message in _server_version(alias)]
+    return [
+        message
+        for alias in databases or ()
+        for message in [*_server_version(alias), *_character_sets(alias)]
+    ]
 
 
 def _secret_key() -> Iterator[CheckMessage]:
@@ -261,16 +268,25 @@ def _server_version(alias: str) -> Iterator[CheckMessage]:
     connection: Any = connections[alias]
     if connection.vendor != "mysql":
         return
-    if not connection.mysql_is_mariadb:
+    is_mariadb = connection.mysql_is_mariadb
+    name, oldest = ("MariaDB", OLDEST_MARIADB) if is_mariadb else ("MySQL", OLDEST_MYSQL)
+    if not is_mariadb:
         yield Warning(
             f"the database {alias} is MySQL: the platform is tested on MariaDB",
             hint="Use MariaDB 10.6 or later if you can choose.",
             id="msgplatform.W202",
         )
-    elif connection.mysql_version < OLDEST_MARIADB:
+    if connection.mysql_version < oldest:
         have = ".".join(map(str, connection.mysql_version))
         yield Error(
-            f"the database {alias} is MariaDB {have}",
-            hint="Use MariaDB 10.6 or later.",
+            f"the database {alias} is {name} {have}",
+            hint=f"Use {name} {'.'.join(map(str, oldest))} or later.",
             id="msgplatform.E201",
         )
+
+
+def _character_sets(alias: str) -> Iterator[CheckMessage]:
+    connection: Any = connections[alias]
+    if connection.vendor == "mysql":
+        for problem in character_sets.problems(connection):
+            yield Error(problem.text, hint=problem.repair, id="msgplatform.E202")

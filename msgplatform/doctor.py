@@ -22,7 +22,9 @@ from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, watch, writers
 from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.data import cell_record, schema_state, server
-from msgplatform.core.data.transactions import NO_QUORUM, error_code
+from msgplatform.core.data.mysql import character_sets
+from msgplatform.core.data.mysql.error_codes import NO_QUORUM
+from msgplatform.core.data.transactions import error_code
 from msgplatform.core.flows import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
@@ -169,6 +171,8 @@ def _secrets() -> Iterator[Finding]:
 
 
 def _mysql(connection: Any) -> Iterator[Finding]:
+    for problem in character_sets.problems(connection):
+        yield Finding("bad", problem.text, problem.repair)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, "

@@ -69,6 +69,7 @@ MAX_RESPONSE_BODY = 4096
 _DATA = '","data":'  # in a body, before the payload
 
 Outcome = Literal["delivered", "failed", "unsent"]
+ENCRYPTED = "encrypted"  # the error of a delivery whose payload no key of its sender decrypts
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):

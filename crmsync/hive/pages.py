@@ -11,7 +11,7 @@ from typing import Any
 
 from csp.constants import NONE
 from csp.decorators import csp_replace
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DataError, InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
@@ -30,6 +30,7 @@ from crmsync.intake import intake, limits
 from crmsync.lead_fields import LeadField
 from msgplatform.api.access.throttling import client_address
 from msgplatform.core import logging
+from msgplatform.core.data import transactions
 from msgplatform.core.errors import Temporary
 
 log = logging.get(__name__)
@@ -129,6 +130,9 @@ class LandingPageView(PublicPage):
             problem = _("This did not work just now. Please press the button again.")
             status = HTTPStatus.SERVICE_UNAVAILABLE
             return self._form(request, page, request.POST, {}, problem, status)
+        except DataError as error:
+            problem = str(transactions.refused_value(error))
+            return self._form(request, page, request.POST, {}, problem, HTTPStatus.BAD_REQUEST)
         thanks = reverse("landing-page-thanks", args=[page.appkey])
         # Loading the page again must not send the form again.
         return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)

@@ -18,9 +18,10 @@ from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
 from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import without_values
 from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.errors import UNAVAILABLE, LeaseLost
+from msgplatform.core.errors import LeaseLost
 
 log = logging.get(__name__)
 
@@ -53,9 +54,9 @@ def store_or_set_aside(round: Round) -> StoredRound:
     """
     try:
         return store(round)
-    except (*UNAVAILABLE, LeaseLost):
-        raise
     except Exception as error:
+        if bisect.is_unavailable(error):
+            raise
         if len(round.row_requests) != 1:
             raise Unstorable from error
         log.exception("row_not_stored", policy=round.policy.name)

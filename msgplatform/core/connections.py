@@ -9,6 +9,7 @@ stores an accepted SMS is patient there, too: a late answer is better than none.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,8 +58,12 @@ _REFUSALS = {
     # Redis 7, luaRedisGenericCommand in src/scripting.c before): a script that has written goes on.
     redis.exceptions.OutOfMemoryError: "OOM",
 }
-# `min-replicas-to-write` is more than the master has; redis-py has no class for it.
-_NO_REPLICAS = "NOREPLICAS"
+# redis-py has no class for these: `min-replicas-to-write` is more than the master has; the last
+# snapshot could not be written.
+_OTHER_REFUSALS = ("NOREPLICAS", "MISCONF")
+# Before Redis 7 the error of a script is only quoted; redis-py writes which command of a pipeline
+# it is of.
+_REFUSAL = re.compile(rf"(?:^|-|: )({'|'.join((*_OTHER_REFUSALS, *_REFUSALS.values()))})\b")
 
 
 def refusal(error: RedisError) -> str:
@@ -69,9 +74,8 @@ def refusal(error: RedisError) -> str:
             return code
     if not isinstance(error, ResponseError):
         return ""
-    # Before Redis 7 the error of a script is only quoted.
-    text, codes = str(error), (_NO_REPLICAS, *_REFUSALS.values())
-    return next((code for code in codes if text.startswith(code) or f"-{code} " in text), "")
+    match = _REFUSAL.search(str(error))
+    return match[1] if match else ""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ ROUND_SECONDS = 20.0
 # For a chunk's way into the archive, however slow that is. A frozen archiver keeps its locks for
 # as long, but no other program wants rows that are final.
 _COPY_SECONDS = 120
-_TOO_LARGE = 1153  # one message is larger than the server takes (max_allowed_packet)
 _KIND = "notify.archive"
 
 
@@ -128,13 +127,16 @@ def walk(now: datetime) -> Walk:
 
 def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     """The transaction that locks the messages is idle while another server copies them."""
-    if connection.vendor == "mysql" and connection.mysql_is_mariadb:  # type: ignore[attr-defined]  # the vendor's
+    if connection.vendor != "mysql":
+        return
+    if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]  # the vendor's
+        connection.idle_transaction_seconds = _COPY_SECONDS  # type: ignore[attr-defined]  # ours
+    else:
         with connection.cursor() as cursor:
             cursor.execute("SET idle_transaction_timeout = %s", [_COPY_SECONDS])
 
 
 def _is_unavailable(error: Exception) -> bool:
-    """True if a server is unavailable. NotVerified and _TOO_LARGE look like that, but are the fault
-    of one message."""
-    of_one = isinstance(error, NotVerified) or transactions.error_code(error) == _TOO_LARGE
-    return isinstance(error, UNAVAILABLE) and not of_one
+    """True if a server is unavailable. NotVerified looks like that, but is the fault of one
+    message."""
+    return not isinstance(error, NotVerified) and bisect.is_unavailable(error)

@@ -9,11 +9,13 @@ from django.db import transaction
 from django.db.models.functions import Now
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.core import alerts
+from msgplatform.core import alerts, logging
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.lazy_text import lazy_message
-from notify.models import ReceiveMsg
+from notify.models import BizMsg, ReceiveMsg
 from notify.monitor import failures
+
+log = logging.get(__name__)
 
 _Status = ReceiveMsg.Status
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
@@ -85,3 +87,28 @@ def set_aside(
         key = f"notify.{'gone' if error == GONE else 'unreadable'}:{subscription}"
         title = lazy_message(_TITLES[error], id=str(ended_ids[0]))
         alerts.raise_alert("notify.poison", title, text, key=key)
+
+
+def set_unsplittable_aside(biz_id: int, error: Exception) -> None:
+    """Mark the oldest message of a system that waits to be split as split, without deliveries, and
+    raise an alert that names it: the database does not let it be split."""
+    with transaction.atomic():
+        waiting_rows = BizMsg.objects.filter(biz_id=biz_id, state=BizMsg.State.ACCEPTED)
+        # The order is that of the index, as in `payloads.lock_accepted`.
+        message = waiting_rows.select_for_update().order_by("biz_id", "state", "id").first()
+        if message is None:
+            return
+        BizMsg.objects.filter(pk=message.pk).update(state=BizMsg.State.SPLIT)
+    log.error("message_not_split", id=message.pk, exc_info=error)
+    alerts.raise_alert(
+        "notify.poison",
+        lazy_message(_("Message %(id)s could not be split"), id=str(message.pk)),
+        lazy_message(
+            _(
+                "%(error)s. It has no deliveries, and other messages go on. When the cause is "
+                "mended, make its deliveries on its page."
+            ),
+            error=f"{type(error).__name__}: {error}"[:500],
+        ),
+        key=f"notify.unsplittable:{message.pk}",
+    )

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from django.conf import settings
+from django.db.models.functions import Now
 
+from msgplatform.core.connections import RedisError, refusal
+from msgplatform.core.data import claims, transactions
+from msgplatform.core.data.chunks import chunks
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.queues import jobs
 from notify import orders, presence, signals
 from notify.directory import Subscription
 from notify.maker import ending, payloads
 from notify.maker.payloads import Message
+from notify.models import ReceiveMsg
 
 # Bounds of one round trip; an order may be larger by its last item.
 STEP_BYTES = 4 * 1024 * 1024
@@ -57,7 +63,24 @@ def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
             )
             if items:
                 queue_orders.append((subscription.queue, order))
-        # An order outlives its lease a little: a late one is given back, not lost silently.
-        jobs.put_all(queue_orders, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
+        try:
+            # An order outlives its lease a little: a late one is given back, not lost silently.
+            jobs.put_all(queue_orders, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
+        except RedisError as error:
+            if refusal(error):
+                _release([*group, *remaining])
+            raise
         signals.SENDER.send()
         presence.withdraw_probes(p.subscription.id for p in group if p.is_probe)
+
+
+def _release(unqueued: Iterable[ClaimedDeliveries]) -> None:
+    """Make deliveries due again that Redis has refused: their lease would hold them back for
+    minutes after it takes writes again."""
+    values = {"status": ReceiveMsg.Status.PENDING, "claimed_by": "", "next_at": Now()}
+    for order in unqueued:
+        for ids in chunks([pk for pk, *_ in order.items], claims.CHUNK):
+            rows = ReceiveMsg.objects.filter(
+                id__in=ids, status=ReceiveMsg.Status.QUEUED, claimed_by=order.claim
+            )
+            transactions.retrying(partial(claims.update_by_key, rows, values))

@@ -29,7 +29,7 @@ from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every, Gather
 from msgplatform.core.data import claims, transactions
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.queues import names, recovery
+from msgplatform.core.queues import jobs, names, recovery
 from notify import orders, signals
 from notify.directory import Subscriptions
 from notify.maker import expiry
@@ -75,6 +75,7 @@ class Maker(Worker):
         self._next_expire_unfetched = Every(EXPIRE_UNFETCHED_EVERY_SECONDS)
         self.continuity = expiry.Continuity()
         self._is_closed = False  # no order could be given in the last look at the capacity
+        self._is_refused = False  # Redis took no order the last time
         self._gather = Gather(BATCH, GATHER_SECONDS, per_item=_GATHER_PER_MESSAGE)
 
     def start(self) -> None:
@@ -151,10 +152,14 @@ class Maker(Worker):
         self._texts.forget()
         began = time.monotonic()
         try:
+            if self._is_refused:
+                jobs.check_writes()  # claims would only be given back
+                self._is_refused = False
             capacity = Capacity.read(self.subscriptions.by_queue())
             self._is_closed = capacity.is_closed
             queued_count, behind_ids = self.dispatcher.queue(backlogs, capacity, self._texts)
         except RedisError:
+            self._is_refused = True
             if unsplit:  # splitting needs no Redis
                 self.heartbeat.done += self.splitter.split(unsplit, None)[0]
             raise

@@ -9,12 +9,10 @@ from functools import partial
 from typing import Any
 
 from django.db import connection
-from django.db.models import OuterRef, Subquery
 
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.tracing.context import is_on
-from msgplatform.models import Biz
 from notify import orders
 from notify.models import BizMsg
 
@@ -61,10 +59,13 @@ class Message:
 def waiting_systems(limit: int) -> list[int]:
     """Ids of systems with messages that wait to be split, the longest waiting first: an index dive
     for each system, however many messages wait."""
-    unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED, biz_id=OuterRef("pk"))
-    # The order names all columns of the index: MySQL would sort a backlog by `id` alone.
-    first = Subquery(unsplit.order_by("biz_id", "state", "id").values("id")[:1])
-    firsts = Biz.objects.order_by().values_list("id", first)
+    # The order names all columns of the index: MySQL would sort a backlog by `id` alone, and
+    # without the hint read all messages of a system.
+    firsts = select(
+        f"SELECT b.id, (SELECT m.id FROM biz_msg m {_index()} WHERE m.biz_id = b.id "  # noqa: S608
+        f"AND m.state = {int(BizMsg.State.ACCEPTED)} ORDER BY m.biz_id, m.state, m.id LIMIT 1) "
+        "FROM biz b"
+    )
     waiting = sorted((message_id, biz_id) for biz_id, message_id in firsts if message_id)
     return [biz_id for _first, biz_id in waiting[:limit]]
 

@@ -22,16 +22,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 from django.db.models.functions import Now
 
+from msgplatform.core.daemons import bisect
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.errors import Temporary
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.tracing import spans
 from notify import orders, signals
 from notify.directory import Subscription, Subscriptions
-from notify.maker import enqueue, fanout, payloads
+from notify.maker import ending, enqueue, fanout, payloads
 from notify.maker.capacity import Capacity
 from notify.maker.fanout import Slice
 from notify.maker.payloads import Message
@@ -143,12 +144,47 @@ class Splitter:
         """Split up to `limits` messages of each system; returns the numbers of messages split and
         of deliveries queued.
 
-        Without a `capacity` nothing is queued, nor for the subscriptions in `behind_ids`.
+        Without a `capacity` nothing is queued, nor for the subscriptions in `behind_ids`. A message
+        that the database does not let split is set aside.
         """
         limits = self.waiting() if limits is None else limits
         if not limits:
             return 0, 0
         self._event_types.refresh()
+        try:
+            return self._split(limits, capacity, behind_ids)
+        except Exception as error:
+            if bisect.is_unavailable(error):
+                raise
+        return self._split_singly(limits, capacity, behind_ids)
+
+    def _split_singly(
+        self, limits: Mapping[int, int], capacity: Capacity | None, behind_ids: Collection[int]
+    ) -> tuple[int, int]:
+        """As `split`, message by message in a system whose messages cannot be split together."""
+        split_count = queued_count = 0
+        failures: list[tuple[int, Exception]] = []
+        for biz_id, limit in limits.items():
+            for count in (limit, *[1] * limit):
+                try:
+                    split, queued = self._split({biz_id: count}, capacity, behind_ids)
+                except DatabaseError as error:
+                    if count == 1:
+                        failures.append((biz_id, error))
+                        break
+                else:
+                    split_count, queued_count = split_count + split, queued_count + queued
+                    if count == limit:
+                        break
+        for biz_id, refusal in failures:
+            if transactions.is_of_server(refusal) and not split_count:
+                raise refusal
+            ending.set_unsplittable_aside(biz_id, refusal)
+        return split_count, queued_count
+
+    def _split(
+        self, limits: Mapping[int, int], capacity: Capacity | None, behind_ids: Collection[int]
+    ) -> tuple[int, int]:
         of_a_message = {biz_id: self._means[biz_id].deliveries for biz_id in limits}
         expected_count = sum(count * of_a_message[biz_id] for biz_id, count in limits.items())
         most = self._max_deliveries + max(of_a_message.values())  # see `_choose`

@@ -113,6 +113,8 @@ class Marker(Worker):
         block = ids.reserve(len(attempts)) if attempts else None
         tally = self._mark(results, attempts, block)
         self._after_commit(len(results), tally)
+        if unreadable := [result for result in results if result.error == orders.ENCRYPTED]:
+            alerts.raise_event(_missing_key(unreadable))
         if began_at:
             _record_spans(results, began_at)
         return results
@@ -136,9 +138,9 @@ class Marker(Worker):
         poison; returns the alert."""
         try:
             tally = self._mark([result], (), None)
-        except (*UNAVAILABLE, transactions.Locked):
-            raise
-        except Exception:  # noqa: BLE001 - the first error is the one that says why
+        except Exception as second_error:  # the first one says why
+            if _is_blameless(second_error):
+                raise
             self._poison(result, error)
             text = _("Delivery %(id)s is set aside, its result cannot be written: %(why)s")
         else:
@@ -163,9 +165,9 @@ class Marker(Worker):
                 )
                 poisoned_ids = [result.id] * poisoned_count
                 failures.count_ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
-        except UNAVAILABLE:
-            raise
-        except Exception:
+        except Exception as second_error:
+            if bisect.is_unavailable(second_error):
+                raise
             # Not even its id is valid: there is no row to set aside.
             log.exception("poison_not_marked", id=result.id, **log_facts(result.trace))
 
@@ -188,6 +190,22 @@ def _record_spans(results: Sequence[Result], began_at: int) -> None:
         if (context := parse(result.trace))
     ]
     spans.record_steps("notify mark", began_at, steps, len(results))
+
+
+def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:
+    """The alert about payloads that a sender cannot decrypt: a key is missing on its machine."""
+    return alerts.AlertEvent(
+        "notify.poison",
+        lazy_message(_("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key")),
+        lazy_message(
+            _(
+                "%(why)s. Such deliveries wait, and count for no consumer. Add the key to "
+                "ENCRYPTION_KEY of that machine, and restart its programs."
+            ),
+            why=results[0].detail[:500],
+        ),
+        key="notify.encrypted",
+    )
 
 
 def _is_blameless(error: Exception) -> bool:

@@ -29,7 +29,7 @@ from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
 OVERLOAD_FLOOR_SECONDS = 60.0
-# For a subscription that cannot be read until a person corrects it.
+# For a subscription or a payload that cannot be read until a person corrects it.
 UNREADABLE_SECONDS = 60.0
 # Until every daemon knows that the subscription was disabled; from then on its deliveries wait.
 GONE_SECONDS = 5.0
@@ -158,12 +158,16 @@ def mark_failed(
 
 
 def mark_unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> None:
-    """Give back deliveries that were not tried: due since the same time, and no attempt counted."""
+    """Give back deliveries that were not tried: due since the same time, and no attempt counted.
+    A delivery whose payload is unreadable waits for a minute."""
     given_back = _still_claimed_results(results, deliveries)
+    retry_at = now + timedelta(seconds=UNREADABLE_SECONDS)
     due = {r.id: min(now, datetime.fromtimestamp(r.at, UTC)) if r.at else now for r in given_back}
-    for (claim,), row_ids in _grouped(given_back, lambda r: (r.claim,)):
+    due |= {r.id: retry_at for r in given_back if r.error}
+    for (claim, error), row_ids in _grouped(given_back, lambda r: (r.claim, r.error)):
+        values = {"error": error} if error else {}
         next_at = _at(due, row_ids)
-        _update(_still_claimed(claim, row_ids), status=_Status.PENDING, next_at=next_at)
+        _update(_still_claimed(claim, row_ids), status=_Status.PENDING, next_at=next_at, **values)
 
 
 def log_attempts(results: Sequence[Result], block: ids.Block) -> None:

@@ -3,17 +3,17 @@ format), a Result back."""
 
 from __future__ import annotations
 
-import time
+import socket
 from collections.abc import Iterable
 from functools import lru_cache
 
 import msgspec
 
 from msgplatform.core.http import engine as http
-from msgplatform.core.http.response import kept_headers, readable, retry_after
+from msgplatform.core.http.response import charset, kept_headers, readable, retry_after
 from notify import orders
 from notify.directory import Subscription
-from notify.orders import MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
+from notify.orders import ENCRYPTED, MAX_RESPONSE_BODY, MAX_RESPONSE_HEADERS, Item, Order, Result
 from notify.sender.claimed_order import ClaimedOrder
 from notify.subscriptions import limits, signing
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents
@@ -96,10 +96,11 @@ def unsent_result(order: Order, item: Item) -> Result:
 
 
 def unreadable_result(order: Order, item: Item, why: str) -> Result:
-    """A failed attempt: the payload's key is missing, and may be there at the next attempt."""
+    """No attempt: the platform lacks the payload's key, for which the consumer is not to blame.
+    The delivery waits for it."""
     return Result(
-        item.id, order.subscription, order.claim, item.attempt, "failed", error="encrypted",
-        at=time.time(), detail=why, event_type=item.event_type,
+        item.id, order.subscription, order.claim, item.attempt, "unsent", error=ENCRYPTED,
+        at=item.due, detail=f"{socket.gethostname()}: {why}", event_type=item.event_type,
     )  # fmt: skip
 
 
@@ -136,10 +137,10 @@ def answer(
 
 def body_text(response: http.Response, max_bytes: int) -> str:
     """The first `max_bytes` of the body as text, readable even if it came compressed."""
-    return text(readable(response, max_bytes), max_bytes)
+    return text(readable(response, max_bytes), max_bytes, charset(response.headers))
 
 
-def text(raw: bytes, max_bytes: int) -> str:
-    """The first `max_bytes` as text that any database takes; bytes that are not UTF-8 become
+def text(raw: bytes, max_bytes: int, encoding: str = "utf-8") -> str:
+    """The first `max_bytes` as text that any database takes; bytes that are no character become
     U+FFFD."""
-    return raw[:max_bytes].decode("utf-8", "replace").replace("\0", "\ufffd")
+    return raw[:max_bytes].decode(encoding, "replace").replace("\0", "\ufffd")

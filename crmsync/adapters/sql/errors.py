@@ -8,19 +8,18 @@ from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, 
 
 from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry
 from msgplatform.core.data import transactions
+from msgplatform.core.data.mysql import error_codes
 
-LOST = frozenset({transactions.SERVER_GONE, transactions.CONNECTION_LOST, 2055})
+LOST = error_codes.LOST | {2055}
 # Nothing was sent: cannot connect, unknown host, too many connections.
 _UNREACHABLE = frozenset({2002, 2003, 2005, 2026, 1040, 1129, 1203})
 _CREDENTIALS = frozenset({1044, 1045, 1130, 1142, 1143, 1227, 1251, 1698, 1820, 1862, 2059, 4151})
 _SETUP = frozenset({1049, 1146})  # no such database, no such table
 # The statement is right and comes too early: locks, a full disk, a restart, read-only for a while.
 _LATER = frozenset({1021, 1053, 1114, 1205, 1213, 1226, 1290, 1317, 1836, 1927, 3024})
-_VALUES = frozenset(
-    {1048, 1054, 1062, 1169, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1406, 1451, 1452, 1586}
-    | {1644, 1690, 3819, 3140, 4025}
-)
-_COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '([^']+)'")
+_VALUES = error_codes.OF_VALUES | {
+    *(1048, 1054, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1586, 3819, 4025)
+}
 _SQLITE_COLUMN = re.compile(
     r"(?:constraint failed: [^.\s]+\.|no such column: |has no column named )(\w+)"
 )
@@ -71,8 +70,7 @@ def column(text: str) -> str:
     """The column at fault by the message, '' when it names none."""
     if column_match := _SQLITE_COLUMN.search(text):
         return column_match.group(1)
-    names = [quoted_name or field for quoted_name, field in _COLUMN.findall(text)]
-    return names[-1] if names else ""  # an earlier match may be a value
+    return error_codes.column(text)
 
 
 def message(error: BaseException) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DataError, InterfaceError, OperationalError
 from rest_framework import exceptions as drf
 
 from gateway.intake.request import LimitReached
 from msgplatform.api.problems.problem import BodyTooLarge, MissingScope
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
+from msgplatform.core.data import transactions
 
 # The XML-RPC specification extension "Fault Code Interoperability".
 NOT_XML: Final = -32700
@@ -52,6 +53,8 @@ def of(error: Exception) -> Fault | None:
         case errors.InvalidInput():
             field = f"{error.field}: " if error.field else ""
             return Fault(INVALID, f"{field}{error}")
+        case DataError():
+            return of(transactions.refused_value(error))
         case errors.Conflict():
             return Fault(CONFLICT, str(error))
         case MissingScope():

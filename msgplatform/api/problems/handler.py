@@ -13,7 +13,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core import exceptions as django_errors
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DataError, InterfaceError, OperationalError
 from django.http import Http404, HttpResponse, UnreadablePostError
 from rest_framework import exceptions as drf
 from rest_framework.permissions import SAFE_METHODS
@@ -76,6 +76,11 @@ def _(exc: django_errors.ValidationError, view: Any) -> Problem:
 @describe.register
 def _(exc: errors.InvalidInput, view: Any) -> Problem:
     return _invalid([{"field": exc.field, "message": str(exc)}])
+
+
+@describe.register
+def _(exc: DataError, view: Any) -> Problem | None:
+    return describe(transactions.refused_value(exc), view)
 
 
 @describe.register

@@ -22,6 +22,7 @@ from django.utils import timezone
 from msgplatform.core import logging
 from msgplatform.core.archive.description import MONTHLY, Archive, Step, Table
 from msgplatform.core.data import ids, transactions
+from msgplatform.core.data.mysql import error_codes
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
@@ -162,13 +163,14 @@ def alone(archive: Archive) -> Iterator[bool]:
         # A lock's name is global to the server, so it contains the schema's.
         cursor.execute("SELECT DATABASE()")
         name = f"{cursor.fetchone()[0]}.archive.{archive.name}"
-        cursor.execute("SELECT GET_LOCK(%s, 0)", [name])
+        # MySQL takes names of up to 64 characters.
+        cursor.execute("SELECT GET_LOCK(SHA2(%s, 256), 0)", [name])
         has_lock = cursor.fetchone()[0] == 1
         try:
             yield has_lock
         finally:
             if has_lock:
-                cursor.execute("SELECT RELEASE_LOCK(%s)", [name])
+                cursor.execute("SELECT RELEASE_LOCK(SHA2(%s, 256))", [name])
 
 
 def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
@@ -185,7 +187,7 @@ def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
                 return False
             cursor.execute(f"ALTER TABLE {table.name} {change}")
         except OperationalError as error:
-            if transactions.error_code(error) != transactions.LOCK_WAIT_TIMEOUT:
+            if transactions.error_code(error) != error_codes.LOCK_WAIT_TIMEOUT:
                 raise
             log.info("archive_table_busy", table=table.name, change=change[:80])
             return False

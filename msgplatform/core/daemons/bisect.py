@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from django.db.utils import OperationalError
 
 from msgplatform.core import alerts, logging
+from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE
 
 T = TypeVar("T")
@@ -13,10 +19,30 @@ R = TypeVar("R")
 
 log = logging.get(__name__)
 
+# A batch that a database refuses is tried so often within so many seconds before an item may be to
+# blame. With the pauses of a daemon's loop this takes 3 to 6 seconds.
+TRIES, _TRIES_SECONDS = 5, 60.0
+# Failures of a walk in which nothing succeeds: then the server is to blame. An item alone is
+# reached in as many steps as the batch can be halved.
+_MAX_FAILURES = 14
+refusals: dict[int, list[float]] = defaultdict(list)  # error number → when it came (monotonic)
+
 
 def is_unavailable(error: Exception) -> bool:
-    """True if a server is unavailable: no item is to blame."""
-    return isinstance(error, UNAVAILABLE)
+    """True if a server is unavailable: no item is to blame.
+
+    A database that answers, and refuses the statement again and again, may do so because of one
+    row: then this is False from the TRIES-th time on.
+    """
+    if not isinstance(error, UNAVAILABLE):
+        return False
+    code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
+    if not transactions.is_answer(code):
+        return True
+    now = time.monotonic()
+    recent = [at for at in refusals[code] if now - at < _TRIES_SECONDS]
+    refusals[code] = [*recent, now][-TRIES:]
+    return len(recent) < TRIES
 
 
 def isolate(
@@ -30,23 +56,57 @@ def isolate(
     An item that fails on its own is given to `set_aside`. The alert that `set_aside` returns is
     raised, and logged with the error; None means that nobody needs to know. An error that is
     `blameless` is raised, so that the caller tries everything again later: the halves that were
-    done by then must be repeatable.
+    done by then must be repeatable. The same holds for errors of a server when no item succeeds,
+    and for an item whose rows somebody else has locked, after the others are done.
     """
-    if not items:
-        return []
-    try:
-        return list(work(items))
-    except Exception as error:
-        if blameless(error):
-            raise
-        if len(items) == 1:
-            alert = set_aside(items[0], error)
-            if alert is not None:
-                log.error("set_aside", subject=alert.subject, key=alert.key, exc_info=error)
-                alerts.raise_event(alert)
+    walk = _Walk(work, set_aside, blameless)
+    results = walk.halve(items)
+    if walk.suspects and not walk.success_count:
+        raise walk.suspects[0][1]
+    lock_errors = [error for _, error in walk.suspects if transactions.is_of_lock(error)]
+    for item, error in walk.suspects:
+        if error not in lock_errors:
+            walk.blame(item, error)
+    if lock_errors:
+        raise lock_errors[0]
+    return results
+
+
+@dataclass
+class _Walk(Generic[T, R]):
+    work: Callable[[Sequence[T]], Sequence[R]]
+    set_aside: Callable[[T, Exception], alerts.AlertEvent | None]
+    blameless: Callable[[Exception], bool]
+    success_count: int = 0
+    failure_count: int = 0
+    # Items that a server has refused on their own: to blame if it has taken another one.
+    suspects: list[tuple[T, Exception]] = field(default_factory=list)
+
+    def halve(self, items: Sequence[T]) -> list[R]:
+        if not items:
             return []
-    half = len(items) // 2
-    return [
-        *isolate(items[:half], work, set_aside, blameless),
-        *isolate(items[half:], work, set_aside, blameless),
-    ]
+        try:
+            results = list(self.work(items))
+        except Exception as error:
+            self.failure_count += 1
+            is_of_server = isinstance(error, UNAVAILABLE) and transactions.is_of_server(error)
+            is_hopeless = not self.success_count and self.failure_count > _MAX_FAILURES
+            if (is_of_server and is_hopeless) or self.blameless(error):
+                raise
+            if len(items) == 1:
+                if is_of_server:
+                    self.suspects.append((items[0], error))
+                else:
+                    self.blame(items[0], error)
+                return []
+        else:
+            self.success_count += 1
+            return results
+        half = len(items) // 2
+        return [*self.halve(items[:half]), *self.halve(items[half:])]
+
+    def blame(self, item: T, error: Exception) -> None:
+        alert = self.set_aside(item, error)
+        if alert is not None:
+            log.error("set_aside", subject=alert.subject, key=alert.key, exc_info=error)
+            alerts.raise_event(alert)

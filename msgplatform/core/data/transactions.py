@@ -8,43 +8,21 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from django.db import connections
-from django.db.utils import Error, OperationalError, ProgrammingError
+from django.db.utils import DataError, Error, OperationalError, ProgrammingError
 
 from msgplatform.core import logging
-from msgplatform.core.errors import OutcomeUnknown
+from msgplatform.core.data.mysql import error_codes
+from msgplatform.core.errors import InvalidInput, OutcomeUnknown
 from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
 R = TypeVar("R")
 
-LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
-# A node of Galera without a quorum: it refuses every statement but those that ask no table, and it
-# may have lost the quorum during COMMIT.
-NO_QUORUM, ERROR_DURING_COMMIT = 1047, 1180
 # A note of an error that came while connecting or inside a transaction (`mysql/base.py`).
 BEFORE_COMMIT = "The transaction had not come to its COMMIT: nothing of it is stored."
-# The connection broke; if that was during COMMIT, the transaction may have been stored or not.
-LOST = frozenset({SERVER_GONE, CONNECTION_LOST})
-REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
 ATTEMPTS = 5
-# No room on the disk, for a temporary table or for the table itself: the statement did nothing.
-_DISK_FULL = frozenset({1021, 1114})
-# A server that is not there, stops, has no connection left, is read only, or ended the statement:
-# any statement may fail, and may succeed later. A full disk is different: a person has to make
-# room. Any other error comes from the statement.
-_AWAY = REPEATABLE | {
-    *(1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005),
-    *(NO_QUORUM, ERROR_DURING_COMMIT),
-}
-_MAY_BE_OF_COMMIT = LOST | {NO_QUORUM, ERROR_DURING_COMMIT}
 _AT_HANDSHAKE = " at '"
-# MySQL's errors after which nothing of the transaction is stored: too many connections, no
-# connection, no privilege, lock timeout, deadlock, read only, a trigger whose user does not exist,
-# no room. Any other error may have come during COMMIT.
-_NOTHING_HAPPENED = _DISK_FULL | {
-    *(1040, 1044, 1045, 1049, 1142, 1143, 1205, 1213, 1290, 1449, 2002, 2003, 2005)
-}
 _SQLITE_NOTHING_HAPPENED = (
     "database is locked",
     "unable to open database file",
@@ -85,12 +63,12 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
         except Error as error:
             code = error_code(error)
             is_unknown = is_unknown or _is_unknown(error)
-            if code not in REPEATABLE or attempt == ATTEMPTS:
+            if code not in error_codes.REPEATABLE or attempt == ATTEMPTS:
                 if is_unknown:
                     raise OutcomeUnknown(f"the connection was lost, then: {error}") from error
                 raise
             log.info("database_repeat", code=code, attempt=attempt, database=using)
-            if code in LOST:
+            if code in error_codes.LOST:
                 connection.close()
         attempt += 1
         time.sleep(pauses.next())
@@ -103,7 +81,7 @@ def without_patience() -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
-        if error_code(error) != LOCK_WAIT_TIMEOUT:
+        if error_code(error) != error_codes.LOCK_WAIT_TIMEOUT:
             raise
         raise Locked(str(error)) from error
 
@@ -112,14 +90,44 @@ def nothing_happened(error: Error) -> bool:
     """True if it is certain that the transaction which raised this has changed nothing."""
     if _is_unknown(error):
         return False
-    if isinstance(error, ProgrammingError) or error_code(error) in _NOTHING_HAPPENED:
+    if isinstance(error, ProgrammingError) or error_code(error) in error_codes.NOTHING_HAPPENED:
         return True
     return _is_certain(error) or str(error) in _SQLITE_NOTHING_HAPPENED
 
 
 def is_away(error: Error) -> bool:
     """True if the server was away or busy, so that a repeat may succeed with nothing changed."""
-    return error_code(error) in _AWAY or str(error) in _SQLITE_NOTHING_HAPPENED
+    return error_code(error) in error_codes.AWAY or str(error) in _SQLITE_NOTHING_HAPPENED
+
+
+def refused_value(error: DataError) -> InvalidInput:
+    """The caller's error when the database does not take a value that every check has let through:
+    the column has another character set, length or range than the platform's own."""
+    column = error_codes.column(str(error))
+    log.warning("value_refused", code=error_code(error), column=column)
+    return InvalidInput(
+        "The database does not take this value: it has a character that the column cannot hold, "
+        "or it is too long or too large.",
+        column,
+    )
+
+
+def is_answer(code: int) -> bool:
+    """True if a server has answered a statement with this error number; the client's own numbers,
+    and those of a connection that broke, say that there was no answer."""
+    return code not in error_codes.LOST | {0} and code not in error_codes.OF_CLIENT
+
+
+def is_of_server(error: BaseException) -> bool:
+    """True if the server's state is to blame, as far as anybody has said: not a value, and no
+    number that nobody knows."""
+    code = error_code(error)
+    return not code or code in error_codes.OF_SERVER
+
+
+def is_of_lock(error: BaseException) -> bool:
+    """True if another transaction has the lock, or has changed the row meanwhile."""
+    return error_code(error) in error_codes.OF_LOCKS
 
 
 def _is_unknown(error: BaseException | None) -> bool:
@@ -127,7 +135,9 @@ def _is_unknown(error: BaseException | None) -> bool:
     quorum, and that may have been during COMMIT. At the end of `atomic` Django handles the loss by
     connecting again; if that fails too, the loss is only in the error's context."""
     while error is not None:
-        is_of_commit = isinstance(error, Error) and error_code(error) in _MAY_BE_OF_COMMIT
+        is_of_commit = (
+            isinstance(error, Error) and error_code(error) in error_codes.MAY_BE_OF_COMMIT
+        )
         if is_of_commit and not _is_certain(error):
             return True
         error = error.__context__
@@ -137,7 +147,9 @@ def _is_unknown(error: BaseException | None) -> bool:
 def _is_certain(error: BaseException) -> bool:
     """True if the error came before COMMIT, or while connecting ("Lost connection to server at
     'handshake: …'": a proxy without a server)."""
-    is_of_handshake = error_code(error) == CONNECTION_LOST and _AT_HANDSHAKE in str(error)
+    is_of_handshake = error_code(error) == error_codes.CONNECTION_LOST and _AT_HANDSHAKE in str(
+        error
+    )
     return is_of_handshake or BEFORE_COMMIT in getattr(error, "__notes__", ())
 
 

@@ -7,6 +7,7 @@ understand a delivery are kept, and none that grants access: no cookie, no chall
 
 from __future__ import annotations
 
+import codecs
 import re
 import zlib
 from collections.abc import Iterator
@@ -28,6 +29,15 @@ _SECRET = re.compile(rb"auth|cookie|credential|key|password|secret|token")
 _QUERY = re.compile(rb"[?#].*", re.DOTALL)  # may hold the signature of a signed address
 _USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 _MAX_NUMBER = 15  # digits
+_CHARSET = re.compile(rb"""charset\s*=\s*["']?([A-Za-z0-9._:+-]{1,40})""", re.IGNORECASE)
+# Codecs of Python that are no charsets, or whose decoder raises whatever the error handler.
+_NO_CHARSETS = frozenset(
+    {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "unicode-escape",
+     "raw-unicode-escape", "undefined", "mbcs", "oem"}
+)  # fmt: skip
+# What a charset is taken for in practice (WHATWG Encoding, 4.2).
+_SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252",
+              "shift_jis": "cp932", "euc_kr": "cp949"}  # fmt: skip
 _BLANK = (b"\r\n", b"\n")  # the line that ends headers
 
 
@@ -91,7 +101,7 @@ def _useful(raw: bytes) -> Iterator[bytes]:
 
 
 def _fields(raw: bytes) -> list[bytes]:
-    """The field lines; a folded line (RFC 9112, 5.2) is joined to one."""
+    """The field lines; a fold line (RFC 9112, 5.2) is joined to one."""
     fields: list[bytes] = []
     for line in raw.split(b"\n"):
         line = line.rstrip()
@@ -157,6 +167,28 @@ def readable(response: Response, limit: int) -> bytes:
     if _is_text(body):
         return body[:limit]
     return f"(compressed: {encoding})".encode()[:limit]
+
+
+@lru_cache(maxsize=64)
+def _text_codec(name: str) -> str:
+    """Python's codec for a charset of the Web, 'utf-8' for one that is none of text or unknown."""
+    try:
+        b"".decode(name)  # raises for a codec that is none of text, such as base64
+        codec = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return "utf-8"
+    return "utf-8" if codec in _NO_CHARSETS else _SUPERSETS.get(codec, codec)
+
+
+def charset(headers: bytes) -> str:
+    """The codec of the charset that Content-Type names, 'utf-8' if it names none."""
+    if b"harset" not in headers and b"HARSET" not in headers:  # nearly every answer
+        return "utf-8"
+    for line in _fields(headers):
+        name, value = _split(line)
+        if name == b"content-type" and (match := _CHARSET.search(value)):
+            return _text_codec(match[1].decode("ascii").lower())
+    return "utf-8"
 
 
 def _is_text(body: bytes) -> bool:

@@ -190,6 +190,11 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
         pipe.execute()
 
 
+def check_writes() -> None:
+    """Raise the RedisError with which Redis refuses to take orders now, if it does."""
+    work_redis().set("queues:writes", "1", ex=60)
+
+
 def replace(name: str, orders: Sequence[Any]) -> None:
     """Replace the orders of a queue by these, which never expire; for a queue that nobody claims
     from. A reader may see some of both meanwhile."""

@@ -15,6 +15,7 @@ from django.utils.safestring import mark_safe
 
 from gateway.models import SgipMo
 from msgplatform.core.data import sql, transactions
+from msgplatform.core.data.mysql import error_codes
 from msgplatform.core.errors import OutcomeUnknown
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
 from tests.support.children import run
@@ -242,7 +243,7 @@ def test_in_transaction_does_not_count_the_test_case_s() -> None:
         assert transactions.is_in_transaction()
 
 
-@pytest.mark.parametrize("code", sorted(transactions.REPEATABLE))
+@pytest.mark.parametrize("code", sorted(error_codes.REPEATABLE))
 def test_work_is_repeated_until_it_is_done(code: int) -> None:
     left = [OperationalError(code, "again")] * (transactions.ATTEMPTS - 1)
 

@@ -18,10 +18,11 @@ from django.utils import translation
 
 from msgplatform import person_limits
 from msgplatform.core.connections import work_redis as redis_of_work
+from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.secrets.encryption import State
-from msgplatform.models import Biz
+from msgplatform.models import Alert, Biz
 from notify.archive import stores
 from notify.archive.restore import restore
 from notify.directory import Subscription, from_row
@@ -31,14 +32,14 @@ from notify.listening.leases import lease_next
 from notify.maker.maker import Maker
 from notify.messages.index import MESSAGES
 from notify.messages.texts import with_text
-from notify.models import BizMsg, ColdBizMsg, Receive, ReceiveMsg
+from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
 from tests.integration.notify.api_caller import MESSAGES as API
 from tests.integration.notify.api_caller import Caller
 from tests.support import archive_support
 from tests.support.archive_support import archive, message
 from tests.support.http_sinks import Sink, answering
 from tests.support.management import Manager
-from tests.support.notify_rows import publish, resend, subscription
+from tests.support.notify_rows import publish, subscription
 from tests.support.notify_turns import run_until
 
 pytestmark = [
@@ -274,12 +275,17 @@ def test_a_missing_key_is_said_and_the_message_waits_for_it(
         consumer.save()
         run_until(lambda: ReceiveMsg.objects.filter(error="encrypted").exists())
         assert sink.requests == []
+        delivery = ReceiveMsg.objects.get()
+        assert (delivery.status, delivery.send_times) == (ReceiveMsg.Status.PENDING, 0)
+        row = BizReceive.objects.get()
+        assert (row.failing_since, row.status) == (None, BizReceive.Status.NORMAL)
+        assert "ENCRYPTION_KEY" in Alert.objects.get(key="notify.encrypted").text
         with pytest.raises(Unavailable, match="Add the key"):
             FLOW.messages.page(str(pk), "")
         shown = admin_client.get(f"/console/notify/{pk}")
         assert shown.status_code < 600
         settings.ENCRYPTION_KEYS = (NEW, OLD)
-        resend(list(ReceiveMsg.objects.values_list("id", flat=True)))
+        ReceiveMsg.objects.update(next_at=sql.now())  # a minute is over
         run_until(lambda: ReceiveMsg.objects.filter(status=DELIVERED).exists())
     assert PAYLOAD in sink.requests[0].body
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from django.db import DatabaseError, OperationalError, connection, connections
+from django.db import DatabaseError, DataError, OperationalError, connection, connections
 from django.db.models import QuerySet
 from django.test.utils import CaptureQueriesContext
 from pytest_django.fixtures import Settings
@@ -488,7 +488,7 @@ def test_a_message_that_is_too_large_holds_up_no_other(
 
     def limited(parts: list) -> None:
         if large in parts[0].keys:
-            raise OperationalError(1153, "Got a packet bigger than 'max_allowed_packet' bytes")
+            raise DataError(1153, "Got a packet bigger than 'max_allowed_packet' bytes")
         copy(parts)
 
     monkeypatch.setattr(move, "copy_to_archive", limited)

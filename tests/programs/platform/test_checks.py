@@ -15,6 +15,7 @@ from django.db import connections
 from django.test import override_settings
 
 from msgplatform import checks, doctor, env
+from msgplatform.core.data.mysql import character_sets
 from tests.servers import Servers
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -288,12 +289,13 @@ class TestDatabase:
         assert run_checks(databases=None) == []
 
     @pytest.mark.parametrize(
-        ("mariadb", "version", "id"),
+        ("mariadb", "version", "ids"),
         [
-            (True, (10, 5, 29), "msgplatform.E201"),
-            (True, (10, 6, 0), None),
-            (True, (11, 4, 2), None),
-            (False, (8, 4, 0), "msgplatform.W202"),
+            (True, (10, 5, 29), ["msgplatform.E201"]),
+            (True, (10, 6, 0), []),
+            (True, (11, 4, 2), []),
+            (False, (8, 0, 12), ["msgplatform.W202", "msgplatform.E201"]),
+            (False, (8, 4, 0), ["msgplatform.W202"]),
         ],
     )
     def test_versions(
@@ -301,14 +303,15 @@ class TestDatabase:
         monkeypatch: pytest.MonkeyPatch,
         mariadb: bool,
         version: tuple[int, ...],
-        id: str | None,
+        ids: list[str],
     ) -> None:
         class Server:
             vendor, mysql_is_mariadb, mysql_version = "mysql", mariadb, version
 
         monkeypatch.setattr(checks, "connections", {"default": Server})
+        monkeypatch.setattr(character_sets, "problems", lambda _connection: ())
         messages = checks.database_check(None, databases=["default"])
-        assert [message.id for message in messages] == ([id] if id else [])
+        assert [message.id for message in messages] == ids
 
 
 class TestDoctor:

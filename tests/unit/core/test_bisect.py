@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
+from django.db.utils import OperationalError
 from hypothesis import given
 from hypothesis import strategies as st
 from redis.exceptions import ConnectionError as RedisAway
@@ -89,3 +90,71 @@ def test_the_alert_of_what_is_set_aside_is_raised(
     assert [record.msg["key"] for record in told] == ["test:-1", "test:-2"]
     # Where it is depends on whether the log was set up before.
     assert all(record.exc_info or record.msg["exc_info"] for record in told)
+
+
+# -- errors of a database, by their numbers ------------------------------------------------------
+class Table:
+    """Takes rows; one of them is refused with an error number, or all are."""
+
+    def __init__(self, number: int, poison: int | None) -> None:
+        self.number, self.poison = number, poison
+        self.rows: list[int] = []
+        self.aside: list[int] = []
+
+    def insert(self, items: Sequence[int]) -> Sequence[int]:
+        if self.poison is None or self.poison in items:
+            raise OperationalError(self.number, "refused")
+        self.rows += items
+        return items
+
+    def turns(self, items: Sequence[int], most: int = 20) -> int:
+        """The number of turns that raised before one did not, as a daemon's loop begins them."""
+        for count in range(most):
+            try:
+                bisect.isolate(
+                    [item for item in items if item not in self.rows],
+                    self.insert,
+                    lambda item, _error: self.aside.append(item),
+                )
+            except OperationalError:
+                continue
+            return count
+        return most
+
+
+@pytest.fixture
+def no_refusals() -> Iterator[None]:
+    bisect.refusals.clear()
+    yield
+    bisect.refusals.clear()
+
+
+@pytest.mark.usefixtures("no_refusals")
+class TestNumbers:
+    @pytest.mark.parametrize("number", [1815, 1114, 1290, 1030])
+    def test_a_row_that_alone_is_refused_steps_aside(self, number: int) -> None:
+        table = Table(number, poison=5)
+        assert table.turns(range(12)) == bisect.TRIES
+        assert (len(table.rows), table.aside) == (11, [5])
+
+    @pytest.mark.parametrize("number", [1114, 1290, 1142, 1205])
+    def test_a_server_that_refuses_all_is_to_blame(self, number: int) -> None:
+        table = Table(number, poison=None)
+        assert table.turns(range(40)) == 20
+        assert table.aside == []
+
+    def test_a_row_alone_with_an_error_that_nobody_knows(self) -> None:
+        table = Table(1815, poison=5)
+        assert table.turns([5]) == bisect.TRIES
+        assert table.aside == [5]
+
+    def test_a_locked_row_waits_and_holds_up_nobody(self) -> None:
+        table = Table(1205, poison=5)
+        assert table.turns(range(12)) == 20
+        assert (len(table.rows), table.aside) == (11, [])
+
+    @pytest.mark.parametrize("number", [2006, 2013, 2002, 4031])
+    def test_a_connection_that_broke_is_no_answer(self, number: int) -> None:
+        table = Table(number, poison=5)
+        assert table.turns(range(12)) == 20
+        assert (table.rows, table.aside) == ([], [])

@@ -10,6 +10,7 @@ from django.utils import timezone
 from msgplatform.api.management.platform_file import kinds
 from msgplatform.api.management.resource import Resource
 from msgplatform.core.data import transactions
+from msgplatform.core.data.mysql.error_codes import LOCK_WAIT_TIMEOUT, NOT_AT_ONCE
 from msgplatform.core.errors import NotNow
 from msgplatform.models import KeptObject
 
@@ -64,7 +65,7 @@ def take_turn() -> None:
     try:
         KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
     except OperationalError as error:
-        if transactions.error_code(error) != transactions.LOCK_WAIT_TIMEOUT:
+        if transactions.error_code(error) not in (LOCK_WAIT_TIMEOUT, NOT_AT_ONCE):
             raise
         raise NotNow("Another platform file is being applied: repeat it later.") from None
 

@@ -6,6 +6,7 @@
   `SELECT 1`, and refuses everything else.
 - A connection knows its server, for the alert about two writers.
 - An error tells whether it came before COMMIT, when nothing of the transaction can be stored.
+- An error about a value is a DataError, whatever class mysqlclient has for its number.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 
 from django.db.backends.mysql import base
-from django.db.utils import DatabaseErrorWrapper, Error, ProgrammingError
+from django.db.utils import DatabaseErrorWrapper, DataError, Error, ProgrammingError
 from django.utils.functional import cached_property
 
+from msgplatform import env
 from msgplatform.core.data import server, transactions
+from msgplatform.core.data.mysql import error_codes
 
 
 class _MarkingErrors(DatabaseErrorWrapper):
-    """Marks an error that came before the COMMIT of a transaction."""
+    """Marks an error that came before the COMMIT of a transaction, and tells refused values from a
+    server that is away."""
 
     def __init__(self, connection: DatabaseWrapper) -> None:
         super().__init__(connection)
@@ -37,15 +41,20 @@ class _MarkingErrors(DatabaseErrorWrapper):
         try:
             super().__exit__(exc_type, exc_value, traceback)
         except Error as error:
+            if transactions.error_code(error) in error_codes.OF_VALUES:
+                cause = error.__cause__
+                error = DataError(*error.args).with_traceback(traceback)
+                error.__cause__ = cause
             # Django ends the block before it sends COMMIT.
             if self._connection.in_atomic_block or self._connection.is_beginning:
                 error.add_note(transactions.BEFORE_COMMIT)
-            raise
+            raise error
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
     is_in_cluster = False
     is_beginning = False  # connecting, or beginning a transaction
+    idle_transaction_seconds = env.IDLE_TRANSACTION_SECONDS  # of MySQL
 
     @cached_property
     def wrap_database_errors(self) -> DatabaseErrorWrapper:
@@ -61,6 +70,18 @@ class DatabaseWrapper(base.DatabaseWrapper):
         # At the end of a transaction, which may be stored, it is switched on.
         with nullcontext() if autocommit else self._beginning():
             super().set_autocommit(autocommit, force_begin_transaction_with_broken_autocommit)
+
+    def _set_autocommit(self, autocommit: bool) -> None:
+        """Django's hook for backends. MySQL has no limit for idle transactions, but one for idle
+        connections, which undoes the transaction, too: the statement that begins a transaction sets
+        it, and the one at its end sets it back. MariaDB reads it as a comment."""
+        if self.connection.get_autocommit() == autocommit:
+            return
+        seconds = "DEFAULT" if autocommit else str(self.idle_transaction_seconds)
+        with self.wrap_database_errors:
+            self.connection.query(
+                f"SET autocommit={int(autocommit)} /*!80000 , wait_timeout={seconds} */".encode()
+            )
 
     @contextmanager
     def _beginning(self) -> Iterator[None]:

@@ -1,0 +1,75 @@
+"""The meaning of the error numbers of MySQL and MariaDB.
+
+mysqlclient raises OperationalError for each number that it has no class for, refused values among
+them: the number says whether a server is away, the class does not. The numbers are those of
+MariaDB's "Error Codes" and of MySQL's "Server Error Message Reference".
+"""
+
+from __future__ import annotations
+
+import re
+
+LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
+# MySQL's own: of NOWAIT, where MariaDB says LOCK_WAIT_TIMEOUT; and of a statement that the server
+# did not read, since it had closed the idle connection and undone its transaction.
+NOT_AT_ONCE, WAS_IDLE = 3572, 4031
+# A node of Galera without a quorum: it refuses every statement but those that ask no table, and it
+# may have lost the quorum during COMMIT.
+NO_QUORUM, ERROR_DURING_COMMIT = 1047, 1180
+# The connection broke; if that was during COMMIT, the transaction may have been stored or not.
+LOST = frozenset({SERVER_GONE, CONNECTION_LOST, WAS_IDLE})
+REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
+MAY_BE_OF_COMMIT = LOST - {WAS_IDLE} | {NO_QUORUM, ERROR_DURING_COMMIT}
+# No room on the disk, for a temporary table or for the table itself: the statement did nothing.
+_DISK_FULL = frozenset({1021, 1114})
+# A server that is not there, stops, has no connection left, is read only, or ended the statement:
+# any statement may fail, and may succeed later. A full disk is different: a person has to make
+# room.
+AWAY = REPEATABLE | {
+    *(1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005, 3024, 3032, NOT_AT_ONCE),
+    *(NO_QUORUM, ERROR_DURING_COMMIT),
+}
+# After these nothing of the transaction is stored: too many connections, no connection, no
+# privilege, lock timeout, deadlock, read only, a trigger whose user does not exist, no room. Any
+# other error may have come during COMMIT.
+NOTHING_HAPPENED = _DISK_FULL | {
+    *(1040, 1044, 1045, 1049, 1142, 1143, 1205, 1213, 1290, 1449, 2002, 2003, 2005),
+    *(NOT_AT_ONCE, WAS_IDLE),
+}
+
+OF_CLIENT = range(2000, 2100)  # most of them while connecting
+# The server's state is to blame, or its settings: a person may have to act, and no value would have
+# been taken.
+OF_SERVER = (
+    AWAY | _DISK_FULL | frozenset(OF_CLIENT) | {
+        # files, memory, threads, temporary tables
+        *(1004, 1005, 1015, 1016, 1017, 1018, 1023, 1024, 1026, 1030, 1034, 1035, 1037, 1038, 1041),
+        *(1135, 1194, 1195, 1206, 1296, 1297, 1637, 1712, 1878, 1932, 3170),
+        # connecting, accounts, privileges, limits of a user
+        *(1042, 1043, 1044, 1045, 1049, 1129, 1130, 1142, 1143, 1158, 1159, 1160, 1161, 1184, 1218),
+        *(1226, 1227, 1251, 1370, 1449, 1698, 1820, 1862, 3118, 3159, 3168, 3169, 4151),
+        # read only, locks of others, a change of the table or of the cluster meanwhile
+        *(1020, 1036, 1099, 1100, 1207, 1223, 1412, 1614, 1615, 1684, 1689, 1792, 3100, 3101),
+    }
+)  # fmt: skip
+OF_LOCKS = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, NOT_AT_ONCE, 1020, 1614, 1689})
+# A value is to blame: the same statement fails each time, and other rows do not.
+OF_VALUES = frozenset({
+    # characters, collations, lengths
+    *(1118, 1153, 1162, 1267, 1270, 1271, 1300, 1301, 1366, 1406, 3854, 3988),
+    # numbers, dates, other types
+    *(1264, 1265, 1292, 1365, 1367, 1411, 1416, 1425, 1426, 1427, 1441, 1525, 1526, 1690, 1713),
+    *(3751, 4078, 4079),
+    # patterns and JSON
+    *(1139, *range(3140, 3159), *range(3685, 3700), *range(4036, 4045)),
+    # the refusal of a trigger
+    1644,
+})  # fmt: skip
+
+_COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '([^']+)'")
+
+
+def column(text: str) -> str:
+    """The column that the text of an error names, '' when it names none."""
+    names = [quoted_name or field for quoted_name, field in _COLUMN.findall(text)]
+    return names[-1] if names else ""  # an earlier match may be a value

@@ -1,0 +1,273 @@
+"""One row that the database refuses, whatever the error: others go on, and an alert names the row.
+
+On MariaDB a trigger refuses the row with each number in turn. SQLite has one error for it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.db.models import Model
+
+from crmsync.models import Item, Record
+from gateway.forwarder.forwarder import Forwarder
+from gateway.models import SgipMt, SmsGateway
+from gateway.pump.pump import Pump
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import bisect
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.queues import jobs
+from msgplatform.models import Alert, Biz
+from notify import orders
+from notify.feed.dispatcher.pace import Pace
+from notify.feed.dispatcher.receiver import Receiver
+from notify.feed.models import EventQueue, FeedBroadcast
+from notify.maker.maker import Maker
+from notify.marker.marker import Marker
+from notify.models import Attempt, BizMsg, ColdBizMsg, ReceiveMsg
+from tests.integration.crmsync import sync_support
+from tests.integration.crmsync.test_poller import Polled
+from tests.integration.feed import support as feed
+from tests.support import archive_support, sms_rows
+from tests.support.management import Manager
+from tests.support.notify_rows import publish, subscription
+from tests.support.sms_rows import Caller, report, respond, send, submit
+
+shop = sms_rows.shop
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
+
+IS_MARIADB = os.environ.get("TEST_DATABASE") == "mariadb"
+# What the error says → its number. The last four say that the server is to blame: it is not, as
+# the other rows show.
+NUMBERS = {
+    "wrong text": 1366, "too long": 1406, "out of range": 1264, "trigger": 1644, "unknown": 1815,
+    "storage engine": 1030, "no right": 1142, "read only": 1290, "disk full": 1114,
+} if IS_MARIADB else {"refused": 0}  # fmt: skip
+each_number = pytest.mark.parametrize("number", NUMBERS.values(), ids=NUMBERS.keys())
+
+
+@pytest.fixture(autouse=True)
+def no_refusals() -> Iterator[None]:
+    bisect.refusals.clear()
+    yield
+    bisect.refusals.clear()
+
+
+@contextmanager
+def refusing(model: type[Model], condition: str, number: int) -> Iterator[None]:
+    """No row for which the condition holds is inserted."""
+    table = model._meta.db_table
+    refusal = (
+        f"FOR EACH ROW IF {condition} THEN SIGNAL SQLSTATE 'HY000' "
+        f"SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'poison'; END IF"
+        if number
+        else f"WHEN {condition} BEGIN SELECT RAISE(ABORT, 'poison'); END"
+    )
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE TRIGGER poison BEFORE INSERT ON {table} {refusal}")
+    try:
+        yield
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("DROP TRIGGER poison")
+
+
+def work_until(turn: Callable[[], object], are_others_done: Callable[[], bool]) -> None:
+    """Turns as a daemon's loop begins them; its pauses after TRIES errors are 5 s together."""
+    errors = 0
+    until = time.monotonic() + 20
+    while not are_others_done():
+        assert time.monotonic() < until, "the others wait"
+        try:
+            turn()
+        except UNAVAILABLE:
+            errors += 1
+            assert errors <= bisect.TRIES
+
+
+def check_alert(kind: str, name: object) -> None:
+    """An alert names the row."""
+    rows = Alert.objects.filter(kind=kind)
+    assert str(name) in " ".join(f"{row.open_key} {row.subject} {row.text}" for row in rows)
+
+
+# -- Notify --------------------------------------------------------------------------------------
+def deliveries(count: int) -> list[ReceiveMsg]:
+    row = subscription(Biz.objects.create(name="orders"), schedule=[10, 1000])
+    publish(row.biz, count)
+    maker = Maker()
+    while maker.turn():
+        pass
+    return list(ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).order_by("id"))
+
+
+@each_number
+def test_marker(number: int) -> None:
+    queued = deliveries(20)
+    results = [
+        orders.Result(
+            one.pk, one.biz_receive_id, one.claimed_by, 1, "delivered", http_status=200,
+            response_body=f"answer {n}",
+        )
+        for n, one in enumerate(queued)
+    ]  # fmt: skip
+    jobs.put(orders.MARKER_QUEUE, [results], ttl=None)
+    with refusing(Attempt, "NEW.response_body = 'answer 7'", number):
+        work_until(Marker().turn, lambda: Attempt.objects.count() == 19)
+        delivered = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.DELIVERED)
+        assert delivered.count() == 20, "what was answered is known"
+    check_alert("notify.poison", queued[7].pk)
+
+
+@each_number
+def test_maker(number: int) -> None:
+    """A message that cannot be split holds up neither its system nor another one."""
+    rows = [subscription(Biz.objects.create(name=name), name) for name in ("orders", "bills")]
+    ids = [publish(row.biz, 5) for row in rows]
+    poison = ids[0][2]
+    with refusing(ReceiveMsg, f"NEW.msg_id = {poison}", number):
+        work_until(Maker().turn, lambda: ReceiveMsg.objects.count() == 9)
+    check_alert("notify.poison", poison)
+
+
+@each_number
+def test_archiver(number: int, settings: Any) -> None:
+    row = subscription(Biz.objects.create(name="orders"))
+    ids = [archive_support.message(row, ReceiveMsg.Status.DELIVERED) for _ in range(6)]
+    with refusing(ColdBizMsg, f"NEW.id = {ids[2]}", number):
+        archiver = archive_support.Archiver()
+        work_until(archiver.turn, lambda: ColdBizMsg.objects.count() == 5)
+        assert BizMsg.objects.filter(pk=ids[2]).exists()
+    check_alert("notify.archive", ids[2])
+
+
+# -- SMS -----------------------------------------------------------------------------------------
+def ended_messages(shop: Caller, count: int) -> list[str]:
+    message_ids = []
+    for _ in range(count):
+        message_ids.append(send(shop.biz))
+        (seqno,) = submit(SmsGateway.objects.get().pk)[message_ids[-1]]
+        respond(seqno)
+        report(seqno)
+    return message_ids
+
+
+@each_number
+def test_forwarder(shop: Caller, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.forwarder.forwarder.LEASE_SECONDS", 0.05)
+    ids = ended_messages(shop, 5)
+    with refusing(BizMsg, f"NEW.payload LIKE '%{ids[2]}%'", number):
+        work_until(Forwarder().turn, lambda: BizMsg.objects.count() == 4)
+    check_alert("sms.event", ids[2])
+
+
+@each_number
+def test_pump(shop: Caller, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.pump.pump.LEASE_SECONDS", 0.05)
+    ids = ended_messages(shop, 5)
+    Forwarder().turn()
+    with refusing(SgipMt, f"NEW.id = {ids[2]}", number):
+        work_until(Pump().turn, lambda: SgipMt.objects.count() == 4)
+    check_alert("sms.archive", ids[2])
+
+
+# -- Feed ----------------------------------------------------------------------------------------
+@each_number
+def test_dispatcher(number: int) -> None:
+    feed.change(("bob", "befriend", "ann"), ("cid", "befriend", "ann"))
+    feed.drain()
+    feed.visited("ann", "bob", "cid")
+    good, poison, better = (feed.post(uid, "friend", uid) for uid in ("ann", "bob", "cid"))
+    receiver = Receiver("friend")
+    with refusing(FeedBroadcast, f"NEW.feed_id = {poison}", number):
+        work_until(
+            lambda: receiver.turn(Pace()),
+            lambda: bool(feed.entries(good) and feed.entries(better)),
+        )
+        work_until(
+            lambda: receiver.turn(Pace()),
+            lambda: EventQueue.objects.filter(status=EventQueue.Status.SET_ASIDE).exists(),
+        )
+    row = EventQueue.objects.get(status=EventQueue.Status.SET_ASIDE)
+    check_alert("feed.set_aside", row.qid)
+
+
+# -- CRM sync ------------------------------------------------------------------------------------
+@each_number
+def test_poller(number: int) -> None:
+    polled = Polled()
+    leads = polled.leads(*[f"name {n}" for n in range(5)])
+    condition = f"NEW.key = '{leads[2]}' AND NEW.state <> '{Record.State.DEAD}'"
+    with refusing(Record, condition, number):
+        work_until(polled.turn, lambda: Record.objects.count() == 5)
+    assert Record.objects.get(state=Record.State.DEAD).key == str(leads[2])
+
+
+@each_number
+def test_handler(number: int, tmp_path: Any) -> None:
+    customers = sync_support.Customers(tmp_path)
+    policy = sync_support.policy(customers.crm())
+    queued = sync_support.queued(policy, sync_support.requests(["a", "b", "c", "d"]))
+    poison = queued.record("c")
+    with refusing(Item, f"NEW.record_id = {poison.pk}", number), sync_support.running() as handler:
+        others = Record.objects.exclude(pk=poison.pk)
+        sync_support.turn_until(
+            handler,
+            lambda: others.filter(state=Record.State.CONFIRMED).count() == 3,
+        )
+
+
+# -- the doors -----------------------------------------------------------------------------------
+def test_a_value_that_a_column_cannot_hold_is_the_callers_error() -> None:
+    """Not "repeat later": it would be repeated for ever. SQLite takes every character."""
+    manager = Manager("manage:systems")
+    if not IS_MARIADB:
+        assert manager.send("PUT", "systems/shop", {"title": "😀 Laden"}).status_code == 201
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE biz MODIFY title varchar(200) CHARACTER SET utf8mb3 NOT NULL")
+    try:
+        answer = manager.send("PUT", "systems/shop", {"title": "😀 Laden"})
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE biz MODIFY title varchar(200) NOT NULL")
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "title"
+    assert "cannot hold" in answer.json()["detail"]
+
+
+# -- a Redis that is up and refuses --------------------------------------------------------------
+REFUSALS = {"min-replicas-to-write": ("1", "0"), "maxmemory": ("1", "0")}
+
+
+@pytest.mark.parametrize("setting", REFUSALS)
+@pytest.mark.parametrize("is_split", [False, True], ids=["dispatched", "split"])
+def test_orders_that_redis_refused_go_out_when_it_takes_them(
+    work_redis: Any, setting: str, is_split: bool
+) -> None:
+    """Not at the end of the lease of their deliveries, two minutes later."""
+    refuse, take = REFUSALS[setting]
+    maker, row = Maker(), subscription(Biz.objects.create(name="orders"))
+    publish(row.biz, 5)
+    if not is_split:
+        maker.splitter.split()  # without capacity: the dispatcher queues them
+    work_redis.config_set(setting, refuse)
+    try:
+        for _ in range(3):
+            with suppress(RedisError):
+                maker.turn()
+        queued = ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED)
+        assert not queued.exists(), "they wait for the end of their lease"
+    finally:
+        work_redis.config_set(setting, take)
+    while maker.turn():
+        pass
+    assert ReceiveMsg.objects.filter(status=ReceiveMsg.Status.QUEUED).count() == 5
+    depths = jobs.depths([f"notify-{row.biz_id}-{row.receive_id}"])
+    assert sum(depths.values()) >= 1
