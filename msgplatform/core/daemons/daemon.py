@@ -20,6 +20,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
 
 from msgplatform.core import logging, structs
+from msgplatform.core.daemons import standstill
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
@@ -154,6 +155,7 @@ class Loop:
     def _one_turn(self) -> float:
         """Run one turn; the seconds to wait before the next."""
         close_old_connections()  # before the turn: the server may have closed an idle one
+        standstill.begin(self.worker.role)
         try:
             if not self.is_in_its_cell:  # the database did not answer at the start
                 cell_record.check()
@@ -166,6 +168,7 @@ class Loop:
             return 0.0
         finally:
             close_old_connections()
+        standstill.end(self.worker.role)
         self.trouble.reset()
         self.away.reset()
         if did_work:
@@ -177,6 +180,7 @@ class Loop:
         """Log the error of a turn, and pause. New work does not shorten the pause: it would be in
         the same trouble."""
         role = self.worker.role
+        standstill.fail(role, error)
         lack = schema_state.reason(error) if self.worker.watches else ""
         if lack or isinstance(error, UNAVAILABLE):
             pause = self.away.next()

@@ -13,7 +13,9 @@ from django.conf import settings
 
 from msgplatform.core import cells
 from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.daemons import standstill
 from msgplatform.core.daemons.presence import Presence
+from msgplatform.core.daemons.standstill import Standstill
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 
 INTERVAL_SECONDS = 5
@@ -38,6 +40,7 @@ class Heartbeat:
     # Of the disk that STATE_DIR is on; 0: unknown.
     disk_free_bytes: int = 0
     disk_bytes: int = 0
+    standstill: Standstill = field(default_factory=Standstill)
 
     @property
     def name(self) -> str:
@@ -45,7 +48,7 @@ class Heartbeat:
 
     def send(self) -> None:
         """Write the record; a Redis that is unavailable is no reason to stop working."""
-        self.at = time.time()
+        self.at, self.standstill = time.time(), standstill.longest()
         with suppress(OSError):
             disk = shutil.disk_usage(settings.STATE_DIR)
             self.disk_free_bytes, self.disk_bytes = disk.free, disk.total

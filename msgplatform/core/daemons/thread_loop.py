@@ -8,6 +8,7 @@ from collections.abc import Callable
 from django.db import close_old_connections
 
 from msgplatform.core import logging
+from msgplatform.core.daemons import standstill
 from msgplatform.core.data import schema_state
 from msgplatform.core.errors import UNAVAILABLE, Temporary, Unavailable
 from msgplatform.core.rates.backoff import Backoff
@@ -69,6 +70,7 @@ class ThreadLoop:
             self._trouble.reset()
             self._woken.wait(pause)
             self._woken.clear()
+        standstill.end(self._name)
         if self._last is not None:
             self._guarded(self._last)
 
@@ -81,11 +83,13 @@ class ThreadLoop:
             # A turn that a stop found waiting ends when its server does, perhaps with the process.
             # Its other errors are logged all the same.
             of_server = isinstance(error, Unavailable) or not isinstance(error, Temporary)
+            standstill.fail(self._name, error)
             if work is not self._turn or not self._stopping.is_set() or not of_server:
                 why = schema_state.reason(error) or str(error)[:200]
                 log.warning("thread_waits", thread=self._name, why=why)
             return None
         except Exception as error:
+            standstill.fail(self._name, error)
             if why := schema_state.reason(error):
                 log.warning("thread_waits", thread=self._name, why=why)
             else:
@@ -93,4 +97,5 @@ class ThreadLoop:
             return None
         finally:
             close_old_connections()
+        standstill.end(self._name)
         return self._every if seconds is None else seconds

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from django.db import OperationalError, connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -18,10 +19,10 @@ from pytest_django import Settings
 
 from msgplatform import doctor
 from msgplatform.core import alerts, flows, metrics
-from msgplatform.core.daemons import exits, heartbeats, watch, writers
+from msgplatform.core.daemons import exits, heartbeats, standstill, watch, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch import Watch
+from msgplatform.core.daemons.watch import Watch, programs
 from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import server, sql
@@ -117,6 +118,67 @@ def test_a_program_that_ends_again_and_again_is_reported_while_the_disk_is_full(
     Watch().look()
     assert open_keys() == {"platform.silent:maker"}
     assert "No space left on device" in Alert.objects.get().text
+
+
+class Stuck(Worker):
+    """Each turn fails, or does not end."""
+
+    role = "marker"
+
+    def __init__(self, error: Exception | None) -> None:
+        super().__init__()
+        self.error = error
+        self.stopping.wait = lambda seconds: False  # type: ignore[method-assign]
+
+    def turn(self) -> bool:
+        if self.error:
+            raise self.error
+        return True
+
+
+@pytest.mark.parametrize(
+    "error", [OperationalError(1366, "Incorrect string value"), ValueError("a bug")]
+)
+def test_a_program_whose_work_stands_still_is_told_with_its_error(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(standstill, "parts", {})
+    beats, look = everybody(), Watch().look
+    worker = Stuck(error)
+    loop = Loop(worker)
+    loop._one_turn()
+    monkeypatch.setattr(programs, "STANDSTILL_SECONDS", 0.0)
+    worker.heartbeat.send()
+    look()
+    alert = Alert.objects.get()
+    assert alert.open_key == "platform.silent:marker"
+    assert str(error.args[-1]) in alert.text
+    assert "stands still" in alert.subject
+    worker.error = None
+    loop._one_turn()
+    worker.heartbeat.send()
+    beats["marker"].send()
+    look()
+    assert open_keys() == set()
+
+
+def test_a_minute_of_failures_is_a_standstill_and_one_turn_of_three(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(standstill, "parts", {})
+    standstill.begin("marker")
+    began = standstill.longest().since
+    for why, seconds in (("", 180.0), ("disk full", 60.0)):
+        if why:
+            standstill.fail("marker", OSError(why))
+        beat = Heartbeat("marker", standstill=standstill.longest())
+        for age, is_still in ((seconds - 1, False), (seconds + 1, True)):
+            beat.at = began + age
+            assert programs.stands_still(beat) is is_still
+    standstill.fail("other", redis.exceptions.ConnectionError("away"))  # has an alert of its own
+    assert standstill.longest().part == "marker"
+    standstill.end("marker")
+    assert standstill.longest().since == 0
 
 
 def test_a_restart_is_no_trouble(settings: Settings) -> None:

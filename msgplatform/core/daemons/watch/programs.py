@@ -1,4 +1,5 @@
-"""Programs that do not run: silent for long, or ended by themselves again and again."""
+"""Programs that do not work: silent for long, ended by themselves again and again, or failing at
+every turn."""
 
 from __future__ import annotations
 
@@ -20,6 +21,9 @@ from msgplatform.core.lazy_text import lazy_message
 
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
+# Seconds in which every turn of a program has failed; and of one turn, which may wait for a
+# statement, and go on to the next.
+STANDSTILL_SECONDS, HANG_SECONDS = 60.0, 180.0
 
 
 class Programs:
@@ -54,11 +58,34 @@ class Programs:
             for role, since in self._silent.items()
             if role in last_beats and now - since >= settings.ALERT_SILENT_SECONDS
         }
-        holding = [
-            _condition(role, last_beats, exits_by_role)
-            for role in sorted(late | exits_by_role.keys())
-        ]
+        silent_roles = late | exits_by_role.keys()
+        holding = [_condition(role, last_beats, exits_by_role) for role in sorted(silent_roles)]
+        standing = {beat.role: beat for beat in beats if stands_still(beat)}
+        holding += [_standstill(standing[role]) for role in sorted(standing.keys() - silent_roles)]
         alerts.reconcile([SILENT], holding, {key(SILENT, role) for role in missing})
+
+
+def stands_still(beat: Heartbeat) -> bool:
+    since, _part, why = beat.standstill
+    return since > 0 and beat.at - since >= (STANDSTILL_SECONDS if why else HANG_SECONDS)
+
+
+def _standstill(beat: Heartbeat) -> Condition:
+    """One of a role's processes is enough: it may hold queues that no other process serves."""
+    since, part, why = beat.standstill
+    text = lazy_message(
+        _(
+            "Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s, and goes "
+            "on trying: %(why)s"
+        ),
+        pid=beat.pid, host=beat.host, part=part, since=shown(datetime.fromtimestamp(since, UTC)),
+        why=why or lazy_message(_("one turn of its work does not end.")),
+    )  # fmt: skip
+    return Condition(
+        key(SILENT, beat.role),
+        lazy_message(_("run_%(role)s runs, and its work stands still"), role=beat.role),
+        text,
+    )
 
 
 def _condition(
