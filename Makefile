@@ -11,7 +11,7 @@ embedded := --try embedded
 mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
 platform := platform $(if $(mysql),mysql)
 
-.PHONY: help demo up test test-full times test-scale chaos check bench docs clients lock tools
+.PHONY: help demo up test test-full test-mysql times test-scale chaos check bench docs clients lock tools
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
@@ -30,6 +30,9 @@ test: tools  ## a proof of every promise, with a reduced load
 
 test-full: tools  ## every case there is, on SQLite and on MariaDB, with the full load
 	@MSGPLATFORM_FULL_LOAD=1 scripts/run_tests.py
+
+test-mysql: tools  ## the integration tests of every flow on a MySQL server (MYSQL_ROOT, TESTS)
+	@scripts/run_tests.py mysql
 
 times: ## let the tests that took longest in the last `make test` begin first
 	@scripts/run_tests.py times

@@ -242,7 +242,7 @@ def secret(name: str, default_file: Path | None = None) -> str:
     if path is None or (not file_name and not path.exists()):
         return ""
     try:
-        value = path.read_text(encoding="utf-8").strip()
+        value = path.read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         _report(
@@ -297,14 +297,17 @@ def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
 # A program that is frozen in the middle of a transaction holds locks. When it has said nothing for
 # 10 s the server undoes the transaction and closes the connection (a statement itself may take
 # 60 s); who waits for a lock repeats its step after 5 s (`transactions.retrying`).
-# MySQL has no limit for idle transactions, and reads it as a comment.
+# MySQL has no limit for idle transactions, reads it as a comment, and is told at the beginning of
+# each transaction (`core/data/mysql/base.py`). The last part is a comment for MariaDB: by a skip
+# scan MySQL would read a whole index for one page.
 IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS, STATEMENT_SECONDS = 10, 5, 60
 MYSQL_OPTIONS: dict[str, Any] = {
     "charset": "utf8mb4",
     "isolation_level": "read committed",
     "init_command": "SET time_zone='+00:00', sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
     f", innodb_lock_wait_timeout={LOCK_WAIT_SECONDS}"
-    f" /*M! , idle_transaction_timeout={IDLE_TRANSACTION_SECONDS} */",
+    f" /*M! , idle_transaction_timeout={IDLE_TRANSACTION_SECONDS} */"
+    " /*!80013 , optimizer_switch='skip_scan=off' */",
     "connect_timeout": 5,
     "local_infile": 0,  # no server may ask for files of this machine
     # A connection that died without a word would otherwise hold its process for hours. In `migrate`

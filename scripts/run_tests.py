@@ -4,6 +4,7 @@
     scripts/run_tests.py          as `make test`; MSGPLATFORM_FULL_LOAD=1 as `make test-full`
     scripts/run_tests.py scale    clusters: each strike SCALE_RUNS times (2), or, with
                                   SCALE_SHARE=yes, the share that `make test` runs
+    scripts/run_tests.py mysql    integration on MySQL, as `make test-mysql`
     scripts/run_tests.py times    write the times of the last run into tests/measured_times.json
 
 Most tests wait for something most of their time, so there are more processes than cores. How tests
@@ -197,6 +198,12 @@ def scale() -> list[Run]:
     return [clusters(2) if IS_SHARE else Run("clusters", "sqlite", 0, ["tests/scale"], ["-s"])]
 
 
+def mysql() -> list[Run]:
+    """Integration on a MySQL server (scripts/mysql.sh). TESTS names folders, all without it."""
+    tests = os.environ.get("TESTS", "tests/integration").split()
+    return [Run("integration", "mysql", 3, tests)]
+
+
 def reruns(runs: Iterable[Run]) -> list[tuple[Run, str]]:
     """A run for each test that failed, with what was said of it before."""
     return [
@@ -326,9 +333,10 @@ def main(arguments: Sequence[str]) -> int:
     if list(arguments) == ["times"]:
         write_times()
         return 0
-    if list(arguments) not in ([], ["scale"]):
+    other_rounds = {"scale": scale, "mysql": mysql}
+    if arguments and (len(arguments) > 1 or arguments[0] not in other_rounds):
         sys.exit(__doc__)
-    rounds = [scale()] if arguments else full() if IS_FULL else [gate()]
+    rounds = [other_rounds[arguments[0]]()] if arguments else full() if IS_FULL else [gate()]
     pytest = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "--durations=15", "--durations-min=5"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     folder, begun = Path(tempfile.mkdtemp(prefix="mp-run-")), time.monotonic()

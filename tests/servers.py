@@ -3,7 +3,7 @@
 With `pytest -n` each process is such a run.
 
 It is loaded by `-p tests.servers` and acts before Django's settings are imported. The database is
-a SQLite file, or a MariaDB with TEST_DATABASE=mariadb. The test database has the name that
+a SQLite file, or a server with TEST_DATABASE=mariadb or mysql. The test database has the name that
 DATABASE_URL names, so that processes which a test starts see what the test sees.
 
 Everything lives in one folder below /tmp and goes away with the run, however that ends.
@@ -21,8 +21,10 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from bench.harness.mysql import MySql
 from msgplatform.core.servers.private_server import PrivateServer, RedisServer
 
+DATABASE = os.environ.get("TEST_DATABASE", "sqlite")
 # What a developer's shell may carry, and would lead tests to real servers.
 _FOREIGN = (
     "AGENT_API_KEY",
@@ -81,23 +83,23 @@ class Servers:
         self.sms.start()
 
     def mariadb(self) -> MariaDb:
-        """The run's MariaDB, started when first asked for."""
+        """The run's MariaDB, or MySQL with TEST_DATABASE=mysql, started when first asked for."""
         if self._mariadb is None:
             # A server in another time zone: a time that is not made in UTC is seen as wrong.
             options: dict[str, str | int] = {
                 "innodb_flush_log_at_trx_commit": 2,
                 "default_time_zone": "+08:00",
             }
-            self._mariadb = MariaDb(self.directory / "mariadb", options)
+            kind = MySql if DATABASE == "mysql" else MariaDb
+            self._mariadb = kind(self.directory / "mariadb", options)
         return self._mariadb.start()
 
     def database_url(self) -> str:
-        kind = os.environ.get("TEST_DATABASE", "sqlite")
-        if kind == "mariadb":
+        if DATABASE in ("mariadb", "mysql"):
             return self.mariadb().url("msgplatform")
-        if kind == "sqlite":
+        if DATABASE == "sqlite":
             return f"sqlite:///{self.state / 'msgplatform.db'}"
-        raise pytest.UsageError(f"TEST_DATABASE={kind!r}: sqlite and mariadb are known")
+        raise pytest.UsageError(f"TEST_DATABASE={DATABASE!r}: sqlite, mariadb or mysql")
 
     def set_environment(self) -> None:
         for name in (*_FOREIGN, *(f"{name}_FILE" for name in _SECRETS)):

@@ -19,7 +19,7 @@ from msgplatform.core.servers.private_server import (
 )
 
 # mariadbd refuses to run as root unless it is told to.
-_AS_ROOT = ["--user=root"] if os.geteuid() == 0 else []
+AS_ROOT = ["--user=root"] if os.geteuid() == 0 else []
 
 
 class MariaDb(PrivateServer):
@@ -50,7 +50,7 @@ class MariaDb(PrivateServer):
     @property
     def argv(self) -> list[str]:
         return [
-            *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *_AS_ROOT),
+            *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *AS_ROOT),
             *(f"--datadir={self.data}", f"--socket={self.socket}"),
             # In a shared /tmp, a server that starts removes the temporary tables of other servers.
             f"--tmpdir={self.directory}",
@@ -62,14 +62,19 @@ class MariaDb(PrivateServer):
         super().prepare()
         if (self.data / "mysql").is_dir():
             return
-        program = _mariadb_program("mariadb-install-db", "mysql_install_db")
         # A folder that an interrupted installation left behind cannot be finished.
         shutil.rmtree(self.data, ignore_errors=True)
         new_folder = self.data.with_suffix(".new")
         shutil.rmtree(new_folder, ignore_errors=True)
+        self.make_data(new_folder)
+        new_folder.rename(self.data)
+
+    def make_data(self, folder: Path) -> None:
+        """Make the server's own tables in a new folder. Raises ServerFailed."""
+        program = _mariadb_program("mariadb-install-db", "mysql_install_db")
         result = subprocess.run(
             [
-                *(program, "--no-defaults", *_AS_ROOT, f"--datadir={new_folder}"),
+                *(program, "--no-defaults", *AS_ROOT, f"--datadir={folder}"),
                 *("--auth-root-authentication-method=normal", "--skip-test-db"),
             ],
             env={**os.environ, "TMPDIR": str(self.directory)},  # as `--tmpdir` above
@@ -82,7 +87,6 @@ class MariaDb(PrivateServer):
             raise ServerFailed(
                 f"mariadb-install-db failed:\n{(result.stdout + result.stderr)[-2000:]}"
             )
-        new_folder.rename(self.data)
 
     def answers(self) -> bool:
         import MySQLdb

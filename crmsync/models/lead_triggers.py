@@ -40,9 +40,10 @@ _TABLE = "lead"
 _MIGRATION = ("crmsync", "0002_triggers_and_partitions")
 _NAMES = ("lead_on_insert", "lead_on_update")
 _MYSQL = (
-    "CREATE TRIGGER lead_on_insert BEFORE INSERT ON lead FOR EACH ROW "
+    # LEAD is a reserved word of MySQL.
+    "CREATE TRIGGER lead_on_insert BEFORE INSERT ON `lead` FOR EACH ROW "
     "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = 1",
-    "CREATE TRIGGER lead_on_update BEFORE UPDATE ON lead FOR EACH ROW "
+    "CREATE TRIGGER lead_on_update BEFORE UPDATE ON `lead` FOR EACH ROW "
     "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = "
     "GREATEST(OLD.version + 1, TIMESTAMPDIFF(SECOND, '1970-01-01', UTC_TIMESTAMP()))",
 )

@@ -35,7 +35,7 @@ CREATE TABLE {table} (
 ) ENGINE=InnoDB
 """
 SQLITE_TABLE = """
-CREATE TABLE lead (
+CREATE TABLE `lead` (
     id INTEGER PRIMARY KEY, appkey TEXT NOT NULL, uid TEXT NOT NULL, name TEXT NOT NULL,
     phone TEXT NOT NULL, extra TEXT NOT NULL,
     UpdateTime DATETIME NOT NULL DEFAULT (STRFTIME('%Y-%m-%d %H:%M:%f', 'NOW')),
@@ -44,7 +44,8 @@ CREATE TABLE lead (
 CREATE INDEX lead_time ON lead (UpdateTime, id);
 """
 INSERT = (
-    "INSERT INTO lead (appkey, uid, name, phone, extra) VALUES ('demo', '{uid}', 'n', '13', '{{}}')"
+    "INSERT INTO `lead` (appkey, uid, name, phone, extra) "
+    "VALUES ('demo', '{uid}', 'n', '13', '{{}}')"
 )
 Log = dict[int, tuple[int, bool]]  # key → the last committed (version, deleted)
 
@@ -71,7 +72,7 @@ def write(
                 continue
             version, deleted = (mine.get(key) or log[key])[0] + 1, chance.random() < 0.2
             run(
-                f"UPDATE lead SET IsDelete = {deleted:d}, version = {version}{touch} "
+                f"UPDATE `lead` SET IsDelete = {deleted:d}, version = {version}{touch} "
                 f"WHERE id = {key}"
             )
             mine[key] = (version, deleted)

@@ -78,7 +78,8 @@ def foreign(mariadb: MariaDb) -> Iterator[Callable[..., Source]]:
     def make(kind: str = "TIMESTAMP(6)", process: bool = True, **more: Any) -> Source:
         mariadb.create(NAME)
         mariadb.execute(MYSQL_TABLE.format(table=f"{NAME}.lead", kind=kind))
-        mariadb.execute(f"CREATE OR REPLACE USER reader@'%' IDENTIFIED BY '{PASSWORD}'")
+        mariadb.execute("DROP USER IF EXISTS reader@'%'")
+        mariadb.execute(f"CREATE USER reader@'%' IDENTIFIED BY '{PASSWORD}'")
         mariadb.execute(f"GRANT SELECT ON {NAME}.* TO reader@'%'")
         if process:
             mariadb.execute("GRANT PROCESS ON *.* TO reader@'%'")

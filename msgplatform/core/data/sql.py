@@ -86,7 +86,7 @@ def sum_of_checksums(columns: Iterable[str]) -> str | None:
     one length the differences often cancel, since CRC32 is linear."""
     if connection.vendor != "mysql":
         return None
-    return f"SUM(CAST(CONV(LEFT(MD5({_joined(columns)}), 15), 16, 10) AS UNSIGNED))"
+    return f"SUM(CAST(CONV(LEFT(SHA2({_joined(columns)}, 256), 15), 16, 10) AS UNSIGNED))"
 
 
 def _joined(columns: Iterable[str]) -> str:

@@ -106,13 +106,13 @@ def shop(tmp_path: Path) -> str:
     """Somebody else's table of leads, with two rows; its URL."""
     with closing(sqlite3.connect(tmp_path / "shop.db")) as connection:
         connection.execute(
-            'CREATE TABLE lead (id INTEGER PRIMARY KEY, name TEXT, phone TEXT, "UpdateTime" TEXT, '
-            "version INTEGER)"
+            "CREATE TABLE `lead` (id INTEGER PRIMARY KEY, name TEXT, phone TEXT, "
+            '"UpdateTime" TEXT, version INTEGER)'
         )
         connection.execute('CREATE INDEX of_time ON lead ("UpdateTime", id)')
         for n in (1, 2):
             connection.execute(
-                "INSERT INTO lead VALUES (?, ?, ?, ?, 1)",
+                "INSERT INTO `lead` VALUES (?, ?, ?, ?, 1)",
                 (n, f"{NAME}{n}", PHONE, f"2026-01-0{n} 08:00:00.000"),
             )
         connection.commit()

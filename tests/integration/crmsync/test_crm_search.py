@@ -510,7 +510,7 @@ class TestCost:
             )  # fmt: skip
             if connection.vendor == "mysql":
                 with connection.cursor() as cursor:
-                    cursor.execute("ANALYZE TABLE lead, sync_record")
+                    cursor.execute("ANALYZE TABLE `lead`, sync_record")
                     cursor.fetchall()
             costs.append([self.rows_of_page(biz, filter) for filter in filters])
         for filter, few, many in zip(filters, *costs, strict=True):

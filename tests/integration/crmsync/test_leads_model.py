@@ -55,7 +55,7 @@ def test_an_insert(biz: Biz) -> None:
 
 def test_raw_sql_inserts_without_naming_them(biz: Biz) -> None:
     run(
-        "INSERT INTO lead (id, biz_id, appkey, uid, name, phone, extra) "
+        "INSERT INTO `lead` (id, biz_id, appkey, uid, name, phone, extra) "
         "VALUES (7, %s, 'ad', '', 'A', '', '{}')",
         biz.pk,
     )
@@ -67,7 +67,7 @@ def test_raw_sql_inserts_without_naming_them(biz: Biz) -> None:
 
 def test_raw_sql_inserts_and_names_them(biz: Biz) -> None:
     run(
-        "INSERT INTO lead (id, biz_id, appkey, uid, name, phone, extra, version, UpdateTime) "
+        "INSERT INTO `lead` (id, biz_id, appkey, uid, name, phone, extra, version, UpdateTime) "
         "VALUES (7, %s, 'ad', '', 'A', '', '{}', 9, '2001-01-01')",
         biz.pk,
     )
@@ -96,7 +96,7 @@ def by_update_of_the_time(row: Lead) -> None:
 
 
 def by_raw_sql(row: Lead) -> None:
-    assert run("UPDATE lead SET IsDelete = 1 WHERE id = %s", row.pk) == 1
+    assert run("UPDATE `lead` SET IsDelete = 1 WHERE id = %s", row.pk) == 1
 
 
 def by_bulk_update(row: Lead) -> None:
@@ -133,7 +133,7 @@ def _wait_for_the_clock(moment: datetime) -> None:
 
 def test_many_rows_in_one_statement(biz: Biz) -> None:
     rows = [lead(biz) for _ in range(3)]
-    assert run("UPDATE lead SET name = 'B'") == 3
+    assert run("UPDATE `lead` SET name = 'B'") == 3
     assert all(written(row.pk)[1] > 1 for row in rows)
 
 
@@ -168,9 +168,9 @@ def test_the_time_zone_of_a_session_does_not_matter(biz: Biz) -> None:
         run("SET time_zone = '-07:00'")
     try:
         made = lead(biz)
-        run("UPDATE lead SET name = 'B' WHERE id = %s", made.pk)
+        run("UPDATE `lead` SET name = 'B' WHERE id = %s", made.pk)
         with connection.cursor() as cursor:
-            cursor.execute("SELECT UpdateTime FROM lead WHERE id = %s", [made.pk])
+            cursor.execute("SELECT UpdateTime FROM `lead` WHERE id = %s", [made.pk])
             (stored,) = cursor.fetchone()
     finally:
         connection.close()

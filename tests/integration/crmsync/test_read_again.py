@@ -114,7 +114,7 @@ class TestAssumedHorizon:
         shop.confirm_all()
         shop.turn_for(1)
         assert states() == [State.CONFIRMED]
-        run_as_owner(mariadb, "UPDATE lead SET name = 'new', UpdateTime = UpdateTime")
+        run_as_owner(mariadb, "UPDATE `lead` SET name = 'new', UpdateTime = UpdateTime")
         shop.turn_until(lambda: states() == [State.QUEUED])
 
     def test_the_watermark_passes_rows_that_were_read_early(
@@ -160,7 +160,7 @@ class TestClocks:
         shop.confirm_all()
         first = Record.objects.get()
         shop.start()
-        run_as_owner(mariadb, "UPDATE lead SET name = 'new'", INSERT.format(uid="b"))
+        run_as_owner(mariadb, "UPDATE `lead` SET name = 'new'", INSERT.format(uid="b"))
         shop.turn_until(lambda: states() == [State.QUEUED] * 2)
         row = Record.objects.get(pk=first.pk)
         assert row.version == first.version + 1
@@ -183,10 +183,10 @@ class TestOneBadRow:
 
     def test_a_duration_is_text(self, foreign: Callable[..., Source], mariadb: MariaDb) -> None:
         source = foreign()
-        run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN spent TIME")
+        run_as_owner(mariadb, "ALTER TABLE `lead` ADD COLUMN spent TIME")
         times = zip("abc", ("00:00:05", "26:10:00", "-01:02:03"), strict=True)
         self.rows(
-            mariadb, *(f"UPDATE lead SET spent = '{time}' WHERE uid = '{u}'" for u, time in times)
+            mariadb, *(f"UPDATE `lead` SET spent = '{time}' WHERE uid = '{u}'" for u, time in times)
         )
         shop = Shop(source, LAG, "spent = spent", value_columns=["spent"])
         shop.turn_until(lambda: states() == [State.QUEUED] * 3)
@@ -198,24 +198,26 @@ class TestOneBadRow:
         self, foreign: Callable[..., Source], mariadb: MariaDb
     ) -> None:
         source = foreign()
-        run_as_owner(mariadb, "ALTER TABLE lead MODIFY version BIGINT UNSIGNED NOT NULL DEFAULT 1")
-        self.rows(mariadb, f"UPDATE lead SET version = {2**63 + 5} WHERE uid = 'b'")
+        run_as_owner(
+            mariadb, "ALTER TABLE `lead` MODIFY version BIGINT UNSIGNED NOT NULL DEFAULT 1"
+        )
+        self.rows(mariadb, f"UPDATE `lead` SET version = {2**63 + 5} WHERE uid = 'b'")
         shop = Shop(source, LAG, "name = name", version_column="version")
         shop.turn_until(lambda: states() == [State.QUEUED, State.DEAD, State.QUEUED])
         (reason,) = reasons().values()
         assert reason.startswith(f"The version {2**63 + 5} is no whole number")
         # Corrected and tried again, it is carried.
-        run_as_owner(mariadb, "UPDATE lead SET version = 7 WHERE uid = 'b'")
+        run_as_owner(mariadb, "UPDATE `lead` SET version = 7 WHERE uid = 'b'")
         actions.retry([RecoveryEntry.objects.get().pk], "ann")
         shop.turn_until(lambda: states() == [State.QUEUED] * 3)
 
     def test_a_long_key(self, foreign: Callable[..., Source], mariadb: MariaDb) -> None:
         source = foreign()
-        run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN code VARCHAR(200) NOT NULL DEFAULT ''")
+        run_as_owner(mariadb, "ALTER TABLE `lead` ADD COLUMN code VARCHAR(200) NOT NULL DEFAULT ''")
         self.rows(
             mariadb,
-            f"UPDATE lead SET code = IF(uid = 'b', '{'b' * 150}', uid)",
-            "ALTER TABLE lead ADD UNIQUE (code)",
+            f"UPDATE `lead` SET code = IF(uid = 'b', '{'b' * 150}', uid)",
+            "ALTER TABLE `lead` ADD UNIQUE (code)",
         )
         shop = Shop(source, LAG, "name = name", key_column="code")
         shop.turn_until(lambda: states() == [State.QUEUED, State.DEAD, State.QUEUED])
@@ -228,7 +230,7 @@ class TestOneBadRow:
     ) -> None:
         """Such as a date of a year that Python does not know."""
         source = foreign()
-        self.rows(mariadb, "UPDATE lead SET name = 'odd' WHERE uid = 'b'")
+        self.rows(mariadb, "UPDATE `lead` SET name = 'odd' WHERE uid = 'b'")
         read = _Select._read
 
         def odd(select: _Select, statement: str, parameters: list[Any]) -> list[Row]:
@@ -266,8 +268,10 @@ class TestOneBadRow:
         self, foreign: Callable[..., Source], mariadb: MariaDb
     ) -> None:
         source = foreign("DATETIME(6)")
-        run_as_owner(mariadb, "ALTER TABLE lead MODIFY UpdateTime DATETIME(6) NULL DEFAULT NOW(6)")
-        self.rows(mariadb, "UPDATE lead SET UpdateTime = NULL WHERE uid = 'b'")
+        run_as_owner(
+            mariadb, "ALTER TABLE `lead` MODIFY UpdateTime DATETIME(6) NULL DEFAULT NOW(6)"
+        )
+        self.rows(mariadb, "UPDATE `lead` SET UpdateTime = NULL WHERE uid = 'b'")
         shop = Shop(source, LAG, "name = name", zone="+08:00")
         shop.turn_until(lambda: states() == [State.QUEUED] * 2)
         assert shop.facts().without_time == 1
@@ -278,8 +282,10 @@ class TestOneBadRow:
 
     def test_bits_are_numbers(self, foreign: Callable[..., Source], mariadb: MariaDb) -> None:
         source = foreign()
-        run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN active BIT(1), ADD COLUMN flags BIT(9)")
-        self.rows(mariadb, "UPDATE lead SET active = uid = 'a', flags = 257")
+        run_as_owner(
+            mariadb, "ALTER TABLE `lead` ADD COLUMN active BIT(1), ADD COLUMN flags BIT(9)"
+        )
+        self.rows(mariadb, "UPDATE `lead` SET active = uid = 'a', flags = 257")
         shop = Shop(source, LAG, "a = active\nf = flags", value_columns=["active", "flags"])
         shop.turn_until(lambda: states() == [State.QUEUED] * 3)
         orders = [claimed.data for claimed in iter(MainQueue("sales").claim, None)]

@@ -22,7 +22,7 @@ class TestLeads:
         connection.set_character_set("utf8mb4")
         with connection.cursor() as cursor:
             cursor.execute(
-                "CREATE TABLE lead (id BIGINT PRIMARY KEY, biz_id INT, appkey TEXT, uid TEXT, "
+                "CREATE TABLE `lead` (id BIGINT PRIMARY KEY, biz_id INT, appkey TEXT, uid TEXT, "
                 "name TEXT, phone TEXT, extra JSON, UpdateTime DATETIME(6), IsDelete BOOL, "
                 "version INT)"
             )
@@ -34,7 +34,7 @@ class TestLeads:
             assert leads.change(cursor, 1_500, 10, 3) == 150
             cursor.execute(
                 "CREATE TABLE copy SELECT id, appkey, uid, name, phone, extra, "
-                "IsDelete AS is_delete, version FROM lead"
+                "IsDelete AS is_delete, version FROM `lead`"
             )
             yield cursor
         connection.close()
@@ -42,9 +42,9 @@ class TestLeads:
 
     def test_equal(self, cursor: Any) -> None:
         assert leads.check_equal(cursor, "lead", "copy") == 1_500
-        cursor.execute("SELECT COUNT(*), COUNT(DISTINCT UpdateTime) FROM lead WHERE version = 2")
+        cursor.execute("SELECT COUNT(*), COUNT(DISTINCT UpdateTime) FROM `lead` WHERE version = 2")
         assert cursor.fetchone() == (150, 2)
-        cursor.execute("SELECT COUNT(*) FROM lead WHERE IsDelete")
+        cursor.execute("SELECT COUNT(*) FROM `lead` WHERE IsDelete")
         assert cursor.fetchone() == (3,)
 
     @pytest.mark.parametrize(

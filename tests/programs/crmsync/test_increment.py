@@ -73,7 +73,7 @@ def test_a_transaction_that_only_reads_stops_nothing(foreign: MakeSource, mariad
     follower = Follower(foreign())
     with session(mariadb) as reader:
         reader.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
-        reader.execute("SELECT COUNT(*) FROM lead")
+        reader.execute("SELECT COUNT(*) FROM `lead`")
         run_as_owner(mariadb, insert("a"))
         assert follower.until("a") == ["a"]
         # It writes after all: the horizon goes back, the watermark does not.
@@ -101,7 +101,7 @@ def test_a_statement_that_waits_for_the_table(
     """It has its time already, and no transaction yet."""
     follower = Follower(foreign())
     with session(mariadb) as owner, session(mariadb) as writer:
-        owner.execute("LOCK TABLES lead READ")
+        owner.execute("LOCK TABLES `lead` READ")
         thread = threading.Thread(target=writer.execute, args=[statement])
         thread.start()
         try:
@@ -128,7 +128,7 @@ def test_a_statement_that_takes_long_before_it_writes(
 ) -> None:
     follower = Follower(foreign())
     slow = (
-        "INSERT INTO lead (appkey, uid, name, phone, extra) "
+        "INSERT INTO `lead` (appkey, uid, name, phone, extra) "
         "SELECT 'demo', 'slow', 'n', '13', x.s FROM (SELECT SLEEP(5) AS s) AS x"
     )
     with session(mariadb) as writer:
@@ -149,7 +149,7 @@ def test_what_a_stored_event_writes(foreign: MakeSource, mariadb: MariaDb) -> No
         run_as_owner(
             mariadb,
             "CREATE EVENT import ON SCHEDULE AT CURRENT_TIMESTAMP DO "
-            "INSERT INTO lead (appkey, uid, name, phone, extra) "
+            "INSERT INTO `lead` (appkey, uid, name, phone, extra) "
             "SELECT 'demo', 'import', 'n', '13', x.s FROM (SELECT SLEEP(6) AS s) AS x",
         )
         until(
@@ -235,7 +235,7 @@ def test_equal_times_page_by_page(foreign: MakeSource, mariadb: MariaDb) -> None
         for n in range(100)
     )
     run_as_owner(
-        mariadb, f"INSERT INTO lead (appkey, uid, name, phone, extra, UpdateTime) VALUES {rows}"
+        mariadb, f"INSERT INTO `lead` (appkey, uid, name, phone, extra, UpdateTime) VALUES {rows}"
     )
     follower = Follower(source, limit=7)
     found: list[str] = []
@@ -257,8 +257,8 @@ def test_a_row_that_changes_while_it_is_read_is_read_once_more(
     assert follower.until("a") == ["a"]
     run_as_owner(
         mariadb,
-        "UPDATE lead SET version = version + 1 WHERE uid = 'a'",
-        "UPDATE lead SET version = version + 1, IsDelete = 1 WHERE uid = 'c'",
+        "UPDATE `lead` SET version = version + 1 WHERE uid = 'a'",
+        "UPDATE `lead` SET version = version + 1, IsDelete = 1 WHERE uid = 'c'",
     )
     rows: list[Row] = []
     until(lambda: bool(rows.extend(follower.read()) or len(rows) == 3))
@@ -288,7 +288,7 @@ def test_the_same_rows_come_again_until_they_are_stored(
     assert increment.read(None, 10).rows == page.rows
     increment.confirm(page)
     assert increment.read(None, 10).rows == []
-    run_as_owner(mariadb, "UPDATE lead SET version = 2")
+    run_as_owner(mariadb, "UPDATE `lead` SET version = 2")
     until(is_read)
     assert [row.version for row in page.rows] == [2]
 
@@ -298,7 +298,7 @@ def test_a_future_time_waits(foreign: MakeSource, mariadb: MariaDb) -> None:
     run_as_owner(
         mariadb,
         insert("a"),
-        "INSERT INTO lead (appkey, uid, name, phone, extra, UpdateTime) SELECT 'demo', seq, 'n',"
+        "INSERT INTO `lead` (appkey, uid, name, phone, extra, UpdateTime) SELECT 'demo', seq, 'n',"
         f" '13', '', '2036-01-01' FROM seq_1_to_{WAITING_CAP + 5}",
     )
     assert follower.until("a") == ["a"]
@@ -344,10 +344,10 @@ def test_an_empty_poll_costs_the_same_in_a_large_table(
     for size in SIZES:
         run_as_owner(
             mariadb,
-            "INSERT INTO lead (appkey, uid, name, phone, extra, UpdateTime) SELECT 'demo', seq, "
+            "INSERT INTO `lead` (appkey, uid, name, phone, extra, UpdateTime) SELECT 'demo', seq, "
             "'n', '13', '', TIMESTAMPADD(MICROSECOND, seq DIV 500, '2026-01-01') "
             f"FROM seq_1_to_{size}",
-            "ANALYZE TABLE lead",
+            "ANALYZE TABLE `lead`",
         )
         increment = Increment(source)
         assert increment.is_indexed
@@ -366,7 +366,7 @@ def test_an_empty_poll_costs_the_same_in_a_large_table(
 def mark_at(mariadb: MariaDb, which: str) -> Watermark:
     with session(mariadb) as cursor:
         cursor.execute("SET time_zone = '+00:00'")
-        cursor.execute(f"SELECT CAST(UpdateTime AS CHAR), id FROM lead {which} LIMIT 1")
+        cursor.execute(f"SELECT CAST(UpdateTime AS CHAR), id FROM `lead` {which} LIMIT 1")
         return Watermark(*cursor.fetchone())
 
 

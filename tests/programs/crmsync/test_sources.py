@@ -47,7 +47,7 @@ def test_a_description_that_is_wrong(
     mariadb: MariaDb,
 ) -> None:
     source = foreign()
-    run_as_owner(mariadb, "ALTER TABLE lead ADD COLUMN other INT UNIQUE")
+    run_as_owner(mariadb, "ALTER TABLE `lead` ADD COLUMN other INT UNIQUE")
     with pytest.raises(kind, match=text) as caught:
         Increment(replace(source, **change))
     assert isinstance(caught.value, Permanent)
@@ -107,23 +107,23 @@ def test_the_session_only_reads(foreign: MakeSource, mariadb: MariaDb, tmp_path:
         Database(source).rows(INSERT.format(uid="a"))
     file = sqlite_file(tmp_path)
     with pytest.raises(SourceUnavailable, match="readonly"):
-        Database(Source("lead", LEADS, f"sqlite:///{file}")).rows("DELETE FROM lead")
+        Database(Source("lead", LEADS, f"sqlite:///{file}")).rows("DELETE FROM `lead`")
     increment = Increment(Source("lead", LEADS, f"sqlite:///{file}"))
     increment.read(None, 1)  # which held the lock for a moment
     with pytest.raises(SourceUnavailable, match="readonly"):
-        Database(Source("lead", LEADS, f"sqlite:///{file}")).rows("DELETE FROM lead")
+        Database(Source("lead", LEADS, f"sqlite:///{file}")).rows("DELETE FROM `lead`")
 
 
 def test_rows_without_a_time(foreign: MakeSource, mariadb: MariaDb) -> None:
     source = foreign("DATETIME(6)")
     run_as_owner(
         mariadb,
-        "ALTER TABLE lead MODIFY UpdateTime DATETIME(6) NULL",
+        "ALTER TABLE `lead` MODIFY UpdateTime DATETIME(6) NULL",
         INSERT.format(uid="a"),
-        "UPDATE lead SET UpdateTime = NULL",
+        "UPDATE `lead` SET UpdateTime = NULL",
     )
-    run_as_owner(mariadb, INSERT.format(uid="b"), "UPDATE lead SET UpdateTime = UTC_TIMESTAMP()")
-    run_as_owner(mariadb, "UPDATE lead SET UpdateTime = NULL WHERE uid = 'a'")
+    run_as_owner(mariadb, INSERT.format(uid="b"), "UPDATE `lead` SET UpdateTime = UTC_TIMESTAMP()")
+    run_as_owner(mariadb, "UPDATE `lead` SET UpdateTime = NULL WHERE uid = 'a'")
     follower = Follower(source)
     assert follower.until("b") == ["b"]  # the others are read, and it is told
     assert follower.page
@@ -154,7 +154,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_sqlite_times_in_another_spelling(tmp_path: Path) -> None:
     file = sqlite_file(tmp_path)
     with sqlite3.connect(file) as owner:
-        owner.execute("UPDATE lead SET UpdateTime = '2026-01-01T00:00:00Z'")
+        owner.execute("UPDATE `lead` SET UpdateTime = '2026-01-01T00:00:00Z'")
     with pytest.raises(SourceMismatch, match="written as"):
         Increment(Source("lead", LEADS, f"sqlite:///{file}"))
 
@@ -163,7 +163,7 @@ def test_sqlite_times_that_are_numbers(tmp_path: Path) -> None:
     """As Prisma writes them."""
     file = sqlite_file(tmp_path)
     with sqlite3.connect(file) as owner:
-        owner.execute("UPDATE lead SET UpdateTime = 1767225600000")
+        owner.execute("UPDATE `lead` SET UpdateTime = 1767225600000")
     with pytest.raises(SourceMismatch, match="are numbers, such as 1767225600000; they must be"):
         Increment(Source("lead", LEADS, f"sqlite:///{file}"))
 
@@ -174,8 +174,8 @@ def test_a_text_in_sqlite_that_is_not_utf_8_is_of_its_row_alone(tmp_path: Path) 
     with sqlite3.connect(file) as owner:
         owner.execute(INSERT.format(uid="b"))
         owner.execute(INSERT.format(uid="c"))
-        owner.execute("UPDATE lead SET UpdateTime = '2026-01-01 00:00:00.000'")
-        owner.execute("UPDATE lead SET name = CAST(x'736563726574FF' AS TEXT) WHERE uid = 'b'")
+        owner.execute("UPDATE `lead` SET UpdateTime = '2026-01-01 00:00:00.000'")
+        owner.execute("UPDATE `lead` SET name = CAST(x'736563726574FF' AS TEXT) WHERE uid = 'b'")
     source = Source("lead", LEADS, f"sqlite:///{file}")
     rows = Increment(source).read(None, 10).rows
     assert [(row.values.get("uid"), row.problem) for row in rows] == [
@@ -184,7 +184,7 @@ def test_a_text_in_sqlite_that_is_not_utf_8_is_of_its_row_alone(tmp_path: Path) 
         ("c", ""),
     ]
     with pytest.raises(UnicodeError) as caught:
-        Database(source).rows("SELECT name FROM lead")
+        Database(source).rows("SELECT name FROM `lead`")
     assert "secret" not in "".join(traceback.format_exception(caught.value))
     assert str(caught.value) == "Could not decode to UTF-8 column 'name'"
 
@@ -206,10 +206,10 @@ def test_sqlite_types_as_frameworks_declare_them(
     file = tmp_path / "shop.db"
     with sqlite3.connect(file) as owner:
         owner.execute(
-            f"CREATE TABLE lead (id {key} NOT NULL PRIMARY KEY, UpdateTime {time} NOT NULL, "
+            f"CREATE TABLE `lead` (id {key} NOT NULL PRIMARY KEY, UpdateTime {time} NOT NULL, "
             f"IsDelete {deleted} NOT NULL, version {version} NOT NULL, uid CLOB)"
         )
-        owner.execute("INSERT INTO lead VALUES ('1', '2026-01-01 00:00:00.000', 1, 3, 'a')")
+        owner.execute("INSERT INTO `lead` VALUES ('1', '2026-01-01 00:00:00.000', 1, 3, 'a')")
     columns = replace(LEADS, values=("uid",))
     (row,) = Increment(Source("lead", columns, f"sqlite:///{file}")).read(None, 10).rows
     assert (str(row.key), row.deleted, row.version, row.values) == ("1", True, 3, {"uid": "a"})
@@ -223,7 +223,7 @@ def test_sqlite_types_that_cannot_be_used(tmp_path: Path, column: str, kind: str
     kinds = {"UpdateTime": "TEXT", "IsDelete": "INT", "version": "INT", column: kind}
     declared = ", ".join(f"{name} {each} NOT NULL" for name, each in kinds.items())
     with sqlite3.connect(file) as owner:
-        owner.execute(f"CREATE TABLE lead (id INTEGER PRIMARY KEY, {declared}, uid TEXT)")
+        owner.execute(f"CREATE TABLE `lead` (id INTEGER PRIMARY KEY, {declared}, uid TEXT)")
     with pytest.raises(SourceMismatch, match=f"the column {column} has the type"):
         Increment(Source("lead", replace(LEADS, values=("uid",)), f"sqlite:///{file}"))
 
@@ -232,7 +232,7 @@ def test_sqlite_while_somebody_writes(tmp_path: Path) -> None:
     """The rows of the newest time wait: the open transaction may have others of that time."""
     file = sqlite_file(tmp_path)
     writer = sqlite3.connect(file, isolation_level=None)
-    writer.execute("UPDATE lead SET UpdateTime = '2026-01-01 00:00:00.500'")
+    writer.execute("UPDATE `lead` SET UpdateTime = '2026-01-01 00:00:00.500'")
     writer.execute(
         INSERT.replace("phone,", "phone, UpdateTime,")
         .format(uid="b")
@@ -240,7 +240,7 @@ def test_sqlite_while_somebody_writes(tmp_path: Path) -> None:
     )
     writer.execute("BEGIN IMMEDIATE")
     writer.execute(
-        "UPDATE lead SET UpdateTime = '2026-01-01 00:00:00.500', version = 2 WHERE uid = 'a'"
+        "UPDATE `lead` SET UpdateTime = '2026-01-01 00:00:00.500', version = 2 WHERE uid = 'a'"
     )
     increment = Increment(Source("lead", LEADS, f"sqlite:///{file}"))
     page = increment.read(None, 10)
@@ -257,7 +257,7 @@ def test_sqlite_while_somebody_writes(tmp_path: Path) -> None:
 def test_sweep_finds_what_is_behind(foreign: MakeSource, mariadb: MariaDb) -> None:
     source = foreign()
     run_as_owner(mariadb, *(INSERT.format(uid=f"u{n}") for n in range(5)))
-    run_as_owner(mariadb, "UPDATE lead SET version = 3 WHERE id IN (2, 4)")
+    run_as_owner(mariadb, "UPDATE `lead` SET version = 3 WHERE id IN (2, 4)")
     versions = {1: 1, 2: 2, 4: 3, 5: 9}  # 2 is behind, 3 was never sent
     behind: list[Any] = []
     compared: list[Any] = []
@@ -282,7 +282,7 @@ def test_sweep_finds_what_is_behind(foreign: MakeSource, mariadb: MariaDb) -> No
 def test_a_sweep_goes_on_after_a_version_that_is_no_number(tmp_path: Path) -> None:
     file = sqlite_file(tmp_path)
     with sqlite3.connect(file) as made:
-        made.execute("UPDATE lead SET version = 'seven' WHERE id = 1")
+        made.execute("UPDATE `lead` SET version = 'seven' WHERE id = 1")
         made.execute(INSERT.format(uid="b"))
     page = sweep(Source("lead", LEADS, f"sqlite:///{file}"), lambda keys: {1: 5, 2: 0})
     assert page.keys_behind == [2]
@@ -293,8 +293,8 @@ def test_a_sweep_compares_versions_in_a_column_of_bits(
 ) -> None:
     source = foreign()
     run_as_owner(mariadb, *(INSERT.format(uid=f"u{n}") for n in range(2)))
-    run_as_owner(mariadb, "ALTER TABLE lead MODIFY version BIT(32) NOT NULL DEFAULT 1")
-    run_as_owner(mariadb, "UPDATE lead SET version = 3 WHERE id = 2")
+    run_as_owner(mariadb, "ALTER TABLE `lead` MODIFY version BIT(32) NOT NULL DEFAULT 1")
+    run_as_owner(mariadb, "UPDATE `lead` SET version = 3 WHERE id = 2")
     assert sweep(source, lambda keys: dict.fromkeys(keys, 2)).keys_behind == [2]
 
 
