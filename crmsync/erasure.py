@@ -266,7 +266,10 @@ def _without(
         log.error("operation_unreadable", operation=operation_id)
         erased.unreadable_operations.add(operation_id)
         return None
-    own_requests = [each for each in requests if each.key in keys and not each.erased]
+    # A deletion has no fields; it may be sent once more, until the CRM has confirmed it.
+    own_requests = [
+        each for each in requests if each.key in keys and not (each.erased or each.deleted)
+    ]
     if not own_requests:
         return None
     if operation_id not in erased.operations:
@@ -275,7 +278,7 @@ def _without(
     return orders.dump(
         [
             Request(each.key, each.version, {}, each.deleted, each.previous, erased=True)
-            if each.key in keys
+            if each.key in keys and not each.deleted
             else each
             for each in requests
         ]

@@ -10,12 +10,14 @@ row, which stays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import msgspec
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import copies, erasure, orders
@@ -40,6 +42,13 @@ from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_
 
 _OPERATIONS = 20  # that one slice reads: each may hold hundreds of requests
 _CHUNK = 500
+# Names of fields that say whose lead it is, without what is between their letters.
+_NO_LETTERS = re.compile(r"[\W_\d]+")
+_IDENTIFYING = frozenset({
+    "email", "mail", "emailaddress", "phone", "phonenumber", "mobile", "mobilephone",
+    "mobilenumber", "tel", "telephone", "cell", "cellphone",
+    "邮箱", "手机", "手机号", "电话",
+})  # fmt: skip
 _EMPTY = {"uid": "", "name": "", "phone": "", "extra": {}}
 _COLUMNS = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "update_time", "is_delete")
 
@@ -64,8 +73,13 @@ def _is_of(person: Person, row: dict[str, Any]) -> bool:
     return (
         row["id"] in person.leads
         or (row["biz_id"], row["uid"]) in person.users
-        or person.is_identifier(row["phone"])
-        or person.is_identifier(dict(row["extra"] or {}).get("email"))
+        or person.is_identifier(row["phone"], is_named=True)
+        or person.is_identifier(row["uid"])
+        or any(
+            person.is_identifier(value, is_named=True)
+            for name, value in dict(row["extra"] or {}).items()
+            if _NO_LETTERS.sub("", name.casefold()) in _IDENTIFYING
+        )
     )
 
 
@@ -83,10 +97,28 @@ def _records_of(lead_ids: Sequence[int]) -> list[Record]:
 
 
 def _is_open(record: Record) -> bool:
-    """True until the CRM has confirmed the deletion; not when nobody sends it any more."""
-    if record.state in (Record.State.DEAD, Record.State.DISMISSED):
+    """True until the CRM has confirmed the deletion; a deletion that the CRM refused waits for a
+    person. Not when somebody has dismissed it, or when the CRM never had the record."""
+    if record.state == Record.State.DISMISSED:
         return False
+    if record.state == Record.State.DEAD:
+        return _is_in_crm(record)
     return record.state != Record.State.CONFIRMED or not record.deleted
+
+
+def _is_in_crm(record: Record) -> bool:
+    return bool(record.remote_id or record.sent_version)
+
+
+def _unconfirmed(person: Person) -> list[str]:
+    """The CRMs that have not confirmed the deletion of each of the person's leads."""
+    records = [
+        record
+        for record in _records_of(sorted(person.leads))
+        if _is_in_crm(record) and not (record.state == Record.State.CONFIRMED and record.deleted)
+    ]
+    policies = Policy.objects.filter(pk__in={record.policy_id for record in records})
+    return sorted(set(policies.values_list("crm__name", flat=True)))
 
 
 def _delete_leads(_person: Person, rows: Sequence[Row]) -> int:
@@ -123,7 +155,9 @@ def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
 
 def _dismiss(record_ids: Sequence[int]) -> int:
     erasure.erase(record_ids)
-    rows = Record.objects.filter(id__in=record_ids, state=Record.State.CONFIRMED, deleted=False)
+    rows = Record.objects.filter(id__in=record_ids).filter(
+        Q(state=Record.State.CONFIRMED, deleted=False) | Q(state=Record.State.DEAD)
+    )
     dismissed = Record.State.DISMISSED
     return transactions.retrying(lambda: rows.update(state=dismissed)) or len(record_ids)
 
@@ -145,7 +179,11 @@ def _find_texts(person: Person, cursor: str) -> Slice:
 def _hits(person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a lead in which the person stands."""
     fields = {name: row[name] for name in _EMPTY if name != "extra"} | dict(row["extra"] or {})
-    return {name: value for name, value in fields.items() if _has_hit(person, name, value)}
+    return {
+        name: person.mentions(value)
+        for name, value in fields.items()
+        if _has_hit(person, name, value)
+    }
 
 
 def _has_hit(person: Person, name: str, value: Any) -> bool:
@@ -187,7 +225,7 @@ def _find_operations(person: Person, cursor: str) -> Slice:
 
 def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any]]:
     """Requests that are about the person, and of those about others the fields that name them."""
-    if not person.raw_pattern.search(data) and data.isascii():
+    if not person.is_in_bytes(data):
         return []
     try:
         requests = orders.load(data)
@@ -273,7 +311,7 @@ def stores() -> Sequence[PersonStore]:
     """Leads first: their CRMs must learn of it before anything about them is erased."""
     return (
         PersonStore("crmsync.leads", _("leads"), _find_leads, _erase_leads, _end_leads,
-                    prepare=_delete_leads),
+                    prepare=_delete_leads, unconfirmed=_unconfirmed),
         PersonStore("crmsync.lead_texts", _("leads of others"), _find_texts, _erase_texts),
         PersonStore("crmsync.operations", _("operations"), _find_operations, _erase_operations),
         PersonStore("crmsync.copies", _("copies of operations in Redis"), _find_copies,

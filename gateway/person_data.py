@@ -35,7 +35,7 @@ def _find_open(person: Person, cursor: str) -> Slice:
         sms_redis(), person, cursor, lambda key: key == keys.ARCHIVED, lambda _key: True
     )
     ids = [row.key.removeprefix(_MT) for row in slice.rows if row.key.startswith(_MT)]
-    messages = {f"{_MT}{each.id}": msgspec.to_builtins(each) for each in store.read(ids)}
+    messages = {f"{_MT}{each.id}": _exported(person, each) for each in store.read(ids)}
     rows = [
         dataclasses.replace(row, data={**row.data, "message": messages.get(row.key)})
         for row in slice.rows
@@ -88,7 +88,16 @@ def _shown(person: Person, batch: Batch) -> list[dict[str, Any]]:
         *zip(batch.messages, new.messages, strict=True),
         *zip(batch.mos, new.mos, strict=True),
     ]
-    return [msgspec.to_builtins(old) for old, changed in pairs if old != changed]
+    return [_exported(person, old) for old, changed in pairs if old != changed]
+
+
+def _exported(person: Person, message: Finished | Mo) -> dict[str, Any]:
+    """A message as an export has it; of one to or from somebody else what it says of the person."""
+    mt: Any = message.mt if isinstance(message, Finished) else message
+    if mt.user_number in person.phone_spellings:
+        return dict(msgspec.to_builtins(message))
+    values = {"id": message.id, **msgspec.to_builtins(mt)}
+    return {"id": message.id, **person.mentions(values)}
 
 
 def _erased_batch(person: Person, batch: Batch) -> Batch:
@@ -210,17 +219,23 @@ def _erase_changes(_person: Person, rows: Sequence[Row]) -> int:
 def _find_mentions(person: Person, cursor: str) -> Slice:
     """MOs of other people with the person's number or address in their text."""
     rows = SgipMo.objects.order_by("id")
-    page = _page(rows, _MO_COLUMNS, cursor, SLICE)
-    return Slice([row for row in page.rows if person.is_in(str(row.data["text"]))], page.cursor)
+    page = _page(rows, ("text", "received_at"), cursor, SLICE)
+    own_rows = [
+        Row(row.key, {**row.data, "text": mention})
+        for row in page.rows
+        if (mention := person.mention(str(row.data["text"])))
+    ]
+    return Slice(own_rows, page.cursor)
 
 
 def _erase_mentions(person: Person, rows: Sequence[Row]) -> int:
     def once() -> int:
         count = 0
-        for row in rows:
-            text = str(row.data["text"])
-            mos = SgipMo.objects.filter(id=int(row.key), text=text)
-            count += mos.update(text=person.erased(text), content=b"")
+        mos = SgipMo.objects.filter(id__in=[int(row.key) for row in rows])
+        for pk, text in mos.values_list("id", "text"):
+            if person.is_in(text):
+                own_rows = SgipMo.objects.filter(id=pk, text=text)
+                count += own_rows.update(text=person.erased(text), content=b"")
         return count
 
     return transactions.retrying(once)

@@ -70,10 +70,8 @@ def _erased(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes
 
 
 def _may_hold(person: Person, clear: bytes) -> bool:
-    """A quick look without reading the JSON, which may spell any sign by its number."""
-    if b"\\u" in clear or person.raw_pattern.search(clear):
-        return True
-    if not clear.isascii() and person.is_in(clear.decode(errors="replace")):
+    """A quick look without reading the JSON."""
+    if person.may_be_in(clear.decode(errors="replace")):
         return True
     return any(uid.encode() in clear for _biz, uid in person.users)
 

@@ -73,7 +73,8 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
         return None if new == text else new.encode(errors="surrogateescape")
     named = _named(content, pointers)
     # A number in a field that nobody named says nothing about the named fields beside it.
-    owners = {named[path] for path in _named_hits(content, named, person, biz_id)}
+    # A number that a named field only mentions, neither: the mention is erased alone.
+    owners = _owners(content, named, person, biz_id)
     if not owners and not any(True for _path in _loose_hits(content, person)):
         return None
     theirs = [path for path, prefix in named.items() if prefix in owners and _at(content, path)]
@@ -91,24 +92,27 @@ def without_others(
     has_several: bool = False,
 ) -> bytes:
     """The payload as an export of the person has it: MARK in named fields of list entries, or
-    outside of lists, where nothing of the person stands. With `has_several`, in place of such an
-    entry as a whole."""
+    outside of lists, that are not the person's. With `has_several`, in place of such an entry as a
+    whole. Of a payload that only mentions the person, the mentions alone."""
     try:
         content = _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return payload
+        return person.mention(payload.decode(errors="replace")).encode()
     named = _named(content, pointers)
-    prefixes = set(named.values())
-    hits = {*_named_hits(content, named, person, biz_id), *_loose_hits(content, person)}
-    owners = {max((p for p in prefixes if hit[: len(p)] == p), key=len, default=()) for hit in hits}
-    # A named object may have a part that is named too.
-    others = [
-        path for path, prefix in named.items()
-        if prefix not in owners and not any(hit[: len(path)] == path for hit in hits)
-    ]  # fmt: skip
-    for path in others:
-        _set(content, (has_several and named[path]) or path, MARK)
-    return _encode(content) if others else payload
+    owners = _owners(content, named, person, biz_id)
+    if not owners:
+        mentions = {
+            "/" + "/".join(map(str, path)): person.mention(_text(value))
+            for path, value in _leaves(content)
+            if person.is_in(_text(value))
+        }
+        return _encode(mentions)
+    for path, prefix in named.items():
+        if prefix not in owners:
+            place = prefix if has_several and prefix else path
+            texts = [person.mention(_text(v)) for _, v in _leaves(_at(content, path))]
+            _set(content, place, " ".join(filter(None, texts)) or MARK)
+    return _encode(content)
 
 
 def _named(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
@@ -117,10 +121,13 @@ def _named(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
     return {path: prefix for each in pointers for path, prefix in _paths(content, _split(each))}
 
 
-def _named_hits(
-    content: Any, named: Collection[Path], person: Person, biz_id: int
-) -> Iterator[Path]:
-    return (path for path in named if _is_theirs(person, _at(content, path), biz_id))
+def _owners(content: Any, named: Mapping[Path, Path], person: Person, biz_id: int) -> set[Path]:
+    """The list entries that are the person's, () outside of lists."""
+    return {
+        prefix
+        for path, prefix in named.items()
+        if any(person.is_owner(value, biz_id) for _, value in _leaves(_at(content, path)))
+    }
 
 
 def _loose_hits(content: Any, person: Person) -> Iterator[Path]:
@@ -183,10 +190,6 @@ def _set(content: Any, path: Path, value: Any) -> None:
 
 def _is_container(content: Any) -> bool:
     return isinstance(content, dict | list)
-
-
-def _is_theirs(person: Person, value: Any, biz_id: int) -> bool:
-    return any(person.is_value(each, biz_id) for _path, each in _leaves(value))
 
 
 def _erased_leaves(content: Any, person: Person) -> Any:

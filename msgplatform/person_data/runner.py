@@ -160,7 +160,11 @@ def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
     """The columns after the last slice of a pass."""
     begin = {"store": "", "cursor": "", "found": 0, "passes": row.passes + 1}
     if not change["found"]:
-        detail = {"erased": change["erased"], "hashes": list(row.hashes), "passes": row.passes + 1}
+        person = kept_person(row.identifiers)
+        detail = {
+            "erased": change["erased"], "hashes": list(row.hashes), "passes": row.passes + 1,
+            "unconfirmed": [name for store in all_stores() for name in store.unconfirmed(person)],
+        }  # fmt: skip
         erasures.audit("run_bulk", "erasure_done", row.audit_target, detail)
         return {**begin, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
     # Once more at once, to see that nothing is left; later, where something cannot be erased.

@@ -76,4 +76,4 @@ def _erase_key(client: Any, person: Person, key: str) -> int:
 
 
 def _theirs(person: Person, values: Iterable[bytes]) -> list[bytes]:
-    return [value for value in values if person.raw_pattern.search(value)]
+    return [value for value in values if person.is_in_bytes(value)]

@@ -9,7 +9,6 @@ ids of users and leads only where a field is known to hold one, because 1001 may
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,25 +16,28 @@ from typing import Any
 
 from django.utils.translation import gettext as _
 
+from msgplatform.core import personal
+from msgplatform.core.characters import fold, phone_number
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.person import spellings
 
 # What stands in the place of erased data.
 MARK = "[erased]"
 MAX_IDENTIFIERS = 50  # of each kind
 MIN_PHONE_DIGITS, MAX_PHONE_DIGITS = 7, 15
+# Fewer digits are an order number or a price in many texts: such a number is the person's where it
+# is all that a field holds.
+MIN_DIGITS_IN_TEXT = 10
 KINDS = ("phones", "emails", "users", "leads")
 _EMAIL = re.compile(r"[^\s@<>\"'(),:;]{1,64}@[\w.-]+\.\w+")
-_PHONE_SIGNS = re.compile(r"[\s.()+/\u2010-\u2015-]+")
-_BETWEEN = r"[ .()\u2010-\u2015-]{0,2}"
 _NEVER = r"(?!)"
+# A point ends a sentence before a blank only: it stands in addresses and between digits, too.
+_SENTENCE = re.compile(r"[\u3002\uff01\uff1f!?;\uff1b\n]+|\.\s+")
 
 
 def phone_digits(text: str) -> str:
     """The digits by which a phone number is compared; '' for a text that is no number."""
-    digits = _PHONE_SIGNS.sub("", unicodedata.normalize("NFKC", text))
-    if not (digits.isascii() and digits.isdigit()):
-        return ""
-    digits = digits.removeprefix("00")
+    digits = phone_number(text).removeprefix("+").removeprefix("00")
     # A Chinese number has 10 or 11 digits after the country's; a trunk's 0 is only dialled inside.
     if digits.startswith("86") and 12 <= len(digits) <= 14:
         digits = digits[2:]
@@ -54,26 +56,19 @@ class Person:
     identifiers: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
     @cached_property
-    def pattern(self) -> re.Pattern[str]:
+    def _pattern(self) -> re.Pattern[str]:
         """Matches each phone number and e-mail address of the person in a text."""
-        return re.compile(self._expression(), re.IGNORECASE)
+        parts = [spellings.phone(digits) for digits in sorted(self._phones_in_text)]
+        parts += [spellings.email(address) for address in sorted(self.emails)]
+        return re.compile("|".join(parts) or _NEVER, re.IGNORECASE)
 
     @cached_property
-    def raw_pattern(self) -> re.Pattern[bytes]:
-        """As `pattern`, for bytes in UTF-8. Signs that are not ASCII are not recognised."""
-        ascii_expression = self._expression().replace(r"\u2010-\u2015", "")
-        return re.compile(ascii_expression.encode(), re.IGNORECASE)
+    def _phones_in_text(self) -> frozenset[str]:
+        return frozenset(digits for digits in self.phones if len(digits) >= MIN_DIGITS_IN_TEXT)
 
-    def _expression(self) -> str:
-        china = rf"(?:\+?(?:00)?{_BETWEEN}86{_BETWEEN})?0?"
-        phones = [
-            f"(?<![0-9]){china}{_BETWEEN.join(phone)}(?![0-9])" for phone in sorted(self.phones)
-        ]
-        emails = [
-            rf"(?<![A-Za-z0-9_.+-]){re.escape(email)}(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
-            for email in sorted(self.emails)
-        ]
-        return "|".join([*phones, *emails]) or _NEVER
+    def may_be_in(self, text: str) -> bool:
+        """A quick look: False if no identifier of the person can be in the text, in any field."""
+        return spellings.may_be_in(text, self.phones, self.emails)
 
     @property
     def phone_spellings(self) -> list[str]:
@@ -88,7 +83,13 @@ class Person:
 
     def is_in(self, text: str) -> bool:
         """True if a phone number or e-mail address of the person stands in the text."""
-        return bool(text) and self.pattern.search(text) is not None
+        if not (text and self.may_be_in(text)):
+            return False
+        return any(not spellings.is_price(m.group()) for m in self._pattern.finditer(text))
+
+    def is_in_bytes(self, value: bytes) -> bool:
+        """As `is_in`, for a text in UTF-8."""
+        return self.is_in(value.decode(errors="replace"))
 
     def is_value(self, value: Any, biz_id: int) -> bool:
         """True if a field for personal data of a business system has an identifier of the person
@@ -98,19 +99,59 @@ class Person:
         text = str(value)
         if (biz_id, text) in self.users:
             return True
-        return self.is_in(text) or bool(self.phones and phone_digits(text) in self.phones)
+        return self.is_in(text) or self.is_identifier(value, is_named=True)
 
-    def is_identifier(self, value: Any) -> bool:
+    def is_identifier(self, value: Any, is_named: bool = False) -> bool:
         """True if the value is a phone number or an e-mail address of the person, and nothing
-        else."""
+        else. A number of few digits counts in a field that is known to hold one (`is_named`)."""
         if isinstance(value, bool) or not isinstance(value, str | int):
             return False
-        text = str(value).strip()
-        return text.lower() in self.emails or bool(text and phone_digits(text) in self.phones)
+        text = str(value)
+        address = fold(text).removeprefix("mailto:")
+        phones = self.phones if is_named else self._phones_in_text
+        return address in self.emails or bool(text and phone_digits(text) in phones)
+
+    def is_owner(self, value: Any, biz_id: int) -> bool:
+        """True if a field for personal data of a business system says that the object around it is
+        the person's: the field is an identifier, and does not only mention one."""
+        is_user = isinstance(value, str | int) and (biz_id, str(value)) in self.users
+        return is_user or self.is_identifier(value, is_named=True)
 
     def erased(self, text: str) -> str:
         """The text with MARK in the place of each phone number and e-mail address of the person."""
-        return self.pattern.sub(MARK, text) if text else text
+        if not self.is_in(text):
+            return text
+        return self._pattern.sub(
+            lambda match: match[0] if spellings.is_price(match[0]) else MARK, text
+        )
+
+    def mention(self, text: str) -> str:
+        """The sentences of a text in which the person stands, with the numbers and addresses of
+        others masked; '' where there are none. For an export: the rest is somebody else's."""
+        if not self.is_in(text):
+            return ""
+        sentences = list(filter(self.is_in, _SENTENCE.split(text))) or [text]
+        return " … ".join(map(self._without_others, sentences))
+
+    def _without_others(self, sentence: str) -> str:
+        parts, end = [], 0
+        for match in self._pattern.finditer(sentence):
+            parts += [personal.in_sentence(sentence[end : match.start()]), match[0]]
+            end = match.end()
+        return "".join([*parts, personal.in_sentence(sentence[end:])])
+
+    def mentions(self, value: Any) -> Any:
+        """As `mention`, for each text of a JSON value; the others are left out."""
+        if isinstance(value, Mapping):
+            pairs = {name: self.mentions(inner) for name, inner in value.items()}
+            return {name: mention for name, mention in pairs.items() if mention} | {
+                self.mention(str(name)): MARK for name in value if self.is_in(str(name))
+            }
+        if isinstance(value, list | tuple):
+            return list(filter(None, map(self.mentions, value)))
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            return ""
+        return self.mention(str(value))
 
     def erased_value(self, value: Any) -> Any:
         """A JSON value: as `erased` for each text in it, names of fields too. A number that is a

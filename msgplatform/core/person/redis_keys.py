@@ -42,7 +42,7 @@ def find(
     rows = []
     for key, value in zip(keys, _values(client, keys), strict=True):
         name = key.decode(errors="replace")
-        if any(person.raw_pattern.search(part) for part in (key, *parts(value))):
+        if any(person.is_in_bytes(part) for part in (key, *parts(value))):
             rows.append(Row(name, {"key": name}, is_open(name)))
     return Slice(rows, str(next_cursor) if next_cursor else "")
 

@@ -51,6 +51,11 @@ def nothing_to_do(_person: Person, _rows: Sequence[Row]) -> int:
     return 0
 
 
+def nobody(_person: Person) -> Sequence[str]:
+    """For stores whose data no other system is told to delete."""
+    return ()
+
+
 @dataclass(frozen=True)
 class PersonStore:
     """A kind of data. Functions raise errors of the database and of Redis.
@@ -61,6 +66,7 @@ class PersonStore:
     `prepare(person, rows)`: what must happen before open rows can end, such as telling others of
     the deletion; how many rows.
     `end(person, rows)`: end open rows without delivering them; how many.
+    `unconfirmed(person)`: the names of other systems that have not confirmed the deletion.
     `redis_prefix`: keys of the work Redis that this store looks after.
     """
 
@@ -71,6 +77,7 @@ class PersonStore:
     end: Callable[[Person, Sequence[Row]], int] = nothing_to_do
     prepare: Callable[[Person, Sequence[Row]], int] = nothing_to_do
     redis_prefix: str = ""
+    unconfirmed: Callable[[Person], Sequence[str]] = nobody
 
 
 def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:
@@ -124,9 +131,9 @@ class TextTable:
         return count
 
     def _hits(self, person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The columns of a row in which the person stands, as JSON values."""
+        """The columns of a row in which the person stands: the mentions alone."""
         return {
-            name: _shown(row[name])
+            name: person.mentions(_shown(row[name]))
             for name in self.columns
             if erased_column(person, row[name]) != _plain(row[name])
         }
@@ -145,7 +152,7 @@ def erased_column(person: Person, value: Any) -> Any:
     """A column's value without the person's numbers and addresses."""
     value = _plain(value)
     if isinstance(value, bytes):
-        if not person.raw_pattern.search(value):
+        if not person.is_in_bytes(value):
             return value
         return person.erased(value.decode(errors="replace")).encode()
     return person.erased_value(value)

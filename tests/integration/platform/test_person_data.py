@@ -15,7 +15,7 @@ from pytest_django.fixtures import Settings
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from crmsync import copies, orders
-from crmsync.models import Item, LandingPage, Lead, Record, RecoveryEntry
+from crmsync.models import Item, LandingPage, Lead, Operation, Record, RecoveryEntry
 from crmsync.orders import Request
 from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import mo_store, store
@@ -314,6 +314,74 @@ def test_an_operation_that_only_redis_has_is_erased_too(shop: Caller) -> None:
     erase(ANN)
     [request] = orders.load(copies.read([operation_id])[operation_id].data)
     assert request.fields == {"name": BOB.name, "note": f"my friend is {identity.MARK}"}
+
+
+def test_a_deletion_that_a_crm_refused_keeps_the_erasure_open(shop: Caller) -> None:
+    """And a deletion that is tried again has what it needs."""
+    lead = lead_of(shop.biz, ANN)
+    records = Record.objects.filter(key=str(lead.pk))
+    records.update(state=Record.State.CONFIRMED, remote_id="501", sent_version=1)
+    row = erase(ANN)
+    assert row.state == _State.WAITING
+    # The poller has read the deletion, and the CRM has refused it until no try was left.
+    request = Request(str(lead.pk), 2, {}, deleted=True)
+    operation = sync_support.new_operation(sync_support.Policy.objects.get(), [request])
+    records.update(
+        state=Record.State.DEAD, deleted=True, version=2, operation_id=operation.pk, next_at=None
+    )
+    wait_no_more()
+    run()
+    row.refresh_from_db()
+    assert row.state == _State.WAITING, "the CRM has the person still"
+    assert row.open == {"crmsync.leads": 1}
+    (kept,) = orders.load(bytes(Operation.objects.get(pk=operation.pk).data))
+    assert (kept.deleted, kept.erased) == (True, False)
+    erasures.end_open(row.key, "eve")
+    for _pass in range(4):
+        wait_no_more()
+        run()
+    row.refresh_from_db()
+    assert row.state == _State.DONE
+    proof = AuditLog.objects.filter(action="erasure_done").latest("id").detail
+    assert proof["unconfirmed"] == [sync_support.Crm.objects.get().name]
+
+
+def test_a_lead_whose_uid_or_mobile_is_the_person(shop: Caller) -> None:
+    lead = lead_of(shop.biz, BOB)
+    for values in (
+        {"uid": ANN.phone, "phone": ""}, {"uid": "u", "extra": {"Mobile-Phone": ANN.spellings[2]}},
+        {"uid": "u", "extra": {"E-Mail": ANN.email}},
+    ):  # fmt: skip
+        Lead.objects.filter(pk=lead.pk).update(
+            **{"name": ANN.name, "phone": "", "extra": {}, "is_delete": False, **values}
+        )
+        Record.objects.filter(key=str(lead.pk)).delete()
+        erase(ANN)
+        wait_no_more()
+        run()
+        lead.refresh_from_db()
+        assert (lead.name, lead.is_delete) == ("", True), values
+    Lead.objects.filter(pk=lead.pk).update(
+        name=BOB.name, is_delete=False, extra={"recommended_by": ANN.phone}
+    )
+    erase(ANN)
+    lead.refresh_from_db()
+    assert (lead.name, lead.extra) == (BOB.name, {"recommended_by": identity.MARK})
+
+
+def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Caller) -> None:
+    text = f"My PIN is 9911. Please call {ANN.spellings[2]}! My account is 998877"
+    mo = Mo(
+        id=str(ids.new(0)), gateway=1, user_number=f"86{BOB.phone}", sp_number="10655", text=text,
+        content=b"", at=1_790_000_000.0,
+    )  # fmt: skip
+    mo_store.accept([(mo, (1, 2, 3))])
+    sms_rows.send(shop.biz, to=BOB.spellings[1], text=f"Your code is 9922. Ask {ANN.phone}")
+    for _ in range(2):  # on its way, then archived
+        exported = b"".join(reports.export(people.person_of(identifiers(ANN)))).decode()
+        assert ANN.phone in exported
+        assert not any(secret in exported for secret in (BOB.phone, "9911", "9922", "998877"))
+        archive_sms()
 
 
 # -- what is on its way --------------------------------------------------------------------------

@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.person import spellings
 from msgplatform.core.person.identity import MARK, Person, clean, phone_digits
 
 LI = Person(
@@ -98,3 +103,79 @@ def test_wrong_identifiers_are_refused(identifiers: dict[str, list[str]], field:
     with pytest.raises(InvalidInput) as refused:
         clean(identifiers)
     assert refused.value.field == field
+
+
+# -- spellings -----------------------------------------------------------------------------------
+SIGNS = [
+    *" -.()/~·", "\u00a0", "\u2009", "\u3000", "\u2010", "\u2011", "\u2013", "\u2014", "\u2212",
+    "\u00ad", "\u200b", "\u202d", "\u2060", "（", "）", "－", "／", " - ", " / ", ") -", "\t",
+]  # fmt: skip
+DIGITS = ["0123456789", "０１２３４５６７８９", "٠١٢٣٤٥٦٧٨٩", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗"]
+PREFIXES = ["", "+86", "0086", "86", "+86 (0) ", "+86-", "＋８６"]
+
+
+@given(
+    st.sampled_from(PREFIXES), st.sampled_from(DIGITS),
+    st.dictionaries(st.integers(1, 10), st.sampled_from(SIGNS), max_size=6),
+)  # fmt: skip
+def test_an_identifier_is_one_in_any_text(
+    prefix: str, digits: str, signs: Mapping[int, str]
+) -> None:
+    number = "".join(signs.get(n, "") + digits[int(d)] for n, d in enumerate("13800138000"))
+    text = prefix + number
+    if not LI.is_identifier(text):
+        return  # such as a single point, which is an amount
+    assert LI.is_in(f"call {text}, please") or spellings.is_price(text)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["139 - 1112 - 2233", "139/1112/2233", "(139) - 11122233", "139\u00a01112\u00a02233",
+     "139‑1112‑2233", "１３９１１１２２２３３", "139--1112--2233", "+86 (0) 139 1112 2233",
+     "tel:+86-139-1112-2233",
+     "139\u200b1112\u200b2233", "139.1112.2233", "139–1112–2233", "139−1112−2233"],
+)  # fmt: skip
+def test_spellings_that_people_write(number: str) -> None:
+    ann = Person(phones=frozenset({"13911122233"}))
+    assert ann.is_identifier(number)
+    assert MARK in ann.erased(f"Ann: {number} (mobile)")
+    assert "1112" not in ann.erased(f"Ann: {number} (mobile)")
+
+
+@pytest.mark.parametrize(
+    ("text", "erased"),
+    [
+        ("https://x/u?email=li.lei%40example.com&a=1", f"https://x/u?email={MARK}&a=1"),
+        ("https://x/u?email=li.lei%2540example.com", f"https://x/u?email={MARK}"),
+        ("u?p=%2B8613800138000&q", f"u?p={MARK}&q"),
+        ("u?p=%20138%200013%208000", f"u?p=%20{MARK}"),
+        (r'{"mail":"li.lei\u0040example.com"}', f'{{"mail":"{MARK}"}}'),
+        (r'"{\"mail\":\"li.lei\\u0040example.com\"}"', rf'"{{\"mail\":\"{MARK}\"}}"'),
+        (r'{"p":"\uff11\uff13\uff1800138000"}', f'{{"p":"{MARK}"}}'),
+        ("li.lei&#64;example.com", MARK),
+        ("ｌｉ．ｌｅｉ＠ｅｘａｍｐｌｅ．ｃｏｍ", MARK),
+        ("mailto:li.lei@example.com", f"mailto:{MARK}"),
+    ],
+)
+def test_texts_in_other_texts(text: str, erased: str) -> None:
+    assert LI.erased(text) == erased
+
+
+def test_amounts_and_order_numbers_are_nobodys() -> None:
+    short = Person(phones=frozenset({"8812345"}))
+    assert short.erased_value({"order_no": 8812345, "price": "88123.45"}) == {
+        "order_no": 8812345, "price": "88123.45",
+    }  # fmt: skip
+    assert not short.is_identifier(8812345)
+    assert short.is_identifier("881 2345", is_named=True)
+    assert not LI.is_in("1380013.8000")
+    assert not LI.is_in("138001380.00 yuan")
+
+
+def test_a_mention_has_nothing_of_others() -> None:
+    text = "My PIN is 4711. Please call Li 138 0013 8000 or me 13944455566! My account is 998877."
+    assert LI.mention(text) == "Please call Li 138 0013 8000 or me 139****5566"
+    assert LI.mention("nobody") == ""
+    assert LI.mentions({"a": {"b": "13800138000"}, "c": "13944455566", "d": [1]}) == {
+        "a": {"b": "13800138000"}
+    }

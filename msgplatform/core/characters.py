@@ -1,0 +1,80 @@
+"""Characters that nobody sees, or that look like another one: one list for every field and search.
+
+The classes are Unicode's: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), the general
+categories Pd and Zs, Bidi_Control. The punctuation of phone numbers is that of libphonenumber
+(`VALID_PUNCTUATION`).
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from django.utils.translation import gettext_lazy
+
+# Default_Ignorable_Code_Point, and a blank that is no space: the Braille pattern without dots.
+_IGNORABLE = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f"
+    "\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+_DASHES = (
+    "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2053\u2212\u223c\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u2e5d"
+    "\u301c\u3030\u30a0\u30fc\ufe31\ufe32\ufe58\ufe63\uff0d\uff5e\U00010ead"
+)
+# What people write between the digits of a phone number, as a character class of `re`.
+PHONE_PUNCTUATION = (
+    rf"\s{_DASHES}{_IGNORABLE}.()\[\]/~\u00b7\u2022\uff08\uff09\uff0e\uff0f\uff3b\uff3d"
+)
+IGNORABLE = re.compile(f"[{_IGNORABLE}]")
+_PUNCTUATION = re.compile(f"[{PHONE_PUNCTUATION}]+")
+# They change the direction of the text around them.
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_PHONE_SCHEMES = re.compile(r"\s*(?:tel|sms|phone|mobile|p):\s*", re.IGNORECASE)
+
+
+def is_blank(text: str) -> bool:
+    """True if nobody sees anything of the text."""
+    return not IGNORABLE.sub("", text).strip()
+
+
+def fold(text: str) -> str:
+    """The text as it is compared with what people type: in NFKC, without case, without characters
+    that nobody sees."""
+    return IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).strip().casefold()
+
+
+def phone_number(text: str) -> str:
+    """A phone number with its digits in ASCII, after a + if it has one, and nothing between them;
+    '' for a text that is no number. In NFKC digits of every width and script style are ASCII."""
+    number = _PHONE_SCHEMES.sub("", unicodedata.normalize("NFKC", text), count=1)
+    number = _PUNCTUATION.sub("", number).replace("\uff0b", "+")
+    digits = "".join(
+        str(unicodedata.decimal(char)) if char.isdecimal() else char
+        for char in number.removeprefix("+")
+    )
+    if not (digits.isascii() and digits.isdigit()):
+        return ""
+    return f"+{digits}" if number.startswith("+") else digits
+
+
+NO_CONTROLS = gettext_lazy(
+    "Remove the characters that control a terminal or turn the direction of text."
+)
+
+
+def has_controls(text: str, has_lines: bool = False) -> bool:
+    """True if the text has control characters, or characters that turn the direction of text. With
+    `has_lines` line ends and tabs are none."""
+    line_ends = "\n\r\t" if has_lines else ""
+    return bool(_BIDI.search(text)) or any(
+        unicodedata.category(char) == "Cc" and char not in line_ends for char in text
+    )
+
+
+def printable(text: str) -> str:
+    """The text for a terminal: what could control it, or turn its direction, as escapes."""
+    return "".join(
+        each if each.isprintable() or each == " " else each.encode("unicode_escape").decode()
+        for each in text
+    )

@@ -1,0 +1,122 @@
+"""Regular expressions for a phone number and an e-mail address in any text, in any spelling.
+
+One grammar serves to find, to export and to erase. Besides what people write between digits it
+reads the encodings in which texts carry each other: URLs (`%40`, also twice), JSON in JSON
+(`\\u0040`), HTML (`&#64;`), digits of other widths and scripts.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from functools import lru_cache
+from urllib.parse import unquote
+
+from msgplatform.core.characters import IGNORABLE, PHONE_PUNCTUATION
+
+_MAX_BETWEEN = 8  # signs between two digits
+# A character before a number or an address that is the end of an escape is no part of it.
+_AFTER_ESCAPE = r"(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\[nrt])"
+# Punctuation of numbers as URLs, JSON and HTML write it.
+_ENCODED_PUNCTUATION = (
+    r"%(?:25)*(?:20|09|0[aAdD]|2[089bBdDeEfF]|7[eE]|5[bBdD]|[cC]2%(?:25)*[aA][0dD]"
+    r"|[eE]2%(?:25)*8[0-1]%(?:25)*[89aAbB][0-9a-fA-F]|[eE]2%(?:25)*88%(?:25)*92"
+    r"|[eE]3%(?:25)*80%(?:25)*80|[eE][fF]%(?:25)*[bB][bBcC]%(?:25)*[89bB][0-9a-fA-F])"
+    r"|\\+u(?:00[aA][0dD]|00(?:20|2[89bdefBDEF]|09|0[ad])|20[0-6][0-9a-fA-F]|2212|3000|30fc"
+    r"|[fF][eE][fF]{2}|[fF]{2}0[89b-fB-F])"
+    r"|\\+[nrt/]|&nbsp;|&ensp;|&emsp;|&#0*(?:32|40|41|43|45|46|160);"
+)
+BETWEEN = rf"(?:[{PHONE_PUNCTUATION}+]|{_ENCODED_PUNCTUATION}){{0,{_MAX_BETWEEN}}}"
+_COUNTRY = "86"
+_IGNORED = (
+    rf"(?:{IGNORABLE.pattern}|%(?:25)*[eE]2%(?:25)*80%(?:25)*8[bB]"
+    r"|\\+u(?:200[b-fB-F]|[fF][eE][fF]{2})){0,3}"
+)
+# The encodings of a text that could hide the digits or letters of an identifier.
+_ENCODED = re.compile(r"[%\\&]")
+_MAX_ENCODINGS = 3  # JSON in a URL in JSON
+_JSON_ESCAPE = re.compile(r"\\+u([0-9a-fA-F]{4})")
+_NO_DIGITS = re.compile(r"[^0-9]+")
+_OTHER_DIGIT = re.compile(r"(?![0-9])\d")
+
+
+def phone(digits: str) -> str:
+    """Matches the number, with the prefix of calls abroad, China's country code or a trunk's zero
+    before it or without."""
+    prefixes = ("00", _COUNTRY, "0")
+    country = "".join(f"(?:{BETWEEN.join(map(_digit, p))}{BETWEEN})?" for p in prefixes)
+    # Where the number begins with it, a plus is a part of it.
+    return (
+        rf"(?:(?<!\d)|{_AFTER_ESCAPE})(?:(?:\+|\uff0b|%(?:25)*2[bB])?{country})"
+        rf"{BETWEEN.join(map(_digit, digits))}(?!\d)"
+    )
+
+
+def email(address: str) -> str:
+    """Matches the address; letters in either case."""
+    return (
+        rf"(?:(?<![A-Za-z0-9_.+-])|{_AFTER_ESCAPE}){_IGNORED.join(map(_character, address))}"
+        r"(?![A-Za-z0-9_-]|\.[A-Za-z0-9])"
+    )
+
+
+def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:
+    """A quick look: False if none of them can be in the text, in any spelling."""
+    for _ in range(1 + _MAX_ENCODINGS):
+        plain = text.lower() if text.isascii() else _fold(text)
+        digits = _NO_DIGITS.sub("", plain)
+        if any(phone in digits for phone in phones) or any(mail in plain for mail in emails):
+            return True
+        if not _ENCODED.search(text) or (plain_text := _decode(text)) == text:
+            return False
+        text = plain_text
+    return True
+
+
+def _fold(text: str) -> str:
+    text = IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).lower()
+    return text if text.isascii() else _OTHER_DIGIT.sub(lambda m: str(int(m[0])), text)
+
+
+def _decode(text: str) -> str:
+    """The text without one level of the encodings of URLs, JSON and HTML."""
+    text = _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    return html.unescape(unquote(text.replace("\\n", " ").replace("\\t", " ")))
+
+
+def is_price(match: str) -> bool:
+    """True for digits with a point and nothing else: 1391112.2233 is an amount."""
+    return match.count(".") == 1 and match.replace(".", "").isdigit()
+
+
+@lru_cache(maxsize=1)
+def _digits() -> tuple[str, ...]:
+    """For each value the digits of all scripts, widths and styles (General_Category Nd)."""
+    texts = [""] * 10
+    for code in range(0x80, 0x1FC00):
+        value = unicodedata.digit(chr(code), None)
+        if value is not None:
+            texts[value] += chr(code)
+    return tuple(texts)
+
+
+@lru_cache(maxsize=16)
+def _digit(digit: str) -> str:
+    return (
+        rf"(?:[{digit}{_digits()[int(digit)]}]|%(?:25)*3{digit}|\\+u003{digit}|\\+u[fF]{{2}}1{digit}"
+        rf"|&#0*{48 + int(digit)};|%(?:25)*[eE][fF]%(?:25)*[bB][cC]%(?:25)*9{digit})"
+    )
+
+
+@lru_cache(maxsize=512)
+def _character(character: str) -> str:
+    code = ord(character)
+    if code > 0x7E:  # of a domain in another script
+        code_text = "".join(f"%{byte:02x}" for byte in character.encode())
+        return rf"(?:{re.escape(character)}|{code_text}|\\+u{code:04x})"
+    # The full-width form of an ASCII character.
+    return (
+        rf"(?:{re.escape(character)}|{chr(code + 0xFEE0)}|%(?:25)*{code:02x}|\\+u00{code:02x}"
+        rf"|\\+uff{code - 0x20:02x}|&#0*{code};|&#x0*{code:x};)"
+    )
