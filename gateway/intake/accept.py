@@ -28,7 +28,7 @@ from gateway.directory import Directory
 from gateway.intake.request import CheckedRequest, LimitReached, Request, Router, check
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Mt
-from msgplatform.core.connections import RedisError, patiently
+from msgplatform.core.connections import RedisError, briefly, patiently
 from msgplatform.core.data import ids
 from msgplatform.core.errors import (
     UNAVAILABLE,
@@ -94,7 +94,8 @@ def accept(requests: Sequence[Request]) -> list[Verdict]:
     OutcomeUnknown when Redis failed meanwhile, or too few replicas have the requests.
     """
     try:
-        batch = intake().prepare(requests)
+        with briefly():  # nothing is written yet, so that a Redis that hangs holds up no caller
+            batch = intake().prepare(requests)
     except Temporary:
         raise
     except UNAVAILABLE as error:

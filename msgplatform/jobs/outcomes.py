@@ -18,8 +18,10 @@ from django.db.models.functions import Now
 from django.db.utils import InterfaceError, OperationalError
 
 from msgplatform.core import flows, logging
+from msgplatform.core.connections import briefly
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.bulk_pages import read_id
 from msgplatform.models import BulkBatch, BulkJob
 
@@ -99,7 +101,10 @@ class Outcomes:
         if not self._next.take():
             return
         due = BulkBatch.objects.filter(look_at__lte=Now()).order_by("look_at")
+        away_flows = set[str]()
         for batch in due.select_related("job")[:BATCHES]:
+            if batch.job.flow in away_flows:
+                continue
             flow, now = flows.get(batch.job.flow), sql.now()
             age = now - batch.created_at
             if flow is None or age > KEEP_IDS:
@@ -110,11 +115,14 @@ class Outcomes:
             ids = batch.ids.split()
             try:
                 outcome = flow.action(batch.job.action).outcome
-                endings = outcome(ids) if outcome else {}
+                with briefly():  # jobs of the other flows wait for this thread
+                    endings = outcome(ids) if outcome else {}
             except (OperationalError, InterfaceError):
                 raise
             except Exception as error:  # noqa: BLE001 - asked again later; others go on
                 log.warning("outcome_unknown", job=batch.job_id, why=str(error)[:200])
+                if isinstance(error, UNAVAILABLE):
+                    away_flows.add(flow.name)
             else:
                 values |= _ending_columns(ids, endings)
                 if not values["waiting"]:  # all have ended: the next look only drops the ids

@@ -32,6 +32,9 @@ class LongPolls:
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self._max_waiting = max_waiting
         self._waits: set[asyncio.Event] = set()
+        # Topics with a replaced request that waits on. A client that repeats its request after a
+        # time limit of its own, and leaves the connection open, would fill all places.
+        self._replaced_topics: set[str] = set()
         self._is_stopping = False
         self._watches_stop = False
 
@@ -50,6 +53,9 @@ class LongPolls:
             began = loop.time()
             if self._is_stopping or began >= end:
                 break
+            if wait.is_replaced and topic in self._replaced_topics:
+                answer.headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+                break
             if len(self._waits) >= self._max_waiting:
                 return _full(), seconds
             is_woken = await self._wait(topic, wait, end - began, receive)
@@ -63,6 +69,7 @@ class LongPolls:
         """True if something has come for the topic, or another request has its place; False after
         these seconds, or at the end of the process."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
+        is_replaced = wait.is_replaced
         self._watch_stop(loop)
 
         def wake(is_replaced: bool) -> None:
@@ -74,6 +81,8 @@ class LongPolls:
         # other. They are one listener's, or the view would have refused this one.
         if not wait.is_replaced:
             WAITING.add(topic, wake)
+        else:
+            self._replaced_topics.add(topic)
         leaving = asyncio.ensure_future(_until_left(receive))
         coming = asyncio.ensure_future(event.wait())
         try:
@@ -84,6 +93,8 @@ class LongPolls:
             coming.cancel()
             leaving.cancel()
             WAITING.remove(topic, wake)
+            if is_replaced:
+                self._replaced_topics.discard(topic)
             self._waits.discard(event)
         if leaving in done:
             raise bodies.Disconnected

@@ -6,6 +6,8 @@ deleted, so it may be found twice and is never missed.
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from django.db import DEFAULT_DB_ALIAS, models
 from django.db.models import QuerySet
 from django.db.utils import InterfaceError, OperationalError, ProgrammingError
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.core import logging
 from msgplatform.core.archive.ages import earliest_part
@@ -24,6 +27,14 @@ from msgplatform.core.secrets import encryption
 from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 
 log = logging.get(__name__)
+
+# Of the sixteen threads of a web worker, so many may read an archive in a database of its own.
+_MAX_READS, _MAX_WAIT_SECONDS = 4, 1.0
+# A read that takes longer than this, and fails then, met a server that hangs.
+_LONG_SECONDS, _AWAY_SECONDS = 2.0, 5.0
+_UNREADABLE = gettext_noop(
+    "The archive cannot be read at present; older messages are missing here."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +80,66 @@ def cold() -> Store:
     return Store(ColdBizMsg, ColdReceiveMsg, ColdAttempt, cold_alias(), cold=True)
 
 
+class Places:
+    """Bounds how many threads of this process wait for an archive that hangs: the others serve
+    whoever does not need it. While all places are taken by reads that have lasted long, and for
+    some seconds after such a read has failed, the next one fails at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._begun: list[float] = []  # when the reads that go on began, in monotonic seconds
+        self._away_until = 0.0
+        self._of_thread = threading.local()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A thread that reads within a read has one place. Raises Unavailable."""
+        if getattr(self._of_thread, "has_place", False):
+            yield
+            return
+        with self._lock:
+            is_free = self._lock.wait_for(
+                lambda: len(self._begun) < _MAX_READS or self._is_hanging(), _MAX_WAIT_SECONDS
+            )
+            now = time.monotonic()
+            if not is_free or self._is_hanging() or now < self._away_until:
+                raise Unavailable(_(_UNREADABLE))
+            self._begun.append(now)
+        self._of_thread.has_place = True
+        try:
+            yield
+        except (OperationalError, InterfaceError):
+            if time.monotonic() - now > _LONG_SECONDS:
+                self._away_until = time.monotonic() + _AWAY_SECONDS
+            raise
+        finally:
+            self._of_thread.has_place = False
+            with self._lock:
+                self._begun.remove(now)
+                self._lock.notify()
+
+    def _is_hanging(self) -> bool:
+        is_full = len(self._begun) >= _MAX_READS
+        return is_full and time.monotonic() - min(self._begun) > _LONG_SECONDS
+
+
+_places = Places()
+
+
 @contextmanager
 def reading(store: Store) -> Iterator[None]:
     """Raise Unavailable, with a sentence for people, when an archive in a database of its own
     cannot be read; an error of the main database is raised as it is."""
-    try:
+    if not store.cold or store.using == DEFAULT_DB_ALIAS:
         yield
+        return
+    try:
+        with _places.one():
+            yield
     # ProgrammingError: its tables do not exist, or not any more.
     except (OperationalError, InterfaceError, ProgrammingError) as error:
-        if not store.cold or store.using == DEFAULT_DB_ALIAS:
-            raise
         log.warning("archive_unreadable", why=str(error)[:200])
-        raise Unavailable(
-            _("The archive cannot be read at present; older messages are missing here.")
-        ) from error
+        raise Unavailable(_(_UNREADABLE)) from error
 
 
 def unseal(message: Any) -> None:

@@ -167,3 +167,26 @@ def test_a_later_request_for_the_same_wakes_the_earlier() -> None:
         assert (await later)[0] is DONE
 
     run(test)
+
+
+def test_requests_that_repeat_one_topic_take_two_places() -> None:
+    """A client that repeats after a time limit of its own, and leaves its connections open."""
+
+    async def test() -> None:
+        polls = LongPolls(max_waiting=4)
+        tasks = []
+        for _ in range(30):
+            view = View(empty(), empty(), empty())
+            tasks.append(asyncio.create_task(polls.answer(view.ask, Client().receive)))
+            await until_it_waits()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        waiting = [task for task in tasks if not task.done()]
+        assert len(waiting) == 2
+        answers = [task.result()[0] for task in tasks if task.done()]
+        assert {answer.status for answer in answers if isinstance(answer, Answer)} == {200}
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+    run(test)
