@@ -18,6 +18,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from msgplatform.core.characters import is_blank, phone_number
 from msgplatform.core.errors import InvalidInput
 
 COLUMNS = ("name", "phone")
@@ -32,7 +33,6 @@ MAX_DIGITS = 15  # of a number: as many as a double keeps
 _TOO_LARGE = 10**MAX_DIGITS
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PHONE = re.compile(r"\+?[0-9]{5,20}")
-_PUNCTUATION = str.maketrans("", "", " -().\u00a0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ def clean(field: LeadField, value: Any) -> Any:
             return _clean_number(value, field.path)
         value = str(value)
     text = clean_text(value or "", field.known.max_length, field.path, field.known.kind == "long")
-    if not text:
+    if is_blank(text):
         if field.required:
             raise InvalidInput(_("Please fill this in."), field.path)
         return ""
@@ -199,9 +199,7 @@ def clean_text(value: str, max_length: int, path: str, lines: bool = False) -> s
 
 def clean_phone(text: str, path: str = "phone") -> str:
     """The digits of a phone number, after a + if it had one. Raises InvalidInput."""
-    digits = unicodedata.normalize("NFKC", text).translate(_PUNCTUATION)
-    # Numbers that are copied from an address book may have invisible marks of writing direction.
-    digits = "".join(each for each in digits if unicodedata.category(each) != "Cf")
+    digits = phone_number(text)
     # Numbers that begin with 1 have 11 digits: mobiles in China, and all in North America.
     if not _PHONE.fullmatch(digits) or (digits[0] == "1" and len(digits) != 11):
         raise InvalidInput(

@@ -107,10 +107,12 @@ class Adoption:
                 rows.update(is_adopted=True, **({"remote_id": remote_id} if is_storable else {}))
 
     def _own_ids(self, remote_ids: Iterable[str]) -> set[str]:
-        """The remote ids among these under which the platform made one of its records."""
+        """The remote ids among these under which the platform made one of its records. One that it
+        has deleted, and that people restored, is theirs."""
         own_ids: set[str] = set()
         for some in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
             rows = of_crm(self._order.crm).filter(remote_id__in=some, is_adopted=False)
+            rows = rows.exclude(deleted=True, state=Record.State.CONFIRMED)
             own_ids.update(rows.order_by().values_list("remote_id", flat=True))
         return own_ids
 

@@ -192,10 +192,15 @@ def _decoded(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, datetime | date | time):
-        # JSON has no times and no decimals: CRMs take them as text.
+    # JSON has no times and no decimals: CRMs take them as text.
+    if isinstance(value, datetime):
+        text = value.isoformat()
+        return f"{text[:-6]}Z" if text.endswith("+00:00") else text
+    if isinstance(value, date | time):
         return value.isoformat()
-    if isinstance(value, Decimal | timedelta):
+    if isinstance(value, Decimal):
+        return format(value, "f")  # 0.00000000, not 0E-8
+    if isinstance(value, timedelta):
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
         try:

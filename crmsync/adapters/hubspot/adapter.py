@@ -10,8 +10,9 @@ record shows by `objectWriteTraceId`, or by the unique property where that is mi
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -25,6 +26,8 @@ from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Response
 
 _LARGEST_BATCH = 100
+# A time that is no UTC: HubSpot's documentation has times with Z only.
+_WITH_OFFSET = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?[+-]\d\d:\d\d")
 
 
 class HubSpotSettings(AdapterSettings, frozen=True, kw_only=True):
@@ -117,8 +120,11 @@ class HubSpotAdapter(RestAdapter):
 
     def _input(self, record: Record) -> dict[str, Any]:
         values = {name: _text(value) for name, value in record.fields.items()}
-        # A deleted record of people is kept, and no longer found by our key.
-        properties = {**values, self.settings.id_property: "" if record.deleted else record.key}
+        # A record of people has no key of ours: after a restore of the platform's database it would
+        # be found by that, and taken for our own. A merge may have given it one.
+        has_key = record.deleted or not record.is_adopted
+        key = {self.settings.id_property: "" if record.deleted else record.key} if has_key else {}
+        properties = {**values, **key}
         # HubSpot repeats the trace id in the results and errors of a batch.
         return {"properties": properties, "objectWriteTraceId": record.key}
 
@@ -302,6 +308,9 @@ def _text(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, datetime | date):
         return value.isoformat()
+    if isinstance(value, str) and _WITH_OFFSET.fullmatch(value):
+        moment = datetime.fromisoformat(value).astimezone(UTC)
+        return f"{moment.replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
     if isinstance(value, list | tuple):
         return ";".join(map(_text, value))
     return str(value)

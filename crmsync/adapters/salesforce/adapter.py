@@ -117,7 +117,7 @@ class SalesforceAdapter(RestAdapter):
 
     def _update_one(self, record: Record) -> tuple[dict[str, Outcome], list[Record]]:
         path = f"sobjects/{self.settings.object}/{quote(record.remote_id, safe='')}"
-        fields = {**record.fields, self.settings.external_id: _key(record)}
+        fields = {**record.fields, **self._key(record)}
         response = self._session.ask("PATCH", path, fields)
         if response.status == 404 and not response.error:
             return {}, [record]
@@ -144,7 +144,7 @@ class SalesforceAdapter(RestAdapter):
             {
                 "attributes": {"type": settings.object},
                 **record.fields,
-                settings.external_id: _key(record),
+                **self._key(record),
                 **by_id,
             }
             for record, by_id in records_with_id
@@ -155,6 +155,8 @@ class SalesforceAdapter(RestAdapter):
         if not isinstance(results, list) or len(results) != len(records_with_id):
             outcome = errors.of_call(response, len(records_with_id))
             return {record.key: outcome for record, _by_id in records_with_id}, []
+        if refusal := errors.of_whole_call(results):
+            return {record.key: refusal for record, _by_id in records_with_id}, []
         outcomes: dict[str, Outcome] = {}
         missing: list[Record] = []
         for (record, by_id), result in zip(records_with_id, results, strict=True):
@@ -163,6 +165,14 @@ class SalesforceAdapter(RestAdapter):
             else:
                 outcomes[record.key] = errors.of_result(result, settings.external_id)
         return outcomes, missing
+
+    def _key(self, record: Record) -> dict[str, str | None]:
+        """The field with the key. A record that people made gets none: after a restore of the
+        platform's database it would be found by that, and taken for our own. When it is deleted
+        here, it is kept without one, which a merge may have given it."""
+        if record.deleted:
+            return {self.settings.external_id: None}
+        return {} if record.is_adopted else {self.settings.external_id: record.key}
 
     def _outcome_of_one(self, record: Record, response: Response) -> Outcome:
         """The outcome of a call with one record."""
@@ -270,11 +280,6 @@ class SalesforceAdapter(RestAdapter):
             response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
             errors.raise_for(response)
             yield from json_object(response).get("records", ())
-
-
-def _key(record: Record) -> str | None:
-    """The key, None for a deleted record that people made: it is kept without our key."""
-    return None if record.deleted else record.key
 
 
 def _short_id(remote_id: str) -> str:

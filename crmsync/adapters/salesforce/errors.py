@@ -7,7 +7,7 @@ the same thing is called `statusCode`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -20,6 +20,7 @@ from crmsync.adapters.outcomes import (
     Invalid,
     Ok,
     Outcome,
+    Refused,
     Retry,
     Throttled,
     Unknown,
@@ -30,6 +31,24 @@ _RETRY = {
     "UNABLE_TO_LOCK_ROW", "SERVER_UNAVAILABLE", "UNKNOWN_EXCEPTION", "QUERY_TIMEOUT",
     "INSUFFICIENT_RESOURCES", "ALL_OR_NONE_OPERATION_ROLLED_BACK", "PROCESSING_HALTED",
 }  # fmt: skip
+# An error of a trigger or a flow: of one record, or of all that came in the call, such as a limit
+# of the queries in a transaction.
+_OF_CALL = {
+    "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", "CANNOT_EXECUTE_FLOW_TRIGGER", "APEX_ERROR",
+    "LIMIT_EXCEEDED", "TOO_MANY_APEX_REQUESTS",
+}  # fmt: skip
+# Another transaction holds a row, whatever code the trigger's error has around it.
+_LOCK = re.compile(
+    "UNABLE_TO_LOCK_ROW|Record Currently Unavailable|QueryException: .*lock", re.IGNORECASE
+)
+# The values are to blame (StatusCode in the SOAP API's guide, "Core Data Types").
+_OF_VALUES = re.compile(
+    "^(REQUIRED_FIELD_MISSING|STRING_TOO_LONG|FIELD_|INVALID_|MALFORMED_|JSON_PARSER_ERROR|NUMBER_"
+    "|DUPLICATE|ENTITY_IS_|INSUFFICIENT_ACCESS|DATA_|BAD_|MISSING_|PICKLIST_|UNKNOWN_FIELD"
+    "|CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY|CANNOT_EXECUTE_FLOW_TRIGGER|DELETE_FAILED|TRANSFER_"
+    "|CIRCULAR_DEPENDENCY|DEPENDENCY_EXISTS|ILLEGAL_|SELF_REFERENCE|VALUE_|STORAGE_LIMIT_EXCEEDED"
+    "|IMMUTABLE_|REFERENCED_OBJECT_)"
+)
 _AUTH = {
     "INVALID_SESSION_ID", "INVALID_AUTH_HEADER", "API_DISABLED_FOR_ORG", "API_CURRENTLY_DISABLED",
     "INVALID_TYPE", "NOT_FOUND",
@@ -41,6 +60,7 @@ _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
 _ID_SUFFIXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
 # The daily limit counts the last 24 hours: a little of it becomes free all the time.
 _LIMIT_SECONDS = 900.0
+_MAX_SAME = 60  # characters by which two messages of one cause are the same: ids come later
 
 
 def raise_for(response: Response) -> None:
@@ -85,6 +105,23 @@ def of_result(result: Any, external_id: str) -> Outcome:
     return _meaning(code, error)
 
 
+def of_whole_call(results: Sequence[Any]) -> Refused | None:
+    """The refusal of a call with several records, if all have the same error of a trigger or a
+    flow, which may not come in a smaller call."""
+    causes = set()
+    for result in results:
+        errors = result.get("errors") if isinstance(result, Mapping) else None
+        if not errors or result.get("success"):
+            return None
+        if _LOCK.search(message := _message(errors[0])):
+            return None
+        causes.add((str(errors[0].get("statusCode")), message[:_MAX_SAME]))
+    if len(causes) != 1 or len(results) < 2:
+        return None
+    code, message = causes.pop()
+    return Refused(message or code) if code in _OF_CALL else None
+
+
 def is_gone(result: Any) -> bool:
     """True if Salesforce has no record with the id that was sent."""
     result_errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
@@ -108,7 +145,7 @@ def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
     message = _message(error) or code or _("Salesforce gave no reason.")
     if code == "REQUEST_LIMIT_EXCEEDED":
         return Throttled(_LIMIT_SECONDS)
-    if code in _RETRY:
+    if code in _RETRY or _LOCK.search(message):
         return Retry(0.0, message)
     if code in _DUPLICATES:
         if id_match := _ID.search(message.partition("with id")[2]):
@@ -116,6 +153,8 @@ def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
         # A duplicate rule found others without saying which: a person decides.
         message = _("Salesforce holds a duplicate: %s") % message
     fields = error.get("fields") or ()
+    if not (fields or _OF_VALUES.search(code)):
+        return Retry(0.0, message)  # what is not known must not kill a good record at the first try
     return Invalid(str(fields[0]) if fields else "", message)
 
 

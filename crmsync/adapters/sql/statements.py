@@ -119,7 +119,7 @@ class Statements:
 
     def _row(self, record: Record, names: Sequence[str]) -> list[Any]:
         settings, table = self.settings, self.table
-        row = [table.key(record.key), *(table.value(record.fields[name]) for name in names)]
+        row = [table.key(record.key), *(table.value(name, record.fields[name]) for name in names)]
         if settings.deleted_column:
             row.append(int(record.deleted))
         return [*row, record.version]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import date, datetime
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Any
 
 import msgspec
@@ -38,6 +38,8 @@ class Table:
     key_is_number: bool
     key_is_unique: bool
     others: tuple[str, ...]
+    # Of MySQL: columns that hold times → "timestamp", "datetime" or "date".
+    time_kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def can_find_other_row(self) -> bool:
@@ -98,8 +100,11 @@ class Table:
     def key(self, key: str) -> str | int:
         return int(key) if self.key_is_number else key
 
-    def value(self, value: Any) -> Any:
-        """The value in a form that the driver takes: a list or a mapping becomes JSON."""
+    def value(self, name: str, value: Any) -> Any:
+        """The value of a column in a form that the driver takes: a list or a mapping becomes JSON,
+        a time with a zone what the column's type holds."""
+        if isinstance(value, str) and (kind := self.time_kinds.get(name)):
+            return _time(value, kind)
         if value is None or type(value) in _PLAIN:  # nearly always
             return value
         if isinstance(value, datetime):
@@ -144,7 +149,32 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
         any(word in kinds.get(key_column, "") for word in ("Integer", "AutoField")),
         (key_column,) in unique,
         tuple(sorted(others)),
+        _time_kinds(connection, descriptions),
     )
+
+
+def _time_kinds(connection: BaseDatabaseWrapper, descriptions: Iterable[Any]) -> dict[str, str]:
+    if connection.vendor != "mysql":
+        return {}
+    from MySQLdb.constants import FIELD_TYPE  # needs the driver
+
+    kinds = {FIELD_TYPE.TIMESTAMP: "timestamp", FIELD_TYPE.DATETIME: "datetime",
+             FIELD_TYPE.DATE: "date"}  # fmt: skip
+    return {c.name: kinds[c.type_code] for c in descriptions if c.type_code in kinds}
+
+
+def _time(text: str, kind: str) -> str:
+    """A TIMESTAMP is a moment, written in the session's zone, UTC; a DATETIME or a DATE is what the
+    clock and the calendar show at the source."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text  # the database says what is wrong with it
+    if kind == "date":
+        return moment.date().isoformat()
+    if moment.tzinfo is not None and kind == "timestamp":
+        moment = moment.astimezone(UTC)
+    return moment.replace(tzinfo=None).isoformat(" ")
 
 
 def _kind(connection: BaseDatabaseWrapper, column: Any) -> str:

@@ -7,10 +7,13 @@ is read once more. A soft delete is a change like any other.
 
 from __future__ import annotations
 
+import math
+import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from typing import Any
 
 from crmsync.poller.reading.database import Database
@@ -211,6 +214,9 @@ class Increment:
         )
 
 
+_MAX_FLOAT = 3.4028234663852886e38  # of 32 bits
+
+
 class _Select:
     """The statements that read a source's rows. The server's optimizer does not choose the index:
     with old statistics it may take another one, and sort the whole table for each page."""
@@ -228,8 +234,12 @@ class _Select:
         is_deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
 
         def value(name: str) -> str:
-            # The driver gives bits as bytes, which look like text.
-            return f"{quote(name)} + 0" if name.lower() in table.bits else quote(name)
+            # The driver gives bits as bytes, which look like text; the server prints a FLOAT with
+            # six digits.
+            is_number = name.lower() in table.bits or name.lower() in table.floats
+            return f"{quote(name)} + 0" if is_number else quote(name)
+
+        self._readers = [_reader(name.lower(), table) for name in self._names]
 
         version = value(columns.version) if columns.version else "NULL"
         self._own = f"{key}, {time_text}, {is_deleted}, {version}"
@@ -277,13 +287,17 @@ class _Select:
 
     def _read(self, statement: str, parameters: list[Any]) -> list[Row]:
         return [
-            Row(
-                key, moment, bool(is_deleted), version, dict(zip(self._names, others, strict=False))
-            )
+            Row(key, moment, bool(is_deleted), version, self._values(others))
             for key, moment, is_deleted, version, *others in self._database.rows(
                 statement, parameters
             )
         ]
+
+    def _values(self, raw: Sequence[Any]) -> dict[str, Any]:
+        return {
+            name: value if read is None else read(value)
+            for name, read, value in zip(self._names, self._readers, raw, strict=False)
+        }
 
     def count_after(self, after: Watermark | None, limit: int) -> int:
         condition, parameters = self._after(after)
@@ -318,6 +332,32 @@ class _Select:
             condition = f"(({self._time} = %s AND {self._key} > %s) OR {self._time} > %s)"
             return condition, [after.time, after.key, after.time]
         return f"({self._time}, {self._key}) > (%s, %s)", [after.time, after.key]
+
+
+def _reader(name: str, table: Table) -> Callable[[Any], Any] | None:
+    """The function that makes a column's value what it means; None: it is that already."""
+    if name in table.floats:
+        return _shortest_float
+    if zone := table.zones.get(name):
+        return partial(_in_zone, zone=zone, local_zone=table.local_zone)
+    return None
+
+
+def _in_zone(value: Any, zone: tzinfo, local_zone: tzinfo) -> Any:
+    """A time with the zone in which it was stored, on the clock of the source's zone."""
+    if not isinstance(value, datetime) or value.tzinfo is not None:
+        return value
+    return value.replace(tzinfo=zone).astimezone(local_zone)
+
+
+def _shortest_float(value: Any) -> Any:
+    """The number with the fewest digits that is the same in 32 bits: 1.1, not 1.10000002384."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    bits = struct.pack("f", value)
+    shorter = (float(f"{value:.{digits}g}") for digits in range(6, 10))
+    # The greatest of them, rounded up, is too large for a column of that type.
+    return next((n for n in shorter if abs(n) <= _MAX_FLOAT and struct.pack("f", n) == bits), value)
 
 
 def _time_and_hash(row: Row) -> tuple[str, int]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
 
 from crmsync.poller.reading.database import Database
@@ -48,7 +49,13 @@ class Table:
 
     zone: tzinfo
     index: str
-    bits: frozenset[str] = frozenset()  # columns of the type BIT, in lower case
+    # Columns by their names in lower case: those of the types BIT and FLOAT, and the zones of those
+    # that hold a date with a time.
+    bits: frozenset[str] = frozenset()
+    floats: frozenset[str] = frozenset()
+    zones: Mapping[str, tzinfo] = field(default_factory=dict)
+    # The zone in which people at the source read a clock.
+    local_zone: tzinfo = UTC
 
 
 def inspect(source: Source, database: Database) -> Table:
@@ -73,10 +80,22 @@ def inspect(source: Source, database: Database) -> Table:
     if not is_view and not any(index.unique and index.columns == (key,) for index in indexes):
         raise SourceMismatch(f"the column {source.columns.key} is not unique: it is the key")
     _check_times(source, database)
-    kind = by_name[source.columns.update_time.lower()].type
-    zone = UTC if database.is_mysql and kind == "timestamp" else parse_zone(source.zone)
-    bits = frozenset(name for name, column in by_name.items() if column.type == "bit")
-    return Table(zone, _order_index(source, indexes), bits)
+    own_zone = parse_zone(source.zone)
+    # The session's zone is UTC, and MySQL converts a TIMESTAMP to it; a DATETIME stays as it was
+    # written.
+    zones = {
+        name: UTC if database.is_mysql and column.type == "timestamp" else own_zone
+        for name, column in by_name.items()
+        if column.type in ("timestamp", "datetime")
+    }
+    return Table(
+        zones.get(source.columns.update_time.lower(), own_zone),
+        _order_index(source, indexes),
+        frozenset(name for name, column in by_name.items() if column.type == "bit"),
+        frozenset(name for name, column in by_name.items() if column.type == "float"),
+        zones,
+        own_zone,
+    )
 
 
 def _check_columns(source: Source, columns: dict[str, Column], vendor: str) -> None:

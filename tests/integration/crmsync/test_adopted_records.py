@@ -107,7 +107,7 @@ class TestASpamLead:
         company = Company(hubspot_server, hubspot)
         lead = company.form("spam spam", "13900000000")
         company.sync(lead)
-        assert hubspot.contacts == {"77": {**BOSS, "phone": "13900000000", "hive_id": str(lead)}}
+        assert hubspot.contacts == {"77": {**BOSS, "phone": "13900000000"}}
         assert company.record(lead).is_adopted
         company.delete(lead)
         company.sync(lead, deleted=True)
@@ -155,7 +155,38 @@ class TestASpamLead:
         queued.order = sync.again(queued)
         sync.handled(queued)
         assert queued.record("a").is_adopted
-        assert hubspot.contacts["77"] == {**BOSS, "phone": "1", "hive_id": "a"}
+        assert hubspot.contacts["77"] == {**BOSS, "phone": "1"}
+
+    def test_is_still_the_customers_after_a_restore(
+        self, hubspot_server: Sink, hubspot: HubSpotStub
+    ) -> None:
+        """The database is from before the lead: nothing is known of its record."""
+        company = Company(hubspot_server, hubspot)
+        lead = company.form("spam spam", "13900000000")
+        company.sync(lead)
+        Record.objects.all().delete()
+        models.Policy.objects.update(requested="full", requested_by="li")
+        company.sync(lead)
+        assert hubspot.contacts["77"] == {**BOSS, "phone": "13900000000"}
+        assert company.record(lead).is_adopted
+        company.delete(lead)
+        company.sync(lead, deleted=True)
+        assert hubspot.contacts == {"77": {**BOSS, "phone": "13900000000", "hive_id": ""}}
+
+    def test_that_people_restored_is_theirs(
+        self, hubspot_server: Sink, hubspot: HubSpotStub
+    ) -> None:
+        company = Company(hubspot_server, hubspot)
+        lead = company.form("Li", "1", "li@example.com")
+        company.sync(lead)
+        contact = hubspot.contacts["501"]
+        company.delete(lead)
+        company.sync(lead, deleted=True)
+        hubspot.contacts["501"] = {**contact, "firstname": "Li Wei, our customer"}
+        second = company.form("spam", "2", "li@example.com")
+        company.sync(second)
+        assert hubspot.contacts["501"]["firstname"] == "Li Wei, our customer"
+        assert company.record(second).is_adopted
 
 
 class TestWhatThePlatformMade:
@@ -222,7 +253,7 @@ class TestAContactOfItsOwn:
         company.sync(lead)
         record = company.record(lead)
         assert (record.remote_id, record.is_adopted) == ("77", True)
-        assert hubspot.contacts == {"77": {**BOSS, "phone": "1", "hive_id": str(lead)}}
+        assert hubspot.contacts == {"77": {**BOSS, "phone": "1"}}
 
     def test_that_people_merged_into_a_customers_is_theirs_when_the_lead_is_deleted(
         self, hubspot_server: Sink, hubspot: HubSpotStub

@@ -20,6 +20,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
+from crmsync.adapters.salesforce import errors
 from crmsync.adapters.salesforce.adapter import SalesforceAdapter
 from crmsync.adapters.salesforce.errors import long_id
 from msgplatform.core.errors import InvalidInput
@@ -383,3 +384,55 @@ def test_fills_in_what_is_empty_and_takes_its_key_off_what_people_made(
     assert all(isinstance(outcome, Ok) for outcome in adapter.send(gone))
     assert salesforce.leads[boss] == {**mended, "Hive_Id__c": None}
     assert len(salesforce.leads) == 1 + others
+
+
+# -- errors of triggers, which come in the form of errors of records ------------------------------
+def refusing(code: str, message: str, most: int) -> Callable[[list[Any]], list[Any]]:
+    """What an org answers whose trigger fails for more than `most` records."""
+
+    def answer(records: list[Any]) -> list[Any]:
+        if len(records) <= most:
+            return [{"id": f"00Q{n:012}EAA", "success": True, "created": True, "errors": []}
+                    for n, _ in enumerate(records)]  # fmt: skip
+        error = {"statusCode": code, "message": message, "fields": []}
+        return [{"success": False, "errors": [error]} for _ in records]
+
+    return answer
+
+
+LIMIT = (
+    "HiveTrigger: execution of BeforeInsert caused by: System.LimitException: Too many SOQL: 101"
+)
+LOCK = (
+    "HiveTrigger: execution of AfterInsert caused by: UNABLE_TO_LOCK_ROW, unable to obtain access"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "kind"),
+    [
+        ("CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", LIMIT, Refused),
+        ("CANNOT_EXECUTE_FLOW_TRIGGER", "The flow failed", Refused),
+        ("CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", LOCK, Retry),
+        ("CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", "Record Currently Unavailable", Retry),
+        ("A_CODE_OF_NEXT_YEAR", "nobody knows", Retry),
+        ("REQUIRED_FIELD_MISSING", "Required fields are missing: [LastName]", Invalid),
+        ("FIELD_CUSTOM_VALIDATION_EXCEPTION", "Say why", Invalid),
+    ],
+)
+def test_an_error_that_all_records_of_a_call_have(
+    open_adapter: Open, salesforce: SalesforceStub, server: Sink, code: str, message: str,
+    kind: type,
+) -> None:  # fmt: skip
+    answer = refusing(code, message, most=10)
+    salesforce._collection = lambda records: Answer(answer(records))  # type: ignore[method-assign]
+    outcomes = open_adapter(server.url("")).send([lead(f"k{n}") for n in range(40)])
+    assert {type(outcome) for outcome in outcomes} == {kind}
+
+
+def test_alone_a_trigger_s_error_is_the_record_s() -> None:
+    error = {"statusCode": "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", "message": "Name: too short"}
+    result = {"success": False, "errors": [error]}
+    assert isinstance(errors.of_result(result, "Hive_Id__c"), Invalid)
+    assert errors.of_whole_call([result]) is None
+    assert errors.of_whole_call([result, {"success": True}]) is None
