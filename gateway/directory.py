@@ -14,6 +14,7 @@ from django.utils.translation import gettext_noop as _
 from gateway import sgip
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core import alerts
+from msgplatform.core.characters import fold
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http.addresses import Network
@@ -184,8 +185,8 @@ class Directory(Snapshot[Known]):
         best = [account for account in fitting if len(account.row.sp_number) == longest]
         # On a number that several accounts share, the keyword decides; then an account without
         # keywords, which takes everything else.
-        word = text.strip().casefold()
-        by_keyword = [a for a in best if any(word.startswith(k.casefold()) for k in a.keywords)]
+        word = fold(text)
+        by_keyword = [a for a in best if any(word.startswith(fold(k)) for k in a.keywords)]
         rest = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
         return next(
             iter(by_keyword or rest or (best if len(best) == 1 else [])),

@@ -71,9 +71,10 @@ class MoIntake:
         # Ids grow with time.
         first = min(parts.values(), key=lambda part: int(part.id))
         contents = {number: part.content for number, part in parts.items()}
+        codings = {number: part.message_coding for number, part in parts.items()}
         whole = msgspec.structs.replace(
             first,
-            text=sgip.text_of(contents, first.message_coding),
+            text=_readable(sgip.text_of(contents, codings), first.message_coding),
             content=b"".join(contents[number] for number in sorted(contents)),
             missing=first.parts - len(parts),
         )
@@ -89,7 +90,7 @@ def _mo(
         gateway=gateway,
         user_number=sgip.international(deliver.user_number),
         sp_number=deliver.sp_number,
-        text=text,
+        text=_readable(text, deliver.message_coding),
         content=part.payload if part else deliver.message_content,
         message_coding=deliver.message_coding,
         tp_pid=deliver.tp_pid,
@@ -98,6 +99,13 @@ def _mo(
         sequence=_words(deliver.sequence),
         at=time.time(),
     )
+
+
+def _readable(text: str, coding: int) -> str:
+    """The text without NUL, which XML and many databases do not take. An SMSC that hands on the
+    characters of GSM 03.38 (6.2.1) as they are writes @ so; at the end it fills up."""
+    is_gsm = sgip.alphabet_of(coding) is sgip.Coding.ASCII
+    return text.rstrip("\0").replace("\0", "@" if is_gsm else "\ufffd")
 
 
 def _words(sequence: sgip.SequenceNumber) -> str:

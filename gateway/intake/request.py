@@ -21,6 +21,7 @@ from gateway import presence, sgip
 from gateway.directory import Account, Directory, Gateway
 from gateway.lifecycle import keys
 from gateway.lifecycle.store import Allowance
+from msgplatform.core.characters import phone_number
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import check_key
@@ -152,7 +153,8 @@ def _numbers(recipients: Sequence[str], account: Account) -> list[str]:
         raise InvalidInput(lazy_message(_("name 1 to %(most)d recipients"), most=limit), "to")
     numbers = []
     for recipient in recipients:
-        number = sgip.international(recipient) if isinstance(recipient, str) else ""
+        text = phone_number(recipient) if isinstance(recipient, str) else ""
+        number = sgip.international(text)
         if not _NUMBER.fullmatch(number):
             words = lazy_message(_("%(number)s is not a telephone number"), number=repr(recipient))
             raise InvalidInput(words, "to")

@@ -22,6 +22,7 @@ from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt, decode_mt
 from gateway.messages.lines import live_lines
 from msgplatform.api import filters
+from msgplatform.core.characters import phone_number
 from msgplatform.core.connections import RedisError
 from msgplatform.core.flows import Hit, TextSearchResult
 from msgplatform.core.flows.messages import Systems, Values
@@ -129,7 +130,7 @@ class InFlight:
     ) -> TextSearchResult:
         """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
         begin, _colon, seen_text = cursor.partition(":")
-        numbers = sgip.searched_numbers(query)
+        numbers = sgip.searched_numbers(phone_number(query) or query)
 
         def matches(mt: Mt, _final: str) -> bool:
             return query in mt.text or query == mt.reference or mt.user_number in numbers

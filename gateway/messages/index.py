@@ -22,6 +22,7 @@ from gateway.messages.states import archived_states
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from msgplatform.api import filter_fields, filters
+from msgplatform.core.characters import phone_number
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, MessageStore, Option
@@ -45,7 +46,8 @@ _USUAL = (_Final.DELIVERED, _Final.ACCEPTED)
 
 # -- fields --------------------------------------------------------------------------------------
 def _read_numbers(text: str, field: str) -> tuple[str, ...]:
-    return sgip.searched_numbers(filters.searchable(text, field))
+    text = filters.searchable(text, field)
+    return sgip.searched_numbers(phone_number(text) or text)
 
 
 def _read_account(text: str, field: str) -> int:

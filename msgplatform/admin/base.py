@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.contrib.admin import ShowFacets
 from django.contrib.admin.exceptions import DisallowedModelAdminLookup
+from django.core.exceptions import ValidationError
 from django.core.paginator import Page, Paginator
 from django.db import transaction
 from django.db.models import QuerySet
@@ -23,6 +25,7 @@ from msgplatform.admin import auditing
 from msgplatform.admin.auditing import audit, hidden_fields
 from msgplatform.admin.versions import ComparedAdmin
 from msgplatform.core import personal
+from msgplatform.core.characters import NO_CONTROLS, has_controls
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 
@@ -63,6 +66,11 @@ def next_page(request: HttpRequest) -> str:
     """The page of this console to which the form leads when it is saved; '' for none."""
     url = request.GET.get("next", "")
     return url if url_has_allowed_host_and_scheme(url, None) else ""
+
+
+def _refuse_controls(text: Any) -> None:
+    if isinstance(text, str) and has_controls(text, has_lines=True):
+        raise ValidationError(NO_CONTROLS)
 
 
 class HealthList(PlainList):
@@ -187,6 +195,12 @@ class ModelAdmin(ComparedAdmin):
             return name not in relations and not getattr(kind, "names_systems", False)
 
         return [each for each in filters if is_own(each)]
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(field, forms.CharField):
+            field.validators = [*field.validators, _refuse_controls]
+        return field
 
     def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)

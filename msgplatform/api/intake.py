@@ -7,6 +7,7 @@ flow's view for many items inherits BatchView.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +28,7 @@ from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
 
 # A web worker holds 256 MiB of bodies, so several of the largest batches at a time.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+_ESCAPED = re.compile(r'\\(["\\])')
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,20 @@ def idempotency_key(request: Request, in_body: str | None) -> str | None:
     header: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if header is None:
         return in_body
+    header = unquote_key(header)
     if in_body not in (None, header):
         raise InvalidInput(
             "the header Idempotency-Key and the body's idempotency_key differ; send one of them",
             "idempotency_key",
         )
+    return header
+
+
+def unquote_key(header: str) -> str:
+    """The key of a header, which may be a quoted string, as the draft of its specification has it
+    (draft-ietf-httpapi-idempotency-key-header, 2.1; RFC 9651, 3.3.3)."""
+    if len(header) >= 2 and header[0] == header[-1] == '"':
+        return _ESCAPED.sub(r"\1", header[1:-1])
     return header
 
 

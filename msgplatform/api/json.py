@@ -7,6 +7,7 @@ that are really read.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Hashable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar, cast
@@ -100,6 +101,7 @@ _ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     """Raises msgspec.ValidationError, or ParseError with the position."""
+    body = body.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a parser may ignore it
     if not body:
         raise ParseError("The body is empty: send a JSON value.")
     try:

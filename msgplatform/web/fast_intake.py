@@ -29,7 +29,7 @@ from msgplatform.api import health
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.authentication import required_scope
 from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.api.intake import SingleIntake, encode_verdict
+from msgplatform.api.intake import SingleIntake, encode_verdict, unquote_key
 from msgplatform.api.json import parse
 from msgplatform.api.problems import error_pages, handler
 from msgplatform.core.errors import OutcomeUnknown, PlatformError
@@ -213,7 +213,7 @@ def _submit(
     try:
         item = parse(body, intake.body)
         if (header := headers.get(b"idempotency-key")) is not None:
-            key = header.decode("latin-1")
+            key = unquote_key(header.decode("latin-1"))
             if item.idempotency_key not in (None, key):
                 return None
             item.idempotency_key = key

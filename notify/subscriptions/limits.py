@@ -35,7 +35,8 @@ _PREFIX = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 _OWN_HEADERS = frozenset({
     "webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "content-length",
     "content-encoding", "host", "connection", "transfer-encoding", "expect", "upgrade", "te",
-    "trailer", "keep-alive", "proxy-authorization", "proxy-connection", "accept-encoding",
+    "trailer", "keep-alive", "traceparent", "tracestate", "proxy-authorization",
+    "proxy-connection", "accept-encoding",
 })  # fmt: skip
 CLOUD_EVENT_PREFIX = "ce-"  # of the headers of a CloudEvent in binary mode
 CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

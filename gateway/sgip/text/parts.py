@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from ..commands import Deliver
 from ..constants import Coding
@@ -155,7 +155,14 @@ def _concatenation(elements: bytes) -> tuple[int, int, int] | None:
     return None
 
 
-def text_of(parts: Mapping[int, bytes], coding: int) -> str:
-    """The text of payloads by number. They are joined before they are decoded, for there are
-    senders that cut a character in two."""
-    return decode_text(b"".join(parts[number] for number in sorted(parts)), coding)
+def text_of(parts: Mapping[int, bytes], codings: Mapping[int, int] | int) -> str:
+    """The text of payloads by number. Neighbours of one coding are joined before they are decoded,
+    for there are senders that cut a character in two; each part has a coding of its own (GSM 03.40,
+    9.2.3.10), such as of a part in Latin letters. `codings`: that of all parts, or of each by its
+    number."""
+    coding_of = dict.fromkeys(parts, codings) if isinstance(codings, int) else codings
+    runs = groupby(sorted(parts), key=lambda number: coding_of[number])
+    return "".join(
+        decode_text(b"".join(parts[number] for number in numbers), coding)
+        for coding, numbers in runs
+    )

@@ -17,6 +17,7 @@ from rest_framework import serializers
 from rest_framework.relations import MANY_RELATION_KWARGS
 
 from msgplatform.core import durations
+from msgplatform.core.characters import NO_CONTROLS, has_controls
 from msgplatform.models import Biz
 
 
@@ -30,6 +31,8 @@ class TextField(serializers.CharField):
     def to_internal_value(self, data: Any) -> str:
         if not isinstance(data, str):
             self.fail("invalid")
+        if has_controls(data, has_lines=True):
+            raise serializers.ValidationError(NO_CONTROLS, "invalid")
         return super().to_internal_value(data)
 
 

@@ -19,12 +19,13 @@ from msgplatform.console.statistics import tables
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.console.views.page import flow_of, page, uncounted, visible
 from msgplatform.core import flows
+from msgplatform.core.characters import fold
 from msgplatform.core.errors import InvalidInput
 from msgplatform.monitor.statistics import groups
 from msgplatform.person_limits import answers_limited_people
 
 _TIME_FIELDS = ("period", "since", "until", "step")
-_FORMULA = ("=", "+", "-", "@", "\t")  # a spreadsheet runs cells that begin so
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet runs cells that begin so
 
 
 @answers_limited_people
@@ -130,4 +131,10 @@ def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
     yield "\ufeff"  # spreadsheets recognise UTF-8 by it
     for row in rows:
         # A spreadsheet would run a cell that begins like a formula; with ' it is a text.
-        yield writer.writerow([f"'{cell}" if cell[:1] in _FORMULA else cell for cell in row])
+        yield writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in row])
+
+
+def _is_formula(cell: str) -> bool:
+    """True if a spreadsheet would run the cell; that of a Chinese or Japanese system takes the
+    full-width signs, too, and some pass over blanks before them."""
+    return cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA)

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from django.utils.translation import gettext_noop as _
 
+from msgplatform.core.characters import IGNORABLE
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http.addresses import canonical, from_numbers
 from msgplatform.core.lazy_text import lazy_message
@@ -51,6 +52,13 @@ def parse(url: str) -> Destination:
     if _FORBIDDEN.search(url):
         raise InvalidInput(
             lazy_message(_("The URL holds a space, a control character or a backslash."))
+        )
+    if invisible := IGNORABLE.search(url):
+        raise InvalidInput(
+            lazy_message(
+                _("The URL has a character that nobody sees (%(code)s): type it anew."),
+                code=f"U+{ord(invisible[0]):04X}",
+            )
         )
     match = _URL.fullmatch(url)
     if not match:

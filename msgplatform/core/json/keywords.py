@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from functools import lru_cache, partial
 from typing import Any
 
@@ -69,8 +70,8 @@ _Errors = Iterator[ValidationError]
 _Keyword = Callable[[Any, Any, Any, Any], Any]
 _CONTAINERS = (list, dict)
 # Of this cheap work so much is one step: entries looked at, characters of an error, instructions
-# of a regular expression, values compared, bytes encoded.
-_ENTRIES, _CHARACTERS, _INSTRUCTIONS, _VALUES, _BYTES = 8, 64, 512, 4, 32
+# of a regular expression, values compared, bytes encoded, bits divided.
+_ENTRIES, _CHARACTERS, _INSTRUCTIONS, _VALUES, _BYTES, _BITS = 8, 64, 512, 4, 32, 4096
 _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 
 
@@ -82,6 +83,7 @@ def bounded(draft: Any) -> Any:
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
         "uniqueItems": _unique_items,
+        "multipleOf": _multiple_of,
         "enum": partial(_compared, draft.VALIDATORS.get("enum")),
         "const": partial(_compared, draft.VALIDATORS.get("const")),
     }
@@ -161,6 +163,19 @@ def _unique_items(_validator: Any, value: Any, items: Any, _schema: Any) -> _Err
         spend(sum(map(len, texts)) // _BYTES)
         if len(set(texts)) < len(items):
             yield ValidationError("the items of this list are not all different")
+
+
+def _multiple_of(_validator: Any, factor: Any, number: Any, _schema: Any) -> _Errors:
+    """In decimals, as both numbers are written: 19.99 is a multiple of 0.01, and not in binary."""
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        return
+    spend(number.bit_length() // _BITS if isinstance(number, int) else 0)
+    if _exact(number) % _exact(factor):
+        yield ValidationError(f"{number!r} is not a multiple of {factor!r}")
+
+
+def _exact(number: float) -> Fraction:
+    return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
 def _compared(keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:

@@ -5,6 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from msgplatform import doctor
+from msgplatform.core.characters import printable
 from msgplatform.core.connections import briefly
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "bad": "BAD "}
@@ -19,9 +20,9 @@ class Command(BaseCommand):
         with briefly():
             for finding in doctor.examine():
                 levels[finding.level] += 1
-                self.stdout.write(f"{_MARKS[finding.level]}  {finding.what}")
+                self.stdout.write(f"{_MARKS[finding.level]}  {printable(str(finding.what))}")
                 if finding.repair:
-                    self.stdout.write(f"      → {finding.repair}")
+                    self.stdout.write(f"      → {printable(str(finding.repair))}")
         if bad := levels["bad"]:
             self.stdout.write(f"\n{bad} problem{'s' if bad > 1 else ''} found.")
             sys.exit(1)

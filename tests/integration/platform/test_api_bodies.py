@@ -86,7 +86,6 @@ class TestSyntax:
             (b'{"a": 1,\n  "b" 2}', "(byte 15) at line 2, column 7"),
             (b'{"a": 1,}', "(byte 8)"),
             (b'{"items": []} trailing', "(byte 15)"),
-            (b"\xef\xbb\xbf{}", "(byte 0)"),
             (b"{'a': 1}", "(byte 1)"),
             (b'{"a": NaN}', "(byte 6)"),
             (b'{"a": "\xff"}', "not UTF-8 at byte 7"),

@@ -90,7 +90,6 @@ def test_schemas_that_cannot_be_used(schema: dict[str, Any], words: str) -> None
 @pytest.mark.parametrize(
     ("schema", "value"),
     [
-        ({"multipleOf": 0.5}, 10**400),
         (
             {"properties": {"a": {"$id": "a", "$ref": "#/$defs/b"}}, "$defs": {"b": {}}},
             {"a": 1},
@@ -211,3 +210,20 @@ def test_a_payload_of_the_largest_size_is_validated() -> None:
     assert json_schema.first_error(schema, [*lines, {}]) is not None
     numbers = json_schema.compiled({"items": {"type": "number"}})
     assert json_schema.first_error(numbers, [1] * 130_000) is None
+
+
+def multiples(factor: float, *numbers: float) -> list[bool]:
+    schema = json_schema.compiled({"multipleOf": factor})
+    return [json_schema.first_error(schema, number) is None for number in numbers]
+
+
+def test_multiples_are_decimal() -> None:
+    """Amounts of issues of jsonschema and gojsonschema, which divide in binary."""
+    amounts = (19.99, 4.02, 1.11, 9313.8, 300.52, 1070468.14, 0.07, 8.61, 10.15)
+    assert all(multiples(0.01, *amounts))
+    assert all(multiples(0.01, *(cents / 100 for cents in range(10_000))))
+    assert all(multiples(0.0001, 360.57, 74.77))
+    assert multiples(0.01, 19.999, 0.001) == [False, False]
+    assert multiples(0.5, 10**400, 1e308) == [True, True]
+    assert multiples(1e-8, 12391239123) == [True]
+    assert multiples(0.123456789, 1e308) == [False]
