@@ -11,12 +11,13 @@ import time
 from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote_plus, urlsplit
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 
 CLIENT, SECRET = "platform", "a secret of the client"
+_METHODS = "token_endpoint_auth_methods_supported"
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
@@ -60,7 +61,8 @@ class OidcProvider:
         self.statuses: dict[str, int] = {}
         self.bodies: dict[str, bytes] = {}
         self.paths: list[str] = []
-        self.hangs = False
+        self.hangs, self.secret = False, SECRET
+        self.more_keys: list[dict[str, Any]] = []
         self.key, self.signing_key, self.algorithm, self.kid = new_key(), None, "ES256", "one"
         self.codes: dict[str, dict[str, str]] = {}
         self._next_code = 0
@@ -121,7 +123,7 @@ class OidcProvider:
         answers = {
             "/.well-known/openid-configuration": self._document,
             "/keys": self._keys,
-            "/token": lambda: self._token(form),
+            "/token": lambda: self._token(form, handler.headers.get("Authorization", "")),
             "/userinfo": lambda: {"sub": "u1", **self.userinfo},
         }
         status = self.statuses.get(path, 200)
@@ -138,7 +140,7 @@ class OidcProvider:
         handler.wfile.write(body)
 
     def _document(self) -> dict[str, Any]:
-        return {
+        document = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize",
             "token_endpoint": f"{self.issuer}/token",
@@ -148,19 +150,33 @@ class OidcProvider:
             "token_endpoint_auth_methods_supported": ["client_secret_post"],
             **self.document,
         }
+        return {name: value for name, value in document.items() if value is not None}
 
     def _keys(self) -> dict[str, Any]:
-        key = jwt.algorithms.ECAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
-        return {"keys": [{**key, "kid": "one", "alg": "ES256", "use": "sig"}]}
+        own_key = {**self.jwk(self.key), "alg": "ES256", "use": "sig"}
+        return {"keys": [*self.more_keys, own_key]}
 
-    def _token(self, form: dict[str, str]) -> dict[str, Any]:
+    @staticmethod
+    def jwk(key: ec.EllipticCurvePrivateKey) -> dict[str, Any]:
+        """Of a key set, under the key id of the provider's own."""
+        made: Any = jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True)
+        return {**made, "kid": "one"}
+
+    def _token(self, form: dict[str, str], authorization: str) -> dict[str, Any]:
         query = self.codes.pop(form.get("code", ""), None)
         if query is None:
             return {"error": "invalid_grant"}
         digest = hashlib.sha256(form["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         assert challenge == query["code_challenge"]
-        assert (form["client_id"], form["client_secret"]) == (CLIENT, SECRET)
+        if "client_secret_post" in (self._document().get(_METHODS) or ()):
+            assert (form["client_id"], form["client_secret"]) == (CLIENT, self.secret)
+        else:  # RFC 6749, 2.3.1: each part is form-encoded, then both as RFC 7617 has it
+            scheme, _blank, value = authorization.partition(" ")
+            name, _colon, password = base64.b64decode(value).decode("ascii").partition(":")
+            assert (scheme, unquote_plus(name)) == ("Basic", CLIENT)
+            assert unquote_plus(password) == self.secret
+            assert "client_secret" not in form
         assert form["redirect_uri"] == query["redirect_uri"]
         token = self.token({"nonce": query["nonce"], **self.claims})
         return {"access_token": "opaque", "token_type": "Bearer", "id_token": token}

@@ -24,7 +24,8 @@ from msgplatform import person_limits, roles
 from msgplatform.api.access import throttling
 from msgplatform.api.access.rates import Rate
 from msgplatform.console.signing_in import refusal
-from msgplatform.console.signing_in.provider import guarded, views
+from msgplatform.console.signing_in.provider import company, guarded, views
+from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Alert, AuditLog, Biz
 from tests.support import totp
 from tests.support.oidc_provider import CLIENT, OidcProvider, new_key
@@ -46,6 +47,7 @@ def server() -> Iterator[OidcProvider]:
 @pytest.fixture
 def provider(server: OidcProvider) -> OidcProvider:
     server.reset()
+    company.kept.clear()
     return server
 
 
@@ -486,6 +488,54 @@ def test_the_provider_ends_sessions(provider: OidcProvider) -> None:
     assert server.post(url, {"logout_token": logout_token(provider, jti="j2")}).status_code == 200
     assert not is_in(other)
     assert AuditLog.objects.filter(action="session_ended", actor="OIDC").count() == 2
+
+
+def test_strangers_do_not_keep_the_back_channel_busy(provider: OidcProvider) -> None:
+    """Their tokens are judged by the keys that are there, whatever they name."""
+    url, client = f"{LOGIN}/backchannel-logout", Client()
+    sign_in(provider, client)
+    asked_before = len(provider.paths)
+    key, provider.key, provider.kid = provider.key, new_key(), "nobody"
+    junk = [logout_token(provider, jti=f"x{n}") for n in range(20)]
+    provider.key, provider.kid = key, "one"
+    assert {Client().post(url, {"logout_token": token}).status_code for token in junk} == {400}
+    assert len(provider.paths) - asked_before <= 2
+    assert Client().post(url, {"logout_token": logout_token(provider)}).status_code == 200
+    assert not is_in(client)
+
+
+def test_a_back_channel_that_cannot_judge_says_so(
+    provider: OidcProvider, settings: Settings
+) -> None:
+    """A provider does not repeat a call that was answered by 400."""
+    settings.OIDC_ISSUER = f"http://127.0.0.1:{free_port()}"
+    answer = Client().post(f"{LOGIN}/backchannel-logout", {"logout_token": logout_token(provider)})
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+
+
+# -- what Core and Discovery allow --------------------------------------------------------------
+@pytest.mark.parametrize("secret", ["a+b/c==", "50%:off", "é ü"])
+@pytest.mark.parametrize("methods", [["client_secret_basic"], None])
+def test_a_client_authenticates_in_the_header(
+    provider: OidcProvider, settings: Settings, secret: str, methods: list[str] | None
+) -> None:
+    provider.document["token_endpoint_auth_methods_supported"] = methods
+    app = settings.SOCIALACCOUNT_PROVIDERS["company"]["APPS"][0]
+    app["secret"] = provider.secret = secret
+    client = Client()
+    sign_in(provider, client)
+    assert is_in(client)
+
+
+def test_one_key_id_for_several_keys(provider: OidcProvider) -> None:
+    """As where one key signs in several algorithms, or another one encrypts."""
+    provider.more_keys = [
+        {**provider.jwk(new_key()), "use": "enc"}, {**provider.jwk(new_key()), "alg": "ES512"},
+        provider.jwk(new_key()), {"kid": "one", "kty": "unknown"},
+    ]  # fmt: skip
+    client = Client()
+    sign_in(provider, client)
+    assert is_in(client)
 
 
 # -- without passwords --------------------------------------------------------------------------

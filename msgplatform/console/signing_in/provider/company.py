@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote_plus
 
 import jwt
 from allauth.socialaccount.providers.oauth2.client import OAuth2Client, OAuth2Error
@@ -26,6 +30,7 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
                "EdDSA")  # fmt: skip
 LEEWAY_SECONDS = 60  # that the two clocks may differ
 _MAX_UID = 191  # characters of the column
+_MAX_KEYS = 20  # that one signature is tried with
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
@@ -43,10 +48,34 @@ def nonce_of(state_id: str) -> str:
 
 
 class CompanyClient(OAuth2Client):  # type: ignore[misc]  # has no types
+    consumer_key: str
+    consumer_secret: str
+
     def get_redirect_url(self, authorization_url: str, scope: Any, extra_params: Any) -> str:
         extra_params["nonce"] = nonce_of(self.state or "")
         url: str = super().get_redirect_url(authorization_url, scope, extra_params)
         return url
+
+    def get_access_token(self, *args: Any, **options: Any) -> Any:
+        if self.basic_auth:  # form-encoded in the header (RFC 6749, 2.3.1), as + / : % must be
+            self.consumer_key = quote_plus(self.consumer_key)
+            self.consumer_secret = quote_plus(self.consumer_secret)
+        return super().get_access_token(*args, **options)
+
+
+@dataclass
+class _Kept:
+    """The provider's document and keys as they were when it was asked, in monotonic seconds."""
+
+    document: dict[str, Any]
+    keys: list[dict[str, Any]]
+    asked_at: float
+
+
+kept: dict[str, _Kept] = {}  # issuer → what this process knows of it
+# Keys are taken anew after so long; for a key that is not among them the provider is asked so
+# often at most: everybody may send a token.
+_KEPT_SECONDS, _ASK_SECONDS = 3600.0, 10.0
 
 
 class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has no types
@@ -57,6 +86,28 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         if not hasattr(self, "_document"):
             self._document = self._discovered()
         return self._document
+
+    @property
+    def basic_auth(self) -> bool:
+        """The default is the header (Discovery 1.0, 3)."""
+        methods = self.openid_config.get("token_endpoint_auth_methods_supported")
+        return not isinstance(methods, list) or "client_secret_post" not in methods
+
+    def take_kept_keys(self) -> bool:
+        """Judge tokens by the keys that this process has; False if it has none, or old ones."""
+        memory = kept.get(settings.OIDC_ISSUER)
+        if memory is None or time.monotonic() - memory.asked_at > _KEPT_SECONDS:
+            return False
+        self._document, self._keys = memory.document, memory.keys
+        return True
+
+    def drop_kept_keys(self) -> bool:
+        """Ask the provider at the next token; False if it was asked a moment ago."""
+        memory = kept.get(settings.OIDC_ISSUER)
+        if memory and time.monotonic() - memory.asked_at < _ASK_SECONDS:
+            return False
+        del self._document, self._keys
+        return True
 
     def _discovered(self) -> dict[str, Any]:
         with guarded.session() as session:
@@ -110,16 +161,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
     def verified(self, token: str, required: tuple[str, ...] = ("exp", "sub")) -> dict[str, Any]:
         """The claims of a signed token of this provider for this client. Raises Refused."""
         try:
-            key, algorithm = self._key(jwt.get_unverified_header(token))
-            claims: dict[str, Any] = jwt.decode(
-                token,
-                key,
-                algorithms=[algorithm],
-                audience=settings.OIDC_CLIENT_ID,
-                issuer=self.openid_config["issuer"],
-                leeway=LEEWAY_SECONDS,
-                options={"require": ["iss", "aud", "iat", *required]},
-            )
+            claims = self._decode(token, required)
         except jwt.PyJWTError as error:
             raise Refused(_reason(error), str(error)[:200]) from None
         audience = claims["aud"]
@@ -130,20 +172,43 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             raise Refused("audience", "The token was made for another client.")
         return claims
 
-    def _key(self, header: dict[str, Any]) -> tuple[Any, str]:
-        """The key that this token names, and its algorithm."""
+    def _decode(self, token: str, required: tuple[str, ...]) -> dict[str, Any]:
+        """Raises PyJWTError, Refused."""
+        header = jwt.get_unverified_header(token)
         algorithm = header.get("alg")
         if algorithm not in _ALGORITHMS:
             raise Refused("signature", f"The token is signed with {algorithm!r:.40}.")
-        with guarded.session() as session:
-            answer = session.get(self.openid_config["jwks_uri"])
-        answer.raise_for_status()
-        keys = jwt.PyJWKSet.from_dict(answer.json()).keys
-        kid = header.get("kid")
-        fitting = [key for key in keys if kid is None or key.key_id == kid]
-        if len(fitting) != 1:
-            raise Refused("signature", "The provider has no such key.")
-        return fitting[0].key, algorithm
+        problem: jwt.PyJWTError | None = None
+        # A key id may stand for several keys (RFC 7517, 4.5): the signature decides.
+        for entry in _fitting(self._key_entries(), header)[:_MAX_KEYS]:
+            try:
+                claims: dict[str, Any] = jwt.decode(
+                    token,
+                    jwt.PyJWK.from_dict(entry, algorithm).key,
+                    algorithms=[algorithm],
+                    audience=settings.OIDC_CLIENT_ID,
+                    issuer=self.openid_config["issuer"],
+                    leeway=LEEWAY_SECONDS,
+                    options={"require": ["iss", "aud", "iat", *required]},
+                )
+            except (jwt.InvalidSignatureError, jwt.InvalidKeyError, jwt.PyJWKError) as error:
+                problem = problem or error
+            else:
+                return claims
+        raise problem or Refused("signature", "The provider has no such key.")
+
+    def _key_entries(self) -> list[dict[str, Any]]:
+        if not hasattr(self, "_keys"):
+            with guarded.session() as session:
+                answer = session.get(self.openid_config["jwks_uri"])
+            answer.raise_for_status()
+            document = answer.json()
+            entries = document.get("keys") if isinstance(document, dict) else None
+            if not isinstance(entries, list):
+                raise Refused("signature", "The provider's key set has no list of keys.")
+            self._keys = [entry for entry in entries if isinstance(entry, dict)]
+            kept[settings.OIDC_ISSUER] = _Kept(self.openid_config, self._keys, time.monotonic())
+        return self._keys
 
     def _with_userinfo(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
         """Claims that the ID token lacks: providers may put groups and names there only."""
@@ -159,6 +224,19 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         if not isinstance(further, dict) or further.get("sub") != claims["sub"]:
             raise Refused("userinfo", "The provider's user information is of somebody else.")
         return {**further, **claims}
+
+
+def _fitting(entries: Iterable[dict[str, Any]], header: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The keys of a set that may have signed a token with this header (RFC 7517, 4)."""
+    kid, algorithm = header.get("kid"), header.get("alg")
+    return [
+        entry
+        for entry in entries
+        if entry.get("use", "sig") == "sig"
+        and entry.get("alg", algorithm) == algorithm
+        and "verify" in entry.get("key_ops", ["verify"])
+        and (kid is None or entry.get("kid", kid) == kid)
+    ]
 
 
 def _reason(error: jwt.PyJWTError) -> str:

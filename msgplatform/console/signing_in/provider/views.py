@@ -127,10 +127,26 @@ def signed_out(request: HttpRequest, id: str) -> HttpResponse:
 @never_cache
 def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
     """The provider itself calls this when a person signs out there."""
+    token = request.POST.get("logout_token", "")
+    adapter = _provider(request, id).get_oauth2_adapter(request)
+    has_keys = adapter.take_kept_keys()
     try:
-        with guarded.exchange(is_logout=True):
-            adapter = _provider(request, id).get_oauth2_adapter(request)
-            count = logout.end_sessions(adapter, request.POST.get("logout_token", ""))
+        # Tokens of strangers must not have the platform ask the provider, nor take its places.
+        if has_keys:
+            try:
+                count = logout.end_sessions(adapter, token)
+            except Refused as error:
+                if error.reason != "signature" or not adapter.drop_kept_keys():
+                    raise
+                has_keys = False
+        if not has_keys:
+            with guarded.exchange(is_logout=True):
+                count = logout.end_sessions(adapter, token)
+    except guarded.Unreachable as error:
+        log.warning("backchannel_logout_waits", error=error.kind)
+        # Most providers repeat a call that was answered so, and none that was answered by 400.
+        headers = {"Retry-After": "5"}
+        return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
     except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:
         log.warning("backchannel_logout_refused", error=type(error).__name__)
         return HttpResponse(status=HTTPStatus.BAD_REQUEST)
