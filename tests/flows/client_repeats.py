@@ -17,8 +17,11 @@ from msgplatform_client import (
     AsyncClient,
     Client,
     Event,
+    NotFound,
+    NotThePlatform,
     Refused,
     Unavailable,
+    UnexpectedAnswer,
     Unreachable,
 )
 from msgplatform_client.generated.models import Accepted
@@ -71,6 +74,11 @@ GOOD = answer("202 Accepted", b'{"id": "1", "outcome": "created"}')
 CUT, LOST = GOOD[:-5], b""
 OF_A_PROXY = answer("520 ")
 DID_NOTHING = answer("503 Service Unavailable", b'{"type": "/problems/unavailable"}')
+NOTHING_THERE = answer("404 Not Found", b'{"type": "/problems/not-found", "title": "Not found"}')
+PAGE = answer("200 OK", b"<html>Sign in</html>").replace(
+    b"application/json", b"text/html; charset=x"
+)
+ONE_VERDICT = answer("200 OK", b'{"results": [{"outcome": "created", "id": "1"}]}')
 ANSWERED_ONCE: tuple[tuple[str, dict[str, str]], ...] = (
     ("/api/v1/consumers/a", {"If-None-Match": "*"}),
     ("/api/v1/consumers/a", {"If-Match": '"1"'}),
@@ -117,6 +125,20 @@ with Server() as server:
             http.put(path, json={})
             assert len(server.bodies) == 2, path
 
+        # Nothing is there any more: the first one has deleted it.
+        for lost in (LOST, CUT, OF_A_PROXY):
+            server.prepare(lost, NOTHING_THERE)
+            assert http.delete("/api/v1/consumers/a").status_code == 204
+        server.prepare(DID_NOTHING, NOTHING_THERE)
+        error_of(NotFound, partial(http.delete, "/api/v1/consumers/a"))
+        server.prepare(NOTHING_THERE)
+        error_of(NotFound, partial(http.delete, "/api/v1/consumers/a"))
+
+        server.prepare(PAGE)
+        assert not error_of(NotThePlatform, partial(client.publish, "a.b", 1)).is_permanent
+        server.prepare(ONE_VERDICT)
+        error_of(UnexpectedAnswer, partial(client.publish_many, [Event("a.b", 1), Event("a.b", 2)]))
+
         server.prepare()
         for kind, payload in NO_JSON:
             error_of(kind, partial(client.publish, "a.b", payload))
@@ -131,6 +153,13 @@ with Server() as server:
     for kind, payload in NO_JSON:
         error_of(kind, partial(asyncio.run, publish_once(payload)))
     assert not server.bodies, "something was sent"
+
+    # From a file, from a page, from an editor of Windows; and keys that are none.
+    for kind_of_client in (Client, AsyncClient):
+        for key in (" mp_test\r\n", "\ufeffmp_test", "mp_test\u200b"):
+            assert kind_of_client(url, key).api.token == "mp_test"
+        for broken in ("", "mp_s3cret\nx", "mp_s3cret x", "mp_s3cr\u00e9t", "mp_s3cret\x00"):
+            assert "s3cr" not in str(error_of(ValueError, partial(kind_of_client, url, broken)))
 
     server.prepare(CUT, GOOD)
     assert asyncio.run(publish_once()).outcome == "created"

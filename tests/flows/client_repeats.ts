@@ -1,7 +1,13 @@
 // Answers that are lost, or those of a proxy: what msgplatform-client repeats, and its errors. It runs
 // where only the client is installed.
-import { deepStrictEqual as equal, rejects } from "node:assert";
-import { Client, Unreachable, UnexpectedAnswer } from "msgplatform-client";
+import { deepStrictEqual as equal, rejects, throws } from "node:assert";
+import {
+  Client,
+  NotFound,
+  NotThePlatform,
+  Unreachable,
+  UnexpectedAnswer,
+} from "msgplatform-client";
 
 type Answer = () => Promise<Response>;
 type Put = (path: string, options: object) => Promise<unknown>;
@@ -53,6 +59,37 @@ for (const [answer, path] of repeated) {
   const { client, bodies } = clientWith(answer, good);
   await put(client, path);
   equal(bodies.length, 2);
+}
+
+// Nothing is there any more: the first one has deleted it.
+const nothingThere: Answer = async () =>
+  Response.json({ type: "/problems/not-found", title: "Not found" }, { status: 404 });
+const remove = (client: Client) =>
+  (client.api.DELETE as unknown as Put)("/api/v1/consumers/a", {});
+for (const first of [lost, ofAProxy]) {
+  await remove(clientWith(first, nothingThere).client);
+}
+await rejects(remove(clientWith(nothingThere).client), NotFound);
+
+const page: Answer = async () =>
+  new Response("<html>Sign in", { headers: { "content-type": "text/html; charset=utf-8" } });
+await rejects(clientWith(page).client.publish("a.b", 1), (error: unknown) => {
+  return error instanceof NotThePlatform && !error.isPermanent;
+});
+const oneVerdict: Answer = async () =>
+  Response.json({ results: [{ outcome: "created", id: "1" }] });
+const events = [1, 2].map((payload) => ({ event_type: "a.b", payload }));
+await rejects(clientWith(oneVerdict).client.publishMany(events), UnexpectedAnswer);
+
+// From a file, from a page, from an editor of Windows; and keys that are none.
+for (const key of [" mp_test\r\n", "\ufeffmp_test", "mp_test\u200b"]) {
+  new Client("http://127.0.0.1:40", key);
+}
+for (const key of ["", "mp_s3cret\nx", "mp_s3cret x", "mp_s3cr\u00e9t", "mp_s3cret\0"]) {
+  throws(
+    () => new Client("http://127.0.0.1:40", key),
+    (error: Error) => error instanceof TypeError && !error.message.includes("s3cr"),
+  );
 }
 
 await rejects(clientWith(ofAnother).client.messages().next(), UnexpectedAnswer);

@@ -63,6 +63,18 @@ export class NotEnded extends Error {
 }
 
 /**
+ * An API key without the blanks and line ends of the file that it is from. Throws a TypeError,
+ * without the key: errors get into logs.
+ */
+function cleanKey(key: string): string {
+  const clean = key.replace(/^[\s\u200b\ufeff]+|[\s\u200b\ufeff]+$/g, "");
+  if (!/^[\x21-\x7e]+$/.test(clean)) {
+    throw new TypeError("The API key is empty, or has characters that no API key has.");
+  }
+  return clean;
+}
+
+/**
  * A business system's connection to the platform.
  *
  * Every call repeats its request for `patience` seconds while the platform is away, under the same
@@ -77,7 +89,7 @@ export class Client<E extends object = AnyEvents> {
   constructor(url: string, key: string, options: RetryOptions = {}) {
     this.api = createClient<paths>({
       baseUrl: url.replace(/\/+$/, ""),
-      headers: { Authorization: `Bearer ${key}` },
+      headers: { Authorization: `Bearer ${cleanKey(key)}` },
       fetch: retryingFetch(options),
     });
   }
@@ -106,7 +118,12 @@ export class Client<E extends object = AnyEvents> {
     const verdicts: Verdict[] = [];
     for await (const body of batches<E>(events)) {
       const answer = this.api.POST("/api/v1/messages/batch", { body, ...within(signal) });
-      verdicts.push(...(await read(answer)).results);
+      const { results } = await read(answer);
+      if (results.length !== body.messages.length) {
+        const counts = `${results.length} verdicts for ${body.messages.length} events`;
+        throw new UnexpectedAnswer(`The platform answered with ${counts}`);
+      }
+      verdicts.push(...results);
     }
     return verdicts;
   }

@@ -38,7 +38,12 @@ export class Unreachable extends PlatformError {}
  * else answers at its address.
  */
 export class UnexpectedAnswer extends PlatformError {
-  override readonly isPermanent = true;
+  override readonly isPermanent: boolean = true;
+}
+
+/** A page for people: a proxy's, or that of a sign-in. The platform may be there again later. */
+export class NotThePlatform extends UnexpectedAnswer {
+  override readonly isPermanent: boolean = false;
 }
 
 /**
@@ -118,6 +123,9 @@ export function errorOf(response: Response, text: string): PlatformError {
     const address = response.headers.get("location") ?? "unknown";
     return new UnexpectedAnswer(`The platform is at another address: ${address}`);
   }
+  if (isPage(response)) {
+    return new NotThePlatform("Something else answered with a page: a proxy, or a sign-in.");
+  }
   const { status } = response;
   const problem = problemOf(response, text);
   const errorClass =
@@ -137,6 +145,11 @@ export async function read<T>(call: Promise<{ data?: T }>): Promise<T> {
     throw new UnexpectedAnswer("The answer has an unknown form: does something else answer there?");
   }
   return data;
+}
+
+/** True if the answer is a page for people, although its status is one of success. */
+export function isPage(response: Response): boolean {
+  return response.ok && !!response.headers.get("content-type")?.startsWith("text/html");
 }
 
 /** The problem document of an answer; {} when it has none. */

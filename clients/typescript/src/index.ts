@@ -27,6 +27,7 @@ export {
   NotAuthorized,
   NotFound,
   NotNow,
+  NotThePlatform,
   OutcomeUnknown,
   PlatformError,
   type Problem,

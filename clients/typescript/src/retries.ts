@@ -4,7 +4,7 @@
 // that nothing was done, or it has an idempotency key. The platform's documentation (*What holds for
 // every request*) has the table of answers.
 
-import { Unreachable, errorOf, kindOf, problemOf, retryAfter } from "./errors.js";
+import { Unreachable, errorOf, isPage, kindOf, problemOf, retryAfter } from "./errors.js";
 
 /** Of one request, its repeats included: enough for a restart of the platform. */
 export const PATIENCE_SECONDS = 120;
@@ -49,9 +49,17 @@ export function retryingFetch(options: RetryOptions): (request: Request) => Prom
     const body = isBodiless ? undefined : await request.text();
     const init = initOf(request, body);
     const deadline = now() + patience;
+    let isLost = false;
     for (let count = 1; ; count += 1) {
       const attempt = await attemptOf(send, request, init, options.timeout ?? TIMEOUT_SECONDS);
-      if ("response" in attempt && attempt.response.ok) return attempt.response;
+      if ("response" in attempt && attempt.response.ok && !isPage(attempt.response)) {
+        return attempt.response;
+      }
+      // Nothing is there to delete after a deletion whose own answer was lost: it has succeeded.
+      if (isLost && "response" in attempt && attempt.response.status === 404) {
+        return new Response(null, { status: 204 });
+      }
+      isLost ||= request.method === "DELETE" && mayHaveHappened(attempt);
       request.signal.throwIfAborted();
       const pause = pauseAfter(count, attempt);
       // No pause begins that would last beyond the deadline.
@@ -107,6 +115,13 @@ function canRepeat(request: Request, body: string | undefined, attempt: Attempt)
   if (response.status === 429) return true;
   if (response.status < 500 && response.status !== 408) return false;
   return kindOf(problemOf(response, text)) === "unavailable" || isRepeatable(request, body);
+}
+
+/** True if the request may have been carried out, and no answer says so. */
+function mayHaveHappened(attempt: Attempt): boolean {
+  if ("error" in attempt) return !wasNotSent(attempt.error);
+  const { response, text } = attempt;
+  return response.status >= 500 && kindOf(problemOf(response, text)) !== "unavailable";
 }
 
 function wasNotSent(error: unknown): boolean {

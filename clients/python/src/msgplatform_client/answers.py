@@ -15,8 +15,11 @@ from .generated.models.message_detail import MessageDetail
 from .generated.models.messages_list_status import MessagesListStatus
 from .generated.models.new_job_request import NewJobRequest
 from .generated.models.new_job_request_filter import NewJobRequestFilter
+from .generated.models.publish_batch_request import PublishBatchRequest
 from .generated.models.sms import Sms
 from .generated.models.sms_state_enum import SmsStateEnum
+from .generated.models.verdict import Verdict
+from .generated.models.verdicts import Verdicts
 from .generated.types import UNSET
 
 T = TypeVar("T")
@@ -66,6 +69,8 @@ def reading_answers() -> Iterator[None]:
     """Raises UnexpectedAnswer where an answer has another form than this release knows."""
     try:
         yield
+    except UnicodeEncodeError:
+        raise  # of the terminal
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UnexpectedAnswer(
             f"The platform's answer has an unknown form ({error!r}): is the client older than it?"
@@ -77,6 +82,16 @@ def expect(kind: type[T], answer: object) -> T:
     if not isinstance(answer, kind):
         raise UnexpectedAnswer(f"The platform answered with no {kind.__name__}: {answer!r}")
     return answer
+
+
+def verdicts(request: PublishBatchRequest, answer: object) -> list[Verdict]:
+    """The verdicts of a batch, one for each event. Raises UnexpectedAnswer."""
+    results = expect(Verdicts, answer).results
+    if len(results) != len(request.messages):
+        raise UnexpectedAnswer(
+            f"The platform answered with {len(results)} verdicts for {len(request.messages)} events"
+        )
+    return results
 
 
 def next_cursor(address: str | None) -> str | None:

@@ -31,9 +31,14 @@ from .generated.models.messages_retrieve_expand import MessagesRetrieveExpand
 from .generated.models.paginated_message_list import PaginatedMessageList
 from .generated.models.sms import Sms
 from .generated.models.verdict import Verdict
-from .generated.models.verdicts import Verdicts
 from .generated.types import UNSET
-from .retries import PATIENCE_SECONDS, AsyncRetryTransport, proxy_of, raise_problem_async
+from .retries import (
+    PATIENCE_SECONDS,
+    AsyncRetryTransport,
+    authorization,
+    proxy_of,
+    raise_problem_async,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,10 +53,11 @@ class AsyncClient:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        self.api = Api(base_url=url.rstrip("/"), token=key)
+        header = authorization(key)
+        self.api = Api(base_url=url.rstrip("/"), token=header["Authorization"].split()[1])
         self._http = httpx.AsyncClient(
             base_url=url.rstrip("/"),
-            headers={"Authorization": f"Bearer {key}"},
+            headers=header,
             timeout=timeout,
             transport=AsyncRetryTransport(httpx.AsyncHTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem_async]},
@@ -79,7 +85,7 @@ class AsyncClient:
         verdicts: list[Verdict] = []
         for body in batches(events):
             answer = await self._call(messages_batch_create.asyncio, client=self.api, body=body)
-            verdicts += expect(Verdicts, answer).results
+            verdicts += answers.verdicts(body, answer)
         return verdicts
 
     async def send_sms(

@@ -30,9 +30,8 @@ from .generated.models.messages_retrieve_expand import MessagesRetrieveExpand
 from .generated.models.paginated_message_list import PaginatedMessageList
 from .generated.models.sms import Sms
 from .generated.models.verdict import Verdict
-from .generated.models.verdicts import Verdicts
 from .generated.types import UNSET
-from .retries import PATIENCE_SECONDS, RetryTransport, proxy_of, raise_problem
+from .retries import PATIENCE_SECONDS, RetryTransport, authorization, proxy_of, raise_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,10 +56,11 @@ class Client:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        self.api = Api(base_url=url.rstrip("/"), token=key)
+        header = authorization(key)
+        self.api = Api(base_url=url.rstrip("/"), token=header["Authorization"].split()[1])
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
-            headers={"Authorization": f"Bearer {key}"},
+            headers=header,
             timeout=timeout,
             transport=RetryTransport(httpx.HTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem]},
@@ -99,7 +99,7 @@ class Client:
         verdicts: list[Verdict] = []
         for body in batches(events):
             answer = self._call(messages_batch_create.sync, client=self.api, body=body)
-            verdicts += expect(Verdicts, answer).results
+            verdicts += answers.verdicts(body, answer)
         return verdicts
 
     def send_sms(

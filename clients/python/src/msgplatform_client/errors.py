@@ -32,6 +32,12 @@ class UnexpectedAnswer(PlatformError):
     is_permanent = True
 
 
+class NotThePlatform(UnexpectedAnswer):
+    """A page for people: a proxy's, or that of a sign-in. The platform may be there again later."""
+
+    is_permanent = False
+
+
 @dataclass(frozen=True)
 class FieldError:
     """A wrong field of a request, and what to change."""
@@ -136,8 +142,16 @@ def retry_after(response: httpx.Response) -> float | None:
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
+def is_page(response: httpx.Response) -> bool:
+    """True if the answer is a page for people: a proxy's, or that of a sign-in, whatever its
+    status."""
+    return response.is_success and response.headers.get("content-type", "").startswith("text/html")
+
+
 def error_of(response: httpx.Response) -> PlatformError:
-    """The error that stands for an answer that was read and is none of 2xx."""
+    """The error that stands for an answer that was read and is none of 2xx, or that is a page."""
+    if is_page(response):
+        return NotThePlatform("Something else answered with a page: a proxy, or a sign-in.")
     if response.has_redirect_location:
         return UnexpectedAnswer(
             f"The platform is at another address: {response.headers['location']}"

@@ -8,8 +8,9 @@ every request*) has the table of answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from contextlib import aclosing, closing, suppress
+import re
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -24,6 +25,7 @@ from .errors import (
     UnexpectedAnswer,
     Unreachable,
     error_of,
+    is_page,
     problem_of,
     retry_after,
 )
@@ -35,6 +37,9 @@ _READING_METHODS = {"GET", "HEAD", "OPTIONS"}
 _REPLACING_METHODS = {"PUT", "DELETE"}
 _PRECONDITIONS = ("if-match", "if-none-match")
 _PLATFORM_FILE = "/api/v1/platform"
+_KEY = re.compile(r"[\x21-\x7e]+")
+_INVISIBLE = "\ufeff\u200b"  # a byte order mark, and what web pages put into what is copied
+_WAS_LOST = "msgplatform_client.was_lost"  # in a request's extensions: an answer to it was lost
 # Nothing was sent before these.
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _BROKEN = (
@@ -61,9 +66,9 @@ class RetryTransport(httpx.BaseTransport):
             raise _error_without_answer(request, error) from error
 
     def _attempt(self, request: httpx.Request) -> httpx.Response:
-        with closing(self._inner.handle_request(request)) as response:
+        with _noting_lost(request), closing(self._inner.handle_request(request)) as response:
             response.read()
-        return response
+        return _whole(request, response)
 
     def close(self) -> None:
         self._inner.close()
@@ -83,9 +88,10 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
             raise _error_without_answer(request, error) from error
 
     async def _attempt(self, request: httpx.Request) -> httpx.Response:
-        async with aclosing(await self._inner.handle_async_request(request)) as response:
-            await response.aread()
-        return response
+        with _noting_lost(request):
+            async with aclosing(await self._inner.handle_async_request(request)) as response:
+                await response.aread()
+        return _whole(request, response)
 
     async def aclose(self) -> None:
         await self._inner.aclose()
@@ -114,16 +120,25 @@ def proxy_of(url: str) -> httpx.URL | None:
     )
 
 
+def authorization(key: str) -> dict[str, str]:
+    """The header with an API key, without the blanks and line ends of the file that it is from.
+    Raises ValueError, without the key: errors get into logs."""
+    key = key.strip().strip(_INVISIBLE).strip()
+    if not _KEY.fullmatch(key):
+        raise ValueError("The API key is empty, or has characters that no API key has.")
+    return {"Authorization": f"Bearer {key}"}
+
+
 def raise_problem(response: httpx.Response) -> None:
-    """A hook of httpx: raises the error of an answer that is none of 2xx."""
-    if not response.is_success:
+    """A hook of httpx: raises the error of an answer that is none of 2xx, or that is a page."""
+    if not response.is_success or is_page(response):
         response.read()
         raise error_of(response)
 
 
 async def raise_problem_async(response: httpx.Response) -> None:
     """The same for asyncio."""
-    if not response.is_success:
+    if not response.is_success or is_page(response):
         await response.aread()
         raise error_of(response)
 
@@ -151,10 +166,13 @@ def _can_repeat(request: httpx.Request) -> Callable[[RetryCallState], bool]:
             return True
         if response.status_code < 500 and response.status_code != 408:
             return False
-        did_nothing = str(problem_of(response).get("type", "")).endswith("/problems/unavailable")
-        return did_nothing or is_repeatable(request)
+        return _did_nothing(response) or is_repeatable(request)
 
     return can_repeat
+
+
+def _did_nothing(response: httpx.Response) -> bool:
+    return str(problem_of(response).get("type", "")).endswith("/problems/unavailable")
 
 
 def is_repeatable(request: httpx.Request) -> bool:
@@ -201,6 +219,27 @@ def _pause(state: RetryCallState) -> float:
     pause = _pause_between(state)
     outcome = _outcome(state)
     return pause if outcome.failed else max(pause, retry_after(outcome.result()) or 0.0)
+
+
+@contextmanager
+def _noting_lost(request: httpx.Request) -> Iterator[None]:
+    try:
+        yield
+    except _BROKEN as error:
+        if not isinstance(error, _NOT_SENT):
+            request.extensions[_WAS_LOST] = True
+        raise
+
+
+def _whole(request: httpx.Request, response: httpx.Response) -> httpx.Response:
+    """An answer that was read. Nothing is there to delete after a deletion whose own answer was
+    lost: it has succeeded."""
+    if request.extensions.get(_WAS_LOST) and request.method == "DELETE":
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return httpx.Response(httpx.codes.NO_CONTENT, request=request)
+    elif response.is_server_error and not _did_nothing(response):
+        request.extensions[_WAS_LOST] = True
+    return response
 
 
 def _last_result(state: RetryCallState) -> Any:

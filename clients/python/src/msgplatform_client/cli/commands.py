@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -55,6 +56,12 @@ def _program() -> None:
 def run() -> None:
     """Run the command of this process's arguments, and end the process."""
     signal.signal(signal.SIGINT, _interrupted)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal or a pipe of another encoding, such as cp1252, shows an escape instead.
+            stream.reconfigure(errors="backslashreplace")
+    # In the locale POSIX bytes that are not ASCII come as surrogates.
+    sys.argv = [os.fsencode(each).decode("utf-8", "surrogateescape") for each in sys.argv]
     try:
         app(prog_name="msgp")
     except BrokenPipeError:  # such as `msgp tail | head`

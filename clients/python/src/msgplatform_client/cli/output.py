@@ -41,7 +41,7 @@ class Output:
     def result(self, value: Any, *lines: Iterable[Part]) -> None:
         """A result: as JSON its value, for people these lines."""
         if self.is_json:
-            print(json.dumps(value, ensure_ascii=False), flush=True)
+            print(_json(value), flush=True)
             return
         for line in lines:
             self._results.print(_text(line))
@@ -92,7 +92,7 @@ class Output:
             self.note("  ", each)
 
     def _print_note(self, value: Mapping[str, Any]) -> None:
-        print(json.dumps(value, ensure_ascii=False), file=self._notes.file, flush=True)
+        print(_json(value), file=self._notes.file, flush=True)
 
 
 def sentence(error: Exception) -> str:
@@ -134,6 +134,12 @@ def _text(parts: Iterable[Part]) -> Text:
 
 def _plain(part: Part) -> str:
     return part if isinstance(part, str) else part[0]
+
+
+def _json(value: Any) -> str:
+    """JSON in one line; what a terminal could take for a command is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
 
 
 def _printable(words: str) -> str:

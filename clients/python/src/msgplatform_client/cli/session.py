@@ -211,6 +211,10 @@ def on_platform(function: Callable[..., None]) -> Callable[..., None]:
             code = error.code if isinstance(error, Failure) else code_of(error)
             output.error(error, code)
             raise typer.Exit(code) from None
+        except UnicodeEncodeError as error:
+            problem = Failure(f"An argument is not UTF-8: {error.reason}.", Exit.USAGE)
+            output.error(problem, problem.code)
+            raise typer.Exit(problem.code) from None
         finally:
             session.close()
 
