@@ -6,6 +6,7 @@ The SMS Redis keeps them, so that no other server is needed. Every function but 
 
 from __future__ import annotations
 
+import socket
 import time
 import uuid
 from collections.abc import Collection, Iterable, Sequence
@@ -21,6 +22,8 @@ from msgplatform.core.daemons.presence import Presence
 # Reported every two seconds; a report this old is of a process that is gone.
 TTL_SECONDS = 10
 _FORGET_SECONDS = 60
+# A hung receiver still holds its port: the next one shares it.
+_LISTENER_SECONDS = 600.0
 
 
 class LinkState(msgspec.Struct, frozen=True):
@@ -59,6 +62,28 @@ def report(process: str, states: Iterable[LinkState]) -> None:
 def withdraw(process: str) -> None:
     """The process ends, and has no connections any more."""
     _links.withdraw(process)
+
+
+def note_listener(port: int) -> None:
+    """A receiver listens on this port of this machine; call again within minutes."""
+    client: Any = sms_redis()
+    now = clock(client)
+    with client.pipeline() as pipe:
+        pipe.zadd(keys.LISTENERS, {_listener(port): now})
+        pipe.zremrangebyscore(keys.LISTENERS, "-inf", now - _LISTENER_SECONDS)
+        pipe.expire(keys.LISTENERS, int(_LISTENER_SECONDS))
+        pipe.execute()
+
+
+def is_own_port(port: int) -> bool:
+    """True if a receiver of this platform listened lately on this port of this machine."""
+    client: Any = sms_redis()
+    since = client.zscore(keys.LISTENERS, _listener(port))
+    return since is not None and clock(client) - since < _LISTENER_SECONDS
+
+
+def _listener(port: int) -> str:
+    return f"{socket.gethostname()}:{port}"
 
 
 def live() -> list[LinkState]:

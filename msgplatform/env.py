@@ -367,7 +367,15 @@ def public_url() -> str:
 
     Where nobody said so and `up` serves its own machine only, it sets http for its processes.
     """
-    return url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
+    address = url("PUBLIC_URL", "https://localhost", ("http", "https")).rstrip("/")
+    if path := urlsplit(address).path:
+        _report(
+            "PUBLIC_URL",
+            f"PUBLIC_URL has a path ({path}): the platform is served at the root of its host",
+            "Give it a host name of its own, such as https://messages.example.com.",
+        )
+        return address.removesuffix(path)
+    return address
 
 
 def trace_url(name: str) -> str:

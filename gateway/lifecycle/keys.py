@@ -37,6 +37,8 @@ COUNTS = (MT_COUNT, MT_MINUTES, ARCHIVED, ARCHIVED_BYTES)
 SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"
+# machine:port, on which receivers of this platform listen or did some minutes ago.
+LISTENERS = PREFIX + "zset:listener"
 # gateway → since when no sender has had a connection to it, see `presence.seconds_down`.
 GATEWAYS_DOWN = PREFIX + "gateway-down"
 

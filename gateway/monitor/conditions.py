@@ -142,7 +142,8 @@ def _failing() -> Iterator[Condition]:
 
 def _endings(minutes: float) -> dict[int, Counter[str]]:
     """Gateway → ending → how many; a range of the index on minutes."""
-    since = sql.now() - timedelta(minutes=minutes)
+    # The minute in which the window begins counts whole: a window may be shorter than a minute.
+    since = (sql.now() - timedelta(minutes=minutes)).replace(second=0, microsecond=0)
     rows = MinuteCounter.objects.filter(
         minute__gte=since, flow=FLOW, subject__lt=0, name__in=_Final.values
     )

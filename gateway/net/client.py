@@ -173,7 +173,9 @@ class Client:
     def _open_session(self, now: float) -> Session:
         login = self._login
         bind = Bind(self._next_sequence(), login.login_type, login.name, login.password)
-        return Session(self._side, now, bind=bind, limits=self._limits, duplicates=self._duplicates)
+        return Session(
+            self._side, now, bind=bind, limits=self._limits, duplicates=lambda _: self._duplicates
+        )
 
 
 def _is_failure(end: Closed | None) -> bool:

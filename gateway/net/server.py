@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
 
@@ -10,8 +13,7 @@ from gateway.sgip import Bind, Closed, Duplicates, Event, Limits, Session, Side
 
 from .connection import Connection, Handler
 
-# Commands of all peers, which do not meet: a sequence has the node id of its maker.
-_REMEMBERED = 65536
+_MEMORY = partial(Duplicates, 65536)  # of the commands of one login name
 
 
 class Server:
@@ -20,8 +22,9 @@ class Server:
     A new one beyond `max_connections`, bound or not, or that `admit` refuses, is closed at once;
     the handler gets no event of it.
 
-    All connections share one memory of sequences (`duplicates`), since a command whose response was
-    lost comes again over another connection.
+    All connections of a login name share one memory of sequences, since a command whose response
+    was lost comes again over another connection. Peers do not share one: some write 0 or the SP's
+    number where their own node belongs. `duplicates` makes a memory.
     """
 
     def __init__(
@@ -33,12 +36,12 @@ class Server:
         admit: Callable[[Connection], bool] = lambda connection: True,
         limits: Limits | None = None,
         max_connections: int = 1024,
-        duplicates: Duplicates | None = None,
+        duplicates: Callable[[], Duplicates] = _MEMORY,
     ) -> None:
         self._max_connections = max_connections
         self._side, self._login, self._handler, self._may_enter = side, login, handler, admit
         self._limits = limits
-        self._duplicates = duplicates or Duplicates(_REMEMBERED)
+        self._duplicates = defaultdict[str, Duplicates](duplicates)
         self._server: asyncio.Server | None = None
         self.connections: set[Connection] = set()
         self.port = 0
@@ -85,7 +88,7 @@ class Server:
                 now,
                 login=partial(self._login, connection),
                 limits=self._limits,
-                duplicates=self._duplicates,
+                duplicates=lambda bind: self._duplicates[bind.login_name],
             )
 
         connection = Connection(open_session, self, self._admit)
@@ -96,3 +99,17 @@ class Server:
             self.connections.add(connection)
         else:
             connection.drop()
+
+
+def is_in_use(host: str, port: int) -> bool:
+    """True if some program of this machine listens there, whether it would share the port or
+    not."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # Connections that ended a moment ago are no listeners.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False

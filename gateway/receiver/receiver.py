@@ -5,6 +5,7 @@ Several may run, also on one port of one machine: Redis joins the parts of a mes
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 
@@ -13,7 +14,7 @@ from django.conf import settings
 from gateway import presence, sgip
 from gateway.directory import Directory
 from gateway.inbox.arrivals import Arrivals
-from gateway.net import Server
+from gateway.net import Server, is_in_use
 from gateway.net.thread import NetThread
 from gateway.receiver.bind_authentication import MAX_IN_ALL, BindAuthentication
 from msgplatform.core import logging
@@ -83,6 +84,8 @@ class SmsReceiver(Worker):
         self.heartbeat.done = self.arrivals.done
         if self._next_report.take():
             presence.report(self.name, self.authentication.states())
+            if self.server:
+                presence.note_listener(self.server.port)
         if self._next_late.take():
             self.arrivals.mo_intake.take_late()
         if not count:
@@ -113,7 +116,15 @@ class SmsReceiver(Worker):
         self.net.stop()
 
     def _listen(self) -> None:
-        """Raises OSError when the port is taken; the loop tries again."""
+        """Raises OSError when another program has the port; the loop tries again."""
+        # The kernel would divide the gateways' connections among two platforms of one machine.
+        is_shared = self._port and is_in_use(self._host, self._port)
+        if is_shared and not presence.is_own_port(self._port):
+            raise OSError(
+                errno.EADDRINUSE,
+                f"port {self._port} is in use by another program of this machine, such as a "
+                "second platform: set SMS_RECEIVER_PORT",
+            )
         auth = self.authentication
         auth.networks.refresh()  # before the first connection, which would be a stranger's
         server = Server(

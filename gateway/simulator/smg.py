@@ -93,7 +93,7 @@ class Simulator:
         self._submits: Counter[Connection] = Counter()
         self._references = 0
         self._second = (0, 0)  # the second, and its number of Submits
-        memory = _NoMemory() if self.behaviour.limit_first else None
+        memory = _NoMemory if self.behaviour.limit_first else Duplicates
         self._server = Server(Side.SMG, self.check, self, limits=limits, duplicates=memory)
         self._client: Client | None = None
         if listener is not None and not self.behaviour.on_submit_link:

@@ -18,7 +18,7 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import ModelAdmin
 from msgplatform.admin.fields import LinesField, SecretTextField
 from msgplatform.alerting import addresses, channel_alert, trial_message
-from msgplatform.core.errors import Undecryptable
+from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import AlertChannel, AlertRule
 from msgplatform.models.alerts_out import MAX_URL, Severity
 from msgplatform.monitor import runbooks
@@ -54,7 +54,10 @@ class ChannelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none a
         names = {"url", "heartbeat_seconds"}
         if not self.errors and names.intersection(self.changed_data) and names <= set(form_values):
             is_heartbeat = bool(form_values["heartbeat_seconds"])
-            checked = addresses.check(form_values["url"], is_heartbeat)
+            try:
+                checked = addresses.check(form_values["url"], is_heartbeat)
+            except Unavailable as error:
+                checked = addresses.Checked(str(error))
             if checked.fault:
                 self.add_error("url", checked.fault)
             else:

@@ -6,17 +6,22 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
+from django.utils.translation import gettext as _
 
 from msgplatform.core import outbound
+from msgplatform.core.errors import Unavailable
 
 # A send ends within this time, or counts as failed.
 MAX_SECONDS = 20
+# Each loads apprise, for a second of a core that the platform's messages need.
+_checks = threading.BoundedSemaphore(2)
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ class Child:
         return self._outcome()
 
     def _outcome(self) -> Outcome:
-        output, _ = self._process.communicate()
+        output, _error = self._process.communicate()
         try:
             answer = json.loads(output)
             return Outcome(answer["ok"], answer["error"], answer.get("is_final", False), answer)
@@ -82,8 +87,13 @@ class Child:
 
 def check(url: str) -> Outcome:
     """Whether messages can be sent to this address, without traffic. In `details` the `service`, or
-    the `problem`."""
-    return Child("check", url).wait()
+    the `problem`. Raises Unavailable when others have waited for their checks too long."""
+    if not _checks.acquire(timeout=MAX_SECONDS / 2):
+        raise Unavailable(_("Other channels are being checked; try again in a moment."))
+    try:
+        return Child("check", url).wait()
+    finally:
+        _checks.release()
 
 
 def may_send() -> bool:

@@ -38,7 +38,7 @@ def plan(now: datetime) -> int:
             _tell_beginning(alert, rules, systems[alert.pk], now)
         for each in news:
             if each.is_end:
-                _tell_end(each.alert, now)
+                _tell_end(each.alert, rules, now)
         AlertNews.objects.filter(pk__in=[each.pk for each in news]).delete()
     return len(news)
 
@@ -96,12 +96,17 @@ def _tell_beginning(alert: Alert, rules: matching.Rules, system: int | None, now
         _tell(alert, rule, channel, Event.OPENED, 0, now)
 
 
-def _tell_end(alert: Alert, now: datetime) -> None:
-    """Tell the end of an alert to those channels that were told its beginning, or will be."""
+def _tell_end(alert: Alert, rules: matching.Rules, now: datetime) -> None:
+    """Tell the end of an alert to those channels that were told its beginning, or will be: by the
+    same rule, or by another about this alert where that one was deleted meanwhile."""
     notices = AlertNotice.objects.filter(alert=alert, event=Event.OPENED)
     notices = notices.exclude(message__state=State.DROPPED)
     for notice in notices.select_related("message__rule", "channel"):
         rule = notice.message.rule
+        if rule is None:
+            system = matching.systems([alert])[alert.pk]
+            pairs = rules.about(alert, system)
+            rule = next((row for row, channel in pairs if channel == notice.channel), None)
         if rule is not None and rule.sends_resolved:
             _tell(alert, rule, notice.channel, Event.RESOLVED, 0, now)
 

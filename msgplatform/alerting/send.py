@@ -21,7 +21,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgplatform.core.http.addresses import AddressGuard
 
@@ -33,6 +33,8 @@ LOCAL_SCHEMES = frozenset({
     "blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows",
 })  # fmt: skip
 _PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"})
+# Not the folder in which the program was started: with `make up` the secrets are below it.
+_OWN_CODE = Path(__file__).resolve().parents[1]
 _FOLDERS = ("/etc/ssl/", "/etc/pki/", "/usr/share/", "/usr/lib/", "/usr/local/share/", "/dev/null",
             "/etc/mime.types", "/etc/localtime", "/dev/urandom")  # fmt: skip
 
@@ -43,7 +45,7 @@ class Refusals:
     def __init__(self, guard: AddressGuard, peers: frozenset[str]) -> None:
         self._guard, self._peers = guard, peers  # `peers`: addresses of the operator's own proxy
         self.reasons: list[str] = []
-        roots = [f"{Path(root).resolve()}/" for root in (sys.prefix, sys.base_prefix, Path.cwd())]
+        roots = [f"{Path(root).resolve()}/" for root in (sys.prefix, sys.base_prefix, _OWN_CODE)]
         names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
         files = [str(Path(os.environ[name]).resolve()) for name in names if name in os.environ]
         self._files = (*roots, *files, *_FOLDERS)
@@ -244,14 +246,15 @@ def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """A sentence in which no part of the address stands but scheme and a host with a dot."""
+    """A sentence in which no part of the address stands but its scheme and its host."""
     # As urllib3 says it, with the whole path.
     text = re.sub(r"HTTPS?ConnectionPool\(.*?\): Max retries exceeded with url: \S+ ", "", text)
     text = re.sub(r"\(Caused by \w+\(['\"]?(?:\w+\(host=.*?\): )?(.*?)['\"]?\)\)", r"\1", text)
     parts = urlsplit(url)
+    hosts = {parts.hostname, *parse_qs(parts.query).get("smtp", ())}
     pieces = re.split(r"[/?&=@:;,]+", f"{parts.netloc}/{parts.path}/{parts.query}")
     for piece in sorted({*pieces, *map(unquote, pieces)}, key=len, reverse=True):
-        if len(piece) >= 4 and not re.fullmatch(r"[\w-]+(\.[\w-]+)+", piece):
+        if len(piece) >= 4 and piece.lower() not in hosts:
             text = text.replace(piece, "…")
     return text
 

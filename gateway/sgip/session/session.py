@@ -43,8 +43,8 @@ _answered = Answered.make
 class Session(Endpoint):
     """With `bind` the end that opens the connection, with `login` the one that is connected to.
 
-    `login` gives the Result for a Bind whose type is right. `duplicates` is shared by the
-    connections of one peer; without it each remembers its own.
+    `login` gives the Result for a Bind whose type is right. `duplicates` gives the
+    memory that the connections of one peer share; without it each remembers its own.
     """
 
     def __init__(
@@ -55,14 +55,13 @@ class Session(Endpoint):
         bind: Bind | None = None,
         login: Callable[[Bind], int] | None = None,
         limits: Limits | None = None,
-        duplicates: Duplicates | None = None,
+        duplicates: Callable[[Bind], Duplicates] | None = None,
     ) -> None:
         if (bind is None) == (login is None):
             raise ValueError("a session either binds or checks a login")
-        memory = Duplicates() if duplicates is None else duplicates
-        super().__init__(bind, limits or Limits(), memory, now)
+        super().__init__(bind, limits or Limits(), Duplicates(), now)
         self.side = side
-        self._login = login
+        self._login, self._shared_memory = login, duplicates
         self._served = SERVED[side]
         self._stream = FrameStream()
 
@@ -111,6 +110,8 @@ class Session(Endpoint):
     def _login_result(self, bind: Bind, result: int, now: float, events: list[Event]) -> None:
         if result == Result.OK:
             self.phase, self._phase_since = BOUND, now
+            if self._shared_memory:
+                self._duplicates = self._shared_memory(bind)
             events.append(Bound(bind))
         else:
             events.append(BindRefused(result))

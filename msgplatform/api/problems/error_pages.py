@@ -88,14 +88,10 @@ def server_error(request: HttpRequest) -> HttpResponse:
     error = sys.exc_info()[1]
     # Random: every process makes ids of its own, and their logs are searched together.
     error_id = secrets.token_hex(8)
-    log.error(
-        "request_failed",
-        error_id=error_id,
-        method=request.method,
-        path=request.path,
-        exc_info=True,
-    )
+    facts = {"error_id": error_id, "method": request.method, "path": request.path}
     if isinstance(error, UNAVAILABLE):
+        # In a line, without a traceback: it comes for each visitor while the server is away.
+        log.warning("request_unavailable", why=f"{type(error).__name__}: {error}"[:300], **facts)
         server = "Redis" if isinstance(error, RedisError) else _("The database")
         unavailable = Problem(
             KINDS["unavailable"],
@@ -104,6 +100,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
             more={"error_id": error_id, "server": server},
         )
         return _answer(request, unavailable, "503.html")
+    log.error("request_failed", exc_info=True, **facts)
     problem = Problem(
         KINDS["internal-error"],
         f"The cause is in the log under {error_id}. Repeating later may help.",

@@ -36,7 +36,11 @@ def read(flows: Iterable[str]) -> dict[str, dict[float, int]]:
     for name in names:
         pipeline.hgetall(_key(name))
     return {
-        name: {int(minute) * float(_SECONDS): int(value) for minute, value in rows.items()}
+        name: {
+            int(minute) * float(_SECONDS): int(value)
+            for minute, value in rows.items()
+            if minute.isdigit() and value.isdigit()  # somebody else may write into that Redis
+        }
         for name, rows in zip(names, pipeline.execute(), strict=True)
     }
 

@@ -168,9 +168,11 @@ def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:
 
 def _extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
     with connections[using].cursor() as cursor:
+        # Never back: an UPDATE that its client gave up may be carried out after a later one.
         cursor.execute(
-            f"UPDATE {NODE_TABLE} SET last_tick = %s, lease_until = {sql.now_sql(lease, using)}"  # noqa: S608
+            f"UPDATE {NODE_TABLE} SET last_tick = CASE WHEN last_tick > %s THEN last_tick"  # noqa: S608
+            f" ELSE %s END, lease_until = {sql.now_sql(lease, using)}"
             " WHERE node = %s AND holder = %s",
-            (ceiling, hold.node, hold.holder),
+            (ceiling, ceiling, hold.node, hold.holder),
         )
         return bool(cursor.rowcount == 1)

@@ -285,6 +285,19 @@ def test_a_stalled_holder_and_its_heir_never_make_the_same_id() -> None:
     assert nodes_of([stalled.new(0)]) == {77}
 
 
+def test_an_extension_that_is_carried_out_late_takes_nothing_back() -> None:
+    """Its client gave up, and a later one was carried out before it."""
+    leave_free(5)
+    clock = [IN_2065]
+    allocator = ids.Allocator(clock=lambda: clock[0])
+    allocator.reserve(1)
+    later = IdNode.objects.get(node=5).last_tick + 10**9
+    IdNode.objects.filter(node=5).update(last_tick=later)
+    clock[0] += 3600.0  # it has to extend its hold
+    allocator.reserve(1)
+    assert IdNode.objects.get(node=5).last_tick == later
+
+
 MAKER = """
 from msgplatform.core.data import ids
 allocator = ids.Allocator()

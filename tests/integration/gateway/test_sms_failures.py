@@ -191,6 +191,15 @@ def test_a_gateway_at_which_everything_fails(shop: Caller, settings: Settings) -
     assert not Alert.objects.filter(open_key__isnull=False).exists(), "long ago"
 
 
+def test_a_window_that_is_shorter_than_a_minute(shop: Caller, settings: Settings) -> None:
+    """Counters are of whole minutes."""
+    settings.SMS_FAILING_MINUTES = 0.3
+    for _ in range(conditions.MIN_FAILED):
+        archived(shop, result=5)
+    watch.report_conditions()
+    assert Alert.objects.filter(kind=conditions.FAILING, open_key__isnull=False).exists()
+
+
 def test_redis_keeps_the_key_by_which_it_is_known(shop: Caller) -> None:
     """`turned_out_otherwise` asks for it."""
     message = archived(shop, result=5)

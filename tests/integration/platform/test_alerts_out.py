@@ -333,6 +333,20 @@ def test_of_two_rules_the_one_that_sends_earliest_tells(
     assert AlertMessage.objects.get().rule == second
 
 
+def test_the_end_comes_by_another_rule_where_the_first_was_deleted(robots: Robots) -> None:
+    chat = channel(url=f"jsons://{PLAIN}/")
+    first = rule(chat, name="a")
+    alarm("notify.failing:1", "a warning")
+    work()
+    first.delete()
+    rule(chat, name="about texts only", kinds=["sms.*"])
+    second = rule(chat, name="b")
+    alerts.resolve("notify.failing:1")
+    work()
+    assert titles(robots)[1:] == ["msgplatform: [resolved] a warning"]
+    assert AlertMessage.objects.latest("pk").rule == second
+
+
 def test_only_what_the_rule_says(robots: Robots) -> None:
     orders, shop = (Biz.objects.create(name=name) for name in ("orders", "shop"))
     row, other = subscription(orders, "warehouse"), subscription(shop, "till")

@@ -118,7 +118,11 @@ def test_a_file_is_tried_then_applied(manager: Manager) -> None:
         "consumers warehouse",
         "subscriptions orders/warehouse",
     ]
-    assert stored() == before
+    # Its answer tells whether a secret is the stored one: nobody tries many unseen.
+    (tried,) = AuditLog.objects.all()
+    assert (tried.action, tried.target) == ("platform_file_tried", "4f2a")
+    assert tried.detail == {"secrets_of": ["consumers warehouse"]}
+    assert stored() == (1, *before[1:])
     assert added["consumers warehouse"]["new_secrets"] == {}
     applied = put(manager, FILE, f"?label=4f2a&plan={trial.json()['plan']}")
     (consumer,) = Receive.objects.all()

@@ -19,7 +19,7 @@ from pytest_django import Settings
 
 from msgplatform import doctor
 from msgplatform.core import alerts, flows, metrics
-from msgplatform.core.daemons import exits, heartbeats, standstill, watch, writers
+from msgplatform.core.daemons import backlogs, exits, heartbeats, standstill, watch, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.watch import Watch, programs
@@ -305,6 +305,12 @@ def test_a_delivery_that_waits_for_long() -> None:
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
     watch.report_backlogs()
     assert open_keys() == set()
+
+
+def test_a_field_of_somebody_else_in_the_curves_is_left_out(work_redis: Any) -> None:
+    backlogs.note({"notify": 3}, now=600.0)
+    work_redis.hset("platform:backlog:notify", mapping={"x": "1", "11": "many"})
+    assert backlogs.read(["notify"]) == {"notify": {600.0: 3}}
 
 
 def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -129,6 +130,22 @@ class TestLogin:
             ]
         assert results == [0] * MAX_CONNECTIONS + [3]
 
+    def test_a_port_of_another_platform_is_not_shared(self, sms_redis: Any) -> None:
+        """Its own receivers share it, also beside one that hangs and has reported nothing since."""
+        with socket.create_server(("127.0.0.1", 0), reuse_port=True) as other_platform:
+            receiver = SmsReceiver("127.0.0.1", other_platform.getsockname()[1])
+            with running(receiver):
+                with pytest.raises(OSError, match=r"another program.*SMS_RECEIVER_PORT"):
+                    receiver.turn()
+                assert not receiver.port
+        gateway(1, pk=7)
+        first = SmsReceiver("127.0.0.1", 0)
+        with turning(first):
+            until(lambda: sms_redis.exists(keys.LISTENERS))
+            second = SmsReceiver("127.0.0.1", first.port)
+            with turning(second):
+                until(lambda: second.port == first.port)
+
     def test_the_link_is_shown(self, raw: Raw) -> None:
         assert raw.ask(report(raw, 1, 1)) == 0
         until(lambda: [li.kind for li in presence.live()] == ["report"])
@@ -233,6 +250,17 @@ class TestMos:
                 assert later.bind() == 0
                 assert later.ask(other_mo) == 0
         assert [mo.text for mo in mos(sms_redis)] == ["once", "other"]
+
+    def test_two_gateways_with_one_node_number(self, receiver: SmsReceiver, sms_redis: Any) -> None:
+        """Some write 0 or the SP's: the sequence of one is no repeat of the other's."""
+        gateway(1, "other", pk=8, smg_login_name="smg8")
+        until(lambda: 8 in receiver.authentication.networks.gateways("127.0.0.1"))
+        with Raw(receiver.port) as one, Raw(receiver.port) as other:
+            assert [one.bind(), other.bind("smg8")] == [0, 0]
+            sequence = one.sequence()
+            assert one.ask(deliver(sequence, b"one", 0)) == 0
+            assert other.ask(deliver(sequence, b"other", 0)) == 0
+        assert [mo.text for mo in mos(sms_redis)] == ["one", "other"]
 
     def test_parts_in_every_order_over_two_receivers(self, raw: Raw, sms_redis: Any) -> None:
         text = "天地玄黄" * 50

@@ -342,7 +342,7 @@ def test_a_command_that_was_told_to_come_again_is_taken_again(result: int) -> No
 
 def test_a_command_that_comes_again_over_another_connection_is_taken_once() -> None:
     shared = Duplicates()
-    first, second = smg(duplicates=shared), smg(duplicates=shared)
+    first, second = smg(duplicates=lambda _: shared), smg(duplicates=lambda _: shared)
     give(first, SP_BIND)
     give(second, SP_BIND)
     assert give(first, submit(1)) == [submit(1)]

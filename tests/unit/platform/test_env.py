@@ -195,6 +195,20 @@ class TestDatabase:
         assert not env.problems
 
 
+class TestPublicUrl:
+    @pytest.mark.parametrize("raw", ["https://x.example/sub", "https://x.example/sub/a/"])
+    def test_a_path_is_refused(self, monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+        monkeypatch.setenv("PUBLIC_URL", raw)
+        assert env.public_url() == "https://x.example"
+        assert [problem.variable for problem in env.problems] == ["PUBLIC_URL"]
+
+    @pytest.mark.parametrize("raw", ["https://x.example", "https://x.example/"])
+    def test_a_root_is_none(self, monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+        monkeypatch.setenv("PUBLIC_URL", raw)
+        assert env.public_url() == "https://x.example"
+        assert not env.problems
+
+
 class TestSecret:
     def test_the_variable_wins(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("from file")

@@ -181,13 +181,24 @@ class _Application:
         return Action.REMOVED, ""
 
 
+def with_secrets(description: Description) -> list[str]:
+    """The titles of the objects that the files describe with a secret."""
+    return [
+        f"{each.section} {each.name}"
+        for each in description.entries
+        if _secret_names(each.kind) & each.body.keys()
+    ]
+
+
+def _secret_names(kind: Kind) -> set[str]:
+    fields = fields_of(kind.serializer_class).items()
+    return {name for name, field in fields if field.source in kind.secret_fields}
+
+
 def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Change:
     section, name = entry.section, entry.name
     if stored.is_new:
-        secret_names = {
-            each for each, field in fields_of(entry.kind.serializer_class).items()
-            if field.source in entry.kind.secret_fields
-        }  # fmt: skip
+        secret_names = _secret_names(entry.kind)
         body = {
             key: _shown(resource, key, value)
             for key, value in entry.body.items()

@@ -28,7 +28,7 @@ from msgplatform.api.management.platform_file import (
 )
 from msgplatform.api.management.platform_file.outcome import Action, Outcome
 from msgplatform.api.management.platform_file.reading import VERSION_KEY
-from msgplatform.api.management.resources import actor
+from msgplatform.api.management.resources import actor, audit
 from msgplatform.api.query import QueryView, values_of
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput
@@ -38,6 +38,7 @@ SCOPE = "manage:platform"
 MAX_BYTES = 10 * 1024 * 1024
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _FLAG = ("true", "false")
+_MAX_TITLES = 100
 
 
 class YamlRenderer(BaseRenderer):
@@ -209,7 +210,11 @@ class PlatformView(QueryView):
             label=label,
             plan=values.get("plan", ""),
         )
-        outcome = applying.apply(reading.read_sent(_sent(request)), options)
+        description = reading.read_sent(_sent(request))
+        outcome = applying.apply(description, options)
+        if options.is_trial and (titles := applying.with_secrets(description)):
+            # Its answer tells whether a secret that was sent is the stored one.
+            audit(request, "platform_file_tried", options.label, secrets_of=titles[:_MAX_TITLES])
         return Response(PlatformChangesSerializer(_shown(outcome, options)).data)
 
 

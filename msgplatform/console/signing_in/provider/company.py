@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import time
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -282,8 +283,10 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
 
     def extract_common_fields(self, data: dict[str, Any]) -> dict[str, Any]:
         """Without the address, which identifies nobody."""
+        name = data.get("preferred_username") or str(data.get("email", "")).split("@")[0]
         return {
-            "username": data.get("preferred_username") or str(data.get("email", "")).split("@")[0],
+            # Full-width letters would look like somebody else's name in the audit log.
+            "username": unicodedata.normalize("NFKC", str(name)),
             "name": data.get("name"),
             "last_name": data.get("family_name"),
             "first_name": data.get("given_name"),
