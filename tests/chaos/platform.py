@@ -112,6 +112,18 @@ class ChaosPlatform(SmsCluster):
     def make_room(self, client: Any) -> None:
         client.config_set("maxmemory", 0)
 
+    def refuse(self, client: Any, how: str) -> None:
+        """From now on this Redis refuses every write: as a replica whose master is away, after a
+        failover, or as a master that has lost its replicas."""
+        if how == "READONLY":
+            client.execute_command("REPLICAOF", "127.0.0.1", 1)
+        else:
+            client.config_set("min-replicas-to-write", 1)
+
+    def take_writes(self, client: Any) -> None:
+        client.execute_command("REPLICAOF", "NO", "ONE")
+        client.config_set("min-replicas-to-write", 0)
+
     def _environment(self, name: str) -> dict[str, str]:
         ahead = self.clock.environment if name.endswith("-b") else {}
         return {**super()._environment(name), **ahead}

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from msgplatform.core.servers.private_server import PrivateServer
 from msgplatform.demo.sink_process import SinkProcess
@@ -78,6 +79,8 @@ class Storm:
             "hang database": lambda _: self._hang(database),
             "fill work Redis": lambda _: self._fill(work),
             "fill SMS Redis": lambda _: self._fill(sms),
+            "refusing work Redis": partial(self._refuse, work),
+            "refusing SMS Redis": partial(self._refuse, sms),
             "fill disk": lambda _: self._fill_disk(),
             "step clock": self._step_clock,
         }
@@ -114,6 +117,13 @@ class Storm:
         time.sleep(FULL_SECONDS)
         self.platform.make_room(client)
         return f"for {FULL_SECONDS:g} s"
+
+    def _refuse(self, client: object, random_: random.Random) -> str:
+        how = random_.choice(["READONLY", "NOREPLICAS"])
+        self.platform.refuse(client, how)
+        time.sleep(FULL_SECONDS)
+        self.platform.take_writes(client)
+        return f"{how} for {FULL_SECONDS:g} s"
 
     def _hang(self, server: PrivateServer) -> str:
         self.platform.hang(server)

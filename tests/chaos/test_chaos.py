@@ -1,6 +1,6 @@
 """Everything at once, in all four flows: two of each program are killed, and frozen beyond their
 lease; the Redis servers and the database are killed and hang; the work Redis is emptied; both are
-full, and the disk; the second machine's clock steps.
+full or refuse all writes, and the disk is full; the second machine's clock steps.
 
 `make chaos` blows five rounds of 150 seconds; every run of the tests a short one. The accounts are
 those of the clients, the consumers, the simulated gateways, the CRMs and the readers.

@@ -207,6 +207,7 @@ def test_login(nobody: CommandLine, cluster: SmsCluster, keys: list[str], tmp_pa
     whoami = nobody("whoami", "--json").json
     assert (whoami["name"], whoami["system"]) == ("till", "orders")
     assert nobody("whoami", "--profile", "reader").lines[1:] == ["  events:read"]
+    assert nobody("--profile", "reader", "whoami").lines[1:] == ["  events:read"]
     by_environment = nobody("whoami", "--json", MSGP_KEY=reader, MSGP_URL=url).json
     assert by_environment["name"] == "reader"
     assert "MSGP_KEY" in nobody.refusal("whoami", code=3, MSGP_URL="http://elsewhere.example")

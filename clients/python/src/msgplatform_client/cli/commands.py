@@ -12,6 +12,7 @@ import typer
 
 from . import account, apply, event_classes, events, failures, listen, sms, tail
 from .exits import Exit
+from .session import ProfileOption
 
 _HELP = """Publish events, send texts, and look at what becomes of them, on a msgplatform.
 
@@ -49,8 +50,9 @@ app.add_typer(sms.sms, name="sms", rich_help_panel=_MESSAGES)
 
 
 @app.callback()
-def _program() -> None:
-    pass
+def _program(profile: ProfileOption = "") -> None:
+    if profile:  # the command that follows takes it from there, unless it has one of its own
+        os.environ["MSGP_PROFILE"] = profile
 
 
 def run() -> None:
