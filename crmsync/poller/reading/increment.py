@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any
 
 from crmsync.poller.reading.database import Database
-from crmsync.poller.reading.horizon import Bound, Reading, horizon_of
+from crmsync.poller.reading.horizon import Bound, Horizon, Reading, SqliteHorizon
+from crmsync.poller.reading.mysql_horizon import MysqlHorizon
 from crmsync.poller.reading.source import Source
 from crmsync.poller.reading.table import FIRST_TIME, Table, inspect
 from msgplatform.core import logging
@@ -110,7 +111,8 @@ class Increment:
         self._database = Database(source)
         table = inspect(source, self._database)
         self._zone = table.zone
-        self._horizon = horizon_of(source, self._database, table.zone)
+        horizon_class = MysqlHorizon if self._database.is_mysql else SqliteHorizon
+        self._horizon: Horizon = horizon_class(source, self._database, table.zone)
         self._select = _Select(source, self._database, table)
         self._without_time, self._counted_at = 0, float("-inf")
         self._reading: Reading | None = None
@@ -180,14 +182,14 @@ class Increment:
         return self._select.count_after(watermark, limit)
 
     def _read_horizon(self) -> Reading:
-        last_reading, age = self._reading, time.monotonic() - self._read_at
-        if last_reading and age < _HORIZON_SECONDS:
+        last_reading, last_read_at = self._reading, self._read_at
+        if last_reading and time.monotonic() - last_read_at < _HORIZON_SECONDS:
             return last_reading
         self._reading = reading = self._horizon.read()
         self._read_at = time.monotonic()
         # By this process's own clock, which never goes back.
         step_back = (
-            last_reading.now + timedelta(seconds=age) - reading.now
+            last_reading.now + timedelta(seconds=reading.asked_at - last_read_at) - reading.now
             if last_reading
             else timedelta(0)
         )

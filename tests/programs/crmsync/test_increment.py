@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from bench.harness.mariadb import MariaDb
-from crmsync.poller.reading import horizon
+from crmsync.poller.reading import mysql_horizon
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
@@ -27,6 +28,7 @@ from tests.support.lead_tables import INSERT, LEADS, MYSQL_TABLE
 from tests.support.sources import NAME, SECONDS, Follower, run_as_owner
 
 MakeSource = Callable[..., Source]
+POLICIES = 40
 SIZES = (1_000, 5_000_000 if os.environ.get("MSGPLATFORM_FULL_LOAD") else 200_000)
 
 
@@ -194,7 +196,7 @@ def test_an_old_copy_of_the_transactions_is_not_believed(
         late, following = f"late{attempt}", f"next{attempt}"
         with monkeypatch.context() as patch:
             # So long the server must not renew the copy: a busy machine makes others ask late.
-            patch.setattr(horizon, "_RENEWALS", 3)
+            patch.setattr(mysql_horizon, "_RENEWALS", 3)
             is_refused = _is_refused_while_others_ask(follower, mariadb, late, following)
         if is_refused:
             break
@@ -226,6 +228,25 @@ def _is_refused_while_others_ask(
             writer.execute("COMMIT")
             until_enough.execute("DO RELEASE_LOCK('enough')")
     return False
+
+
+def test_many_policies_of_one_server_share_a_horizon(foreign: MakeSource, mariadb: MariaDb) -> None:
+    """Each that asks for INNODB_TRX would keep the server's copy of it old for the others."""
+    source, ready = foreign(), threading.Barrier(POLICIES + 1)
+
+    def read_on() -> list[str]:
+        try:
+            follower = Follower(source)
+            ready.wait(SECONDS)
+            return follower.until("a")
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(POLICIES) as pool:
+        readers = [pool.submit(read_on) for _ in range(POLICIES)]
+        ready.wait(SECONDS)
+        run_as_owner(mariadb, insert("a"))
+        assert [reader.result(SECONDS) for reader in readers] == [["a"]] * POLICIES
 
 
 def test_equal_times_page_by_page(foreign: MakeSource, mariadb: MariaDb) -> None:

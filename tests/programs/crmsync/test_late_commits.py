@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from crmsync.poller.reading.horizon import MysqlHorizon, Reading
+from crmsync.poller.reading.horizon import Reading
 from crmsync.poller.reading.increment import Increment, Row, Watermark
+from crmsync.poller.reading.mysql_horizon import MysqlHorizon
 from crmsync.poller.reading.source import Source
 from tests.support.lead_tables import (
     LEADS,

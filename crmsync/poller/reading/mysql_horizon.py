@@ -1,0 +1,219 @@
+"""The safe horizon of MySQL and MariaDB.
+
+A row that is yet to appear is written by a statement that runs now, in a
+transaction that is open now, or by one that begins later. So nothing can appear below the smallest
+of: the present time, the beginning of the oldest statement that runs, the beginning of the oldest
+transaction that has written. They are read in this order, before the rows:
+
+1. the server's time, and the statements (`PROCESSLIST`): one may have its time already and wait
+   for a lock of the table, before its transaction begins;
+2. a transaction of our own begins;
+3. the transactions (`INNODB_TRX`). The server answers with a copy that it renews only when it was
+   not read for 0.1 s; a copy in which our own transaction is listed was made after step 2, so it is
+   new enough. Readers have the number 0 and are left out.
+
+A horizon stays true, so the sources of one server share it within a process: each would keep the
+copy old for the others.
+
+`trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
+PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of
+the source's owner and no proof. So it is on a replica and in a cluster: a transaction is open on
+another server, and its rows come here later. A replica shows by its threads, whatever `read_only`
+says, and is taken for one until the program looks at the table anew: its threads may be stopped
+for a while.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, tzinfo
+
+from crmsync.poller.reading.database import NEEDS_PROCESS, Database
+from crmsync.poller.reading.horizon import Bound, Reading, utc
+from crmsync.poller.reading.source import (
+    Source,
+    SourceRefused,
+    SourceUnavailable,
+    earliest_wall_clock,
+)
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+# Subtracted from the three bounds, two of which are in whole seconds.
+MARGIN = timedelta(seconds=2)
+_SHARED_SECONDS = 0.2
+# INNODB_TRX is renewed when it was not read for 0.1 s; at random, since other processes ask too.
+_RENEWAL_SECONDS = (0.12, 0.36)
+_RENEWALS = 20
+_SECOND = timedelta(seconds=1)
+# `trx_started` comes from a clock that moves on with the kernel's ticks: it can lag behind.
+_TICK = timedelta(milliseconds=100)
+
+_READERS = (
+    "^[[:space:](]*(select|show|set|use|explain|describe|analyze|optimize|check|kill)[[:space:]]"
+)
+# Everything else may write: stored events (`Connect`), bulk statements, commands of later servers.
+_NO_STATEMENTS = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
+# The time of a replication thread is its lag. A user who logs in has no statement yet.
+_NO_WRITERS = "'system user', 'unauthenticated user'"
+_STATEMENTS = f"""
+SELECT
+    CAST(UTC_TIMESTAMP(6) AS CHAR),
+    MAX(IF(
+        USER NOT IN ({_NO_WRITERS}) AND COALESCE(INFO, '') NOT REGEXP '{_READERS}',
+        GREATEST(TIME, 0), NULL
+    )),
+    COALESCE(MAX(USER = 'system user'), 0),
+    CAST(@@GLOBAL.read_only AS CHAR)
+FROM information_schema.PROCESSLIST
+WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({_NO_STATEMENTS})
+"""  # noqa: S608 - constants
+# In the hour that a wall clock shows twice, the earlier moment is taken.
+_TRANSACTIONS = """
+SELECT
+    COALESCE(MAX(own AND started >= CONVERT_TZ(%s, '+00:00', 'SYSTEM')), 0),
+    CAST(MIN(IF(own OR number = 0, NULL, IF(
+        CONVERT_TZ(moment - INTERVAL 1 HOUR, '+00:00', 'SYSTEM') = started,
+        moment - INTERVAL 1 HOUR, moment
+    ))) AS CHAR)
+FROM (
+    SELECT
+        trx_mysql_thread_id = CONNECTION_ID() AS own,
+        trx_started AS started,
+        CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') AS moment,
+        IF(trx_id < 281474976710656, trx_id, 0) AS number
+    FROM information_schema.INNODB_TRX
+) AS transactions
+"""  # MySQL numbers its readers from 2^48 on
+
+
+@dataclass(frozen=True, slots=True)
+class _Moments:
+    """Of a server; in UTC, but for `asked_at`."""
+
+    asked_at: float
+    now: datetime
+    horizon: datetime
+
+
+@dataclass
+class _Server:
+    """What was last read of a server by whichever source. One asks, the others wait for it."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    moments: _Moments | None = None  # None: it is only bounded, or could not be asked
+    failure: str = ""
+    ended_at: float = float("-inf")
+
+    def moments_by(self, ask: Callable[[], _Moments | None]) -> _Moments | None:
+        """What was read a moment ago, or what `ask` reads now. Raises SourceUnavailable also where
+        another has asked in vain meanwhile: a server that hangs costs all one time limit."""
+        began = time.monotonic()
+        with self.lock:
+            if self.moments and time.monotonic() - self.ended_at < _SHARED_SECONDS:
+                return self.moments
+            if self.failure and self.ended_at > began:
+                raise SourceUnavailable(self.failure)
+            self.moments, self.failure = None, ""
+            try:
+                self.moments = ask()
+            except SourceUnavailable as error:
+                self.failure = str(error)
+                raise
+            finally:
+                self.ended_at = time.monotonic()
+            return self.moments
+
+
+_servers: dict[str, _Server] = {}
+
+
+class MysqlHorizon:
+    def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
+        self._lag = source.lag
+        self._database = database
+        self._zone = zone
+        self._bounded_by: Bound = ""
+        if self._is_in_cluster():
+            self._bound("cluster")
+        # With the user: privileges decide what is seen.
+        ((server,),) = database.rows(
+            "SELECT CONCAT_WS(' ', CURRENT_USER(), @@hostname, @@port, @@datadir)"
+        )
+        self._server = _servers.setdefault(str(server), _Server())
+
+    def read(self) -> Reading:
+        moments = None if self._bounded_by else self._server.moments_by(self._ask)
+        if moments is not None:
+            until = self.column_text(moments.horizon)
+            return Reading(moments.now, moments.horizon, until, until, moments.asked_at)
+        asked_at = time.monotonic()
+        ((text,),) = self._database.rows("SELECT CAST(UTC_TIMESTAMP(6) AS CHAR)")
+        now = utc(text)
+        horizon = now - self._lag
+        early = self.column_text(now - min(MARGIN, self._lag))
+        return Reading(now, horizon, self.column_text(horizon), early, asked_at, self._bounded_by)
+
+    def _ask(self) -> _Moments | None:
+        """None where the horizon is only bounded, as `_bounded_by` says from now on."""
+        asked_at = time.monotonic()
+        ((text, longest_statement, is_replicating, read_only),) = self._database.rows(_STATEMENTS)
+        now = utc(text)
+        server_second = (now - _TICK).replace(microsecond=0)
+        # Later servers have more values than ON.
+        if is_replicating or read_only not in ("0", "OFF"):
+            self._bound("replica")
+            return None
+        try:
+            oldest = self._oldest_transaction(server_second)
+        except SourceRefused as refused:
+            if refused.code != NEEDS_PROCESS:
+                raise
+            self._bound("privilege")
+            return None
+        bounds = [server_second]  # the oldest copy of INNODB_TRX that is accepted is as old
+        if longest_statement is not None:
+            bounds.append(now - timedelta(seconds=int(longest_statement)) - _SECOND)
+        if oldest is not None:
+            bounds.append(oldest)
+        return _Moments(asked_at, now, min(bounds) - MARGIN)
+
+    def _bound(self, reason: Bound) -> None:
+        log.warning("source_horizon_is_bounded", reason=reason)
+        self._bounded_by = reason
+
+    def _oldest_transaction(self, since: datetime) -> datetime | None:
+        """When the oldest open transaction began that has written; None when there is none. By a
+        list that the server made at `since` (whole seconds) or later."""
+        since_text = str(since.replace(tzinfo=None))
+        self._database.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        try:
+            for _ in range(_RENEWALS):
+                ((is_new, oldest),) = self._database.rows(_TRANSACTIONS, [since_text])
+                if is_new:
+                    return None if oldest is None else utc(oldest)
+                time.sleep(random.uniform(*_RENEWAL_SECONDS))  # noqa: S311
+        finally:
+            # An error may have closed the connection, and with it the transaction.
+            if self._database.connection.connection is not None:
+                self._database.rows("COMMIT")
+        raise SourceUnavailable(
+            "the source's list of open transactions (INNODB_TRX) is asked for so often that the "
+            "server does not renew it: ask less often than every 0.1 s"
+        )
+
+    def column_text(self, moment: datetime) -> str:
+        return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
+
+    def _is_in_cluster(self) -> bool:
+        """True if other servers take writes too: Galera, or group replication of MySQL."""
+        rows = self._database.rows(
+            "SHOW GLOBAL VARIABLES "
+            "WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name')"
+        )
+        return any(value not in ("OFF", "") for _name, value in rows)
