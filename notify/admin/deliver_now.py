@@ -18,6 +18,7 @@ from msgplatform.core.lazy_text import translated
 from msgplatform.person_limits import answers_limited_people
 from notify import operations
 from notify.models import BizReceive
+from notify.monitor import failures
 
 
 def deliver_now_view(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
@@ -53,10 +54,11 @@ def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
         return
     detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
     audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
-    messages.success(request, _sentence(outcome))
+    failures_count = failures.counts([row.pk]).get(row.pk, 0)
+    messages.success(request, _sentence(outcome, failures_count))
 
 
-def _sentence(outcome: operations.DeliverNowOutcome) -> str:
+def _sentence(outcome: operations.DeliverNowOutcome, failures_count: int) -> str:
     parts = []
     if outcome.is_probe:
         parts.append(
@@ -71,4 +73,12 @@ def _sentence(outcome: operations.DeliverNowOutcome) -> str:
         parts.append(text % outcome.made_due)
     if outcome.has_more:
         parts.append(gettext("More are waiting: deliver now once more when these are done."))
-    return " ".join(parts) or gettext("Nothing waits for a later time.")
+    parts = parts or [gettext("Nothing waits for a later time.")]
+    if failures_count:
+        text = ngettext(
+            "%d message was given up, and stays so: send it again on the page Failures.",
+            "%d messages were given up, and stay so: send them again on the page Failures.",
+            failures_count,
+        )
+        parts.append(text % failures_count)
+    return " ".join(parts)
