@@ -48,6 +48,7 @@ def card(row: BizReceive) -> dict[str, Any]:
         "delivered": sum(point.counts.get("delivered", 0) for point in points),
         "failed": sum(point.counts.get("failed", 0) for point in points),
         "failures": _failures(row),
+        "is_failing": health.is_failing(row),
         "failing_since": cells.moment(row.failing_since) if row.failing_since else "",
         "disabled_on": cells.moment(disabled_on) if disabled_on else "",
     }

@@ -27,6 +27,8 @@ _Status = BizReceive.Status
 COUNTED = 10_000
 # A subscription is busy after so long: a burst is gone sooner.
 MIN_BUSY_SECONDS = 20.0
+# It is failing after so many failures in a row, or so long; before, it is retrying.
+MIN_FAILURES, MIN_FAILING = 3, timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
@@ -150,12 +152,20 @@ def open_breakers() -> list[int]:
     return [pk for pk, state in (_from_redis() or {}).items() if state.is_open]
 
 
+def is_failing(row: BizReceive) -> bool:
+    """True if it fails, and not just for the first attempts."""
+    if row.failing_since is None:
+        return False
+    return row.failures >= MIN_FAILURES or row.failing_since <= timezone.now() - MIN_FAILING
+
+
 def troubled(open_ids: Collection[int]) -> Q:
     """The condition of subscriptions that need attention: failing, disabled by the platform, with
     an open breaker, or with failures."""
     lost_ids = FailureGroup.objects.filter(flow=FLOW, count__gt=0).values("subject")
     return (
-        Q(failing_since__isnull=False)
+        Q(failing_since__lte=timezone.now() - MIN_FAILING)
+        | Q(failing_since__isnull=False, failures__gte=MIN_FAILURES)
         | Q(status=_Status.DISABLED)
         | Q(pk__in=open_ids)
         | Q(pk__in=lost_ids)

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.core.durations import age
-from notify.admin.health import COUNTED, Busy, Health
+from notify.admin.health import COUNTED, Busy, Health, is_failing
 from notify.directory import waits
 from notify.models import BizReceive
 from notify.subscriptions import limits
@@ -34,8 +34,10 @@ def status(row: BizReceive, health: Health, why: str) -> SafeString:
         return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why)
     if row.receive.is_listened and health.waiting:
         return mark(gettext("waits for a listener"), "plain")
-    if row.failing_since or (health.live and health.live.is_open):
+    if is_failing(row) or (health.live and health.live.is_open):
         return mark(gettext("failing"), "bad")
+    if row.failing_since:
+        return mark(gettext("retrying"), "warn")
     if health.busy:
         return mark(gettext("busy"), "warn", below=busy(row, health.busy))
     if health.waiting or health.delivered:
@@ -94,7 +96,7 @@ def failing(row: BizReceive) -> str:
     since = age((timezone.now() - row.failing_since).total_seconds())
     return mark(
         gettext("%(age)s, %(count)d in a row") % {"age": since, "count": row.failures},
-        "bad",
+        "bad" if is_failing(row) else "warn",
         moment(row.failing_since),
     )
 

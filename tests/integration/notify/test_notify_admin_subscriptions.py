@@ -115,7 +115,12 @@ def test_the_state_is_what_its_deliveries_say(biz: Biz) -> None:
     presence.report({row.pk: presence.LaneState("s", breaker=State.OPEN)})
     assert "failing" in state_of(row)
     presence.report({row.pk: presence.LaneState("s")})
-    BizReceive.objects.update(failing_since=timezone.now(), failures=526)
+    BizReceive.objects.update(failing_since=timezone.now(), failures=2)
+    assert "retrying" in state_of(row)
+    BizReceive.objects.update(failures=3)
+    assert "failing" in state_of(row)
+    minute_ago = timezone.now() - timedelta(seconds=61)
+    BizReceive.objects.update(failing_since=minute_ago, failures=1)
     assert "failing" in state_of(row)
     BizReceive.objects.update(status=Status.PAUSED)
     assert "paused" in state_of(row)
@@ -151,13 +156,14 @@ def test_what_needs_attention_comes_first_and_can_be_had_alone(
     biz: Biz, admin_client: Client
 ) -> None:
     calm = subscription(biz, "a-calm")
-    failing = subscription(biz, "b-failing", failing_since=timezone.now())
+    retrying = subscription(biz, "a-retrying", failing_since=timezone.now(), failures=1)
+    failing = subscription(biz, "b-failing", failing_since=timezone.now(), failures=3)
     disabled = subscription(
         biz, "c-disabled", status=Status.DISABLED, disabled_reason="answered 410 Gone"
     )
     opened = subscription(biz, "d-open")
     presence.report({opened.pk: presence.LaneState("s", breaker=State.OPEN)})
-    assert rows_of(admin_client) == [failing, disabled, opened, calm]
+    assert rows_of(admin_client) == [failing, disabled, opened, calm, retrying]
     assert rows_of(admin_client, "?attention=yes") == [failing, disabled, opened]
     assert rows_of(admin_client, "?o=-1")[0].pk in {r.pk for r in (calm, failing)}
     assert "answered 410 Gone" in admin_client.get(SUBSCRIPTIONS).content.decode()
@@ -189,6 +195,8 @@ def test_the_page_says_since_when_it_fails_and_until_when_it_may(
 ) -> None:
     row = subscription(biz)
     assert "in a row" not in page(admin_client, row)
+    BizReceive.objects.update(failing_since=timezone.now(), failures=1)
+    assert '<p class="notice warn">1 failure in a row since' in page(admin_client, row)
     since = timezone.now() - timedelta(hours=20)
     BizReceive.objects.update(failing_since=since, failures=12)
     settings.NOTIFY_DISABLE_AFTER_HOURS = 120
