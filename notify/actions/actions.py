@@ -37,6 +37,7 @@ def _action(
         show=preview.of_messages if of_messages else preview.of_deliveries,
         outcome=None if of_messages else preview.outcome,
         lines=preview.lines,
+        why_waiting=preview.why_waiting,
         **more,
     )
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import TypeVar
 
+from django.utils.translation import gettext as _
+
+from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.flows import Ending, Hit, Preview
 from msgplatform.core.flows.bulk_pages import Described, Tally
+from notify import presence
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.lines import lines as message_lines
+from notify.messages.states import local
 from notify.models import BizReceive, ReceiveMsg
 
 T = TypeVar("T")
 _CHUNK = 2000
+_SHOWN_BREAKERS = 10
 _Status = ReceiveMsg.Status
 _ENDINGS: Mapping[int, Ending] = {
     _Status.DELIVERED: "arrived", _Status.EXHAUSTED: "failed", _Status.POISON: "failed",
@@ -56,7 +64,8 @@ def of_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
     sample = _lines([deliveries_by_id[pk][0] for pk in tally.sample if pk in deliveries_by_id])
     # The limit of the one subscription that gets all of them.
     (only,) = subscriptions.values() if len(subscriptions) == 1 else (None,)
-    return tally.preview(started_at, titles, sample, only.rate_limit if only else None)
+    counts = tally.preview(started_at, titles, sample, only.rate_limit if only else None)
+    return replace(counts, notices=_open_breakers(subscriptions.values()))
 
 
 def of_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
@@ -71,6 +80,31 @@ def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
         str(pk): _ENDINGS.get(status, "waiting")
         for pk, (_message, _subscription, status) in rows.items()
     }
+
+
+def why_waiting(delivery_ids: Sequence[str]) -> list[str]:
+    """The open breakers behind which some of these deliveries wait."""
+    rows = _deliveries([int(pk) for pk in delivery_ids]).values()
+    ids = {subscription for _message, subscription, status in rows if status not in _ENDINGS}
+    return _open_breakers(BizReceive.objects.filter(id__in=ids).select_related("biz", "receive"))
+
+
+def _open_breakers(subscriptions: Iterable[BizReceive]) -> list[str]:
+    """A sentence about each subscription whose breaker is open; none when Redis is unavailable."""
+    try:
+        lanes = presence.read()
+    except RedisError:
+        return []
+    text = _(
+        "%(subscription)s: its breaker is open. The next probe may go at %(at)s; the others wait "
+        "until one succeeds."
+    )
+    now = sql.now()
+    return [
+        text % {"subscription": row, "at": local(now + timedelta(seconds=lanes[row.pk].retry_in))}
+        for row in subscriptions
+        if row.pk in lanes and lanes[row.pk].is_open
+    ][:_SHOWN_BREAKERS]
 
 
 def lines(delivery_ids: Sequence[str]) -> list[Hit]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -37,6 +37,7 @@ from msgplatform.person_limits import answers_limited_people
 
 _State = BulkJob.State
 SHOWN = 50
+LOOKED_AT = 500  # waiting messages of which the page says why
 _TITLES: Mapping[flows.Ending, Any] = {
     "arrived": gettext_lazy("Sent again by this job, and arrived"),
     "failed": gettext_lazy("Sent again by this job, and failed again"),
@@ -81,6 +82,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         "action": action,
         "left": _time_left(row),
         "outcome": sums,
+        "notices": _why_waiting(row, action, clear) if action and sums and sums.waiting else (),
         "may_change": may_change,
         "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
         # 0 when nothing of the page will change any more.
@@ -97,6 +99,15 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         again=repeat_url,
         **context,
     )
+
+
+def _why_waiting(row: BulkJob, action: flows.BulkAction, clear: bool) -> Sequence[str]:
+    """Why some of its messages wait, as this person may read it."""
+    try:
+        sentences = action.why_waiting(outcomes.list_messages(row, "waiting", "", LOOKED_AT).ids)
+    except UNAVAILABLE:
+        return ()
+    return sentences if clear else [personal.in_sentence(sentence) for sentence in sentences]
 
 
 def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:

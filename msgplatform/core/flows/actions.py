@@ -103,6 +103,7 @@ class BulkAction:
     key only. A message that is not in the answer is gone, or its outcome is unknown. None: the
     action has no outcome. `lines(ids)` are the lines of these messages, as a search shows them; by
     primary key only. It may raise Unavailable, and errors of the database and of Redis.
+    `why_waiting(ids)` are sentences about what keeps them from being sent now; it raises the same.
 
     `select_message(id, recipient, by)` is for one message and one of its recipients, or with '' all
     that it did not reach; `by` is the user. It gives a selection and the ids to apply. It raises
@@ -119,6 +120,7 @@ class BulkAction:
     show: Callable[[Tally[Any], datetime], Preview] | None = None
     outcome: Callable[[Sequence[str]], Mapping[str, Ending]] | None = None
     lines: Callable[[Sequence[str]], Sequence[Hit]] = lambda _ids: ()
+    why_waiting: Callable[[Sequence[str]], Sequence[str]] = lambda _ids: ()
     has_message_ids: bool = False  # True if its field `ids` takes ids of messages
     makes_messages: bool = False  # `Applied.made` are the messages whose outcome is shown
     select_message: Callable[[str, str, str], tuple[Selection, Sequence[int]]] = _not_about_one

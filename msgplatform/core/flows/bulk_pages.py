@@ -53,6 +53,7 @@ class Preview:
     """What a bulk action would change now. Groups and times are of those that were counted.
 
     `pace` is the limit per second of whoever receives all of them, None where there is none.
+    `notices` are sentences about what would keep them from being sent now.
     `cursor` is where a job begins that changes what was previewed, and nothing that came later.
     """
 
@@ -63,6 +64,7 @@ class Preview:
     sample: Sequence[Hit] = ()
     pace: float | None = None
     cursor: str = ""
+    notices: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,11 @@ from django.test import Client
 
 from msgplatform.console.views import job as job_page
 from msgplatform.core.data import sql
+from msgplatform.core.rates.breaker import State
 from msgplatform.jobs import outcomes
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkBatch, BulkJob
+from notify import presence
 from notify.actions import actions
 from notify.models import BizReceive, ReceiveMsg
 from tests.support.archive_support import Status, archive, message
@@ -169,6 +171,23 @@ def test_the_page_follows_what_was_sent_again(row: BizReceive, admin_client: Cli
     assert 'id="live-job"' in parts, "a page that was opened before learns that it is over"
     assert "data-live-seconds" not in parts
     assert "<html" not in parts
+
+
+def test_an_open_breaker_is_said_before_the_start_and_while_they_wait(
+    row: BizReceive, admin_client: Client
+) -> None:
+    shown = preview(admin_client, "notify", action="resend")
+    assert "breaker is open" not in shown.content.decode()
+    presence.report({row.pk: presence.LaneState("s", breaker=State.OPEN, retry_in=90)})
+    shown = preview(admin_client, "notify", action="resend")
+    sentence = rf"{row}: its breaker is open. The next probe may go at [\d: -]+;"
+    assert re.search(sentence, shown.content.decode())
+    start(admin_client, "notify", shown, action="resend")
+    run()
+    address = f"/console/bulk/jobs/{BulkJob.objects.get().pk}?live=1"
+    assert re.search(sentence, admin_client.get(address).content.decode())
+    presence.report({row.pk: presence.LaneState("s")})
+    assert "breaker is open" not in admin_client.get(address).content.decode()
 
 
 def listed(client: Client, ending: str) -> list[set[str]]:
