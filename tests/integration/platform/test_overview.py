@@ -198,6 +198,8 @@ def test_the_alerts_that_are_counted_are_those_of_the_list(admin_client: Client)
     assert link
     listed = admin_client.get(link[1]).context["cl"].result_list
     assert [row.kind for row in listed] == ["sms.link"]
+    failure_store.add("notify", [Loss(7, "HTTP 503", 1)], sql.now())
+    assert ">1 other alert is open, and" in admin_client.get("/console/").content.decode()
 
 
 def test_last_words_of_programs_are_masked_like_alerts(
