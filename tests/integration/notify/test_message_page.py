@@ -49,6 +49,15 @@ def card(pk: int) -> Recipient:
     return only
 
 
+def test_its_head_does_not_say_that_it_is_split(row: BizReceive) -> None:
+    (pk,) = publish(row.biz)
+    assert page(pk).facts["State"] == "accepted"
+    Maker().splitter.split()
+    facts = page(pk).facts
+    assert "State" not in facts
+    assert facts["Deliveries"] == "1 pending"
+
+
 def split(row: BizReceive, **values: Any) -> int:
     """A message whose delivery is in this state; its id."""
     (pk,) = publish(row.biz)
@@ -361,7 +370,7 @@ def test_a_message_that_all_got_is_a_sentence_and_a_row_for_each(
     shown = page(pk)
     assert str(shown.headline).startswith("Delivered to 3 of 3 in 0.")
     text = admin_client.get(f"/console/notify/{pk}").content.decode()
-    assert text.index("Delivered to 3 of 3") < text.index("<dt>State</dt>")
+    assert text.index("Delivered to 3 of 3") < text.index("<dt>Deliveries</dt>")
     assert text.count("Of a request its time is kept") == 1
     assert text.count('<details class="recipient"') == 3
     assert text.count('class="copy"') >= 2
