@@ -48,16 +48,20 @@ class InvalidInput(Permanent):
 
 
 class Conflict(Permanent):
-    """The same idempotency key came with another payload."""
+    """The same idempotency key came with another payload; `first_id` names the first message, ''
+    when that is not known."""
 
     code = "conflict"
     field = "idempotency_key"
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", first_id: str = "") -> None:
+        first = f" (message {first_id})" if first_id else ""
         super().__init__(
             message
-            or "this idempotency key was used for another request; use a new key for a new one"
+            or f"this idempotency key was used for another request{first}; use a new key for a new "
+            "one"
         )
+        self.first_id = first_id
 
 
 class Changed(Permanent):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any, NamedTuple
 
 from django.core.handlers.wsgi import WSGIHandler
@@ -55,6 +56,8 @@ class Said(NamedTuple):
             for name in ("id", "error_id", "ids"):
                 if name in body:
                     body[name] = True
+            if "detail" in body:
+                body["detail"] = re.sub(r"\(message \d+\)", "", body["detail"])
         headers = dict(self.headers)
         assert len(headers) == len(self.headers)
         assert headers.pop(b"x-request-id")

@@ -90,7 +90,8 @@ def _(exc: errors.Permanent, view: Any) -> Problem:
 
 @describe.register
 def _(exc: errors.Conflict, view: Any) -> Problem:
-    return Problem(KINDS["conflict"], str(exc))
+    more = {"id": exc.first_id} if exc.first_id else {}
+    return Problem(KINDS["conflict"], str(exc), more=more)
 
 
 @describe.register

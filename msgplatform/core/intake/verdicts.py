@@ -53,7 +53,8 @@ class Verdict:
         or `ids`: a duplicate with the same payload, a conflict (rejected) with another one."""
         if is_same_payload:
             return cls("duplicate", id, ids)
-        return dataclasses.replace(cls.rejected(Conflict()), id=id)
+        error = Conflict(first_id=ids[0] if ids else str(id or ""))
+        return dataclasses.replace(cls.rejected(error), id=id)
 
     def raise_rejected(self) -> None:
         """Raise Conflict or InvalidInput (or the flow's subclass) if the item was rejected; for

@@ -43,6 +43,8 @@ def test_a_repeat_and_a_conflict(orders: Caller, place: str) -> None:
     other = orders.post(MESSAGES, {**body, "payload": 2}, **headers)
     assert other.status_code == 409
     assert other["content-type"] == "application/problem+json"
+    assert other.json()["id"] == first.json()["id"]
+    assert f"(message {first.json()['id']})" in other.json()["detail"]
 
 
 def test_two_different_keys_are_refused(orders: Caller) -> None:
