@@ -70,6 +70,7 @@ class EntryList(RecentRowsList, RowList):
 @admin.register(AuditLog)
 class AuditLogAdmin(RowsAdmin):
     sentence_fields = ("target", "detail")
+    rows_name = _("audit entries")  # below the list; the model's plural is the list's title
     empty_text = _("Nobody has changed anything yet.")
     list_display = ["at", "actor", "action", "target", "what"]
     list_display_links = ["at"]

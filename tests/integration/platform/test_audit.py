@@ -90,6 +90,9 @@ def test_the_page_of_an_entry_is_readable(admin_client: Client) -> None:
     assert "&lt;b&gt;Web shop&lt;/b&gt;" in page
     listed = admin_client.get("/admin/msgplatform/auditlog/?q=adm").content.decode()
     assert "system_changed" in listed
+    send(admin_client, f"/admin/msgplatform/biz/{biz.pk}/change/", title="Shop")
+    listed = admin_client.get("/admin/msgplatform/auditlog/").content.decode()
+    assert ">2 audit entries<" in listed
     assert "title" in listed
     found = admin_client.get("/admin/msgplatform/auditlog/?q=nobody").context["cl"]
     assert found.result_list == []
