@@ -208,6 +208,10 @@ class ModelAdmin(ComparedAdmin):
             field.queryset = limited_choices(field.queryset, request)
             # Without a system a row would be everybody's.
             field.required = field.required or db_field.related_model is Biz
+        if field is not None and field.required and db_field.related_model is Biz:
+            rows: Any = field.queryset
+            ids = rows.values_list("pk", flat=True)[:2]
+            field.initial = ids[0] if len(ids) == 1 else None
         return field
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

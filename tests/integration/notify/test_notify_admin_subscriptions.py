@@ -169,6 +169,14 @@ def test_what_needs_attention_comes_first_and_can_be_had_alone(
     assert "answered 410 Gone" in admin_client.get(SUBSCRIPTIONS).content.decode()
 
 
+def test_the_only_system_is_chosen_already(biz: Biz, admin_client: Client) -> None:
+    address = f"{SUBSCRIPTIONS}add/"
+    chosen = f'<option value="{biz.pk}" selected'
+    assert chosen in admin_client.get(address).content.decode()
+    Biz.objects.create(name="another")
+    assert chosen not in admin_client.get(address).content.decode()
+
+
 def test_show_all_is_offered_only_when_a_filter_leaves_something_out(
     biz: Biz, admin_client: Client
 ) -> None:
