@@ -5,7 +5,6 @@ Several may run, also on one port of one machine: Redis joins the parts of a mes
 
 from __future__ import annotations
 
-import errno
 import threading
 import time
 
@@ -30,6 +29,7 @@ _REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECON
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
 _REFUSALS_SECONDS = 1.0  # between two looks for alerts about strangers and wrong logins
 _LATE_SECONDS = 5.0  # between two looks for long MOs that waited too long
+_PORT_SECONDS = 60.0  # between two warnings about a port that another program has
 _WAIT_SECONDS = 1.0  # the longest pause of a turn: its report is due meanwhile
 
 
@@ -56,6 +56,7 @@ class SmsReceiver(Worker):
             "refusals", self.authentication.report_refused, every=_REFUSALS_SECONDS
         )
         self._next_report, self._next_late = Every(_REPORT_SECONDS), Every(_LATE_SECONDS)
+        self._next_port_warning = Every(_PORT_SECONDS)
 
     @property
     def port(self) -> int:
@@ -116,15 +117,15 @@ class SmsReceiver(Worker):
         self.net.stop()
 
     def _listen(self) -> None:
-        """Raises OSError when another program has the port; the loop tries again."""
+        """Listens, unless another program has the port: the next turn tries again."""
         # The kernel would divide the gateways' connections among two platforms of one machine.
         is_shared = self._port and is_in_use(self._host, self._port)
         if is_shared and not presence.is_own_port(self._port):
-            raise OSError(
-                errno.EADDRINUSE,
-                f"port {self._port} is in use by another program of this machine, such as a "
-                "second platform: set SMS_RECEIVER_PORT",
-            )
+            # A receiver of this platform that has just begun to listen may not have said so yet.
+            if self._next_port_warning.take():
+                why = "another program of this machine has it, such as a second platform: "
+                log.warning("port_in_use", port=self._port, why=why + "set SMS_RECEIVER_PORT")
+            return
         auth = self.authentication
         auth.networks.refresh()  # before the first connection, which would be a stranger's
         server = Server(
