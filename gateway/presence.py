@@ -23,7 +23,7 @@ from msgplatform.core.daemons.presence import Presence
 TTL_SECONDS = 10
 _FORGET_SECONDS = 60
 # A hung receiver still holds its port: the next one shares it.
-_LISTENER_SECONDS = 600.0
+_LISTENER_SECONDS = 600
 
 
 class LinkState(msgspec.Struct, frozen=True):
@@ -66,24 +66,12 @@ def withdraw(process: str) -> None:
 
 def note_listener(port: int) -> None:
     """A receiver listens on this port of this machine; call again within minutes."""
-    client: Any = sms_redis()
-    now = clock(client)
-    with client.pipeline() as pipe:
-        pipe.zadd(keys.LISTENERS, {_listener(port): now})
-        pipe.zremrangebyscore(keys.LISTENERS, "-inf", now - _LISTENER_SECONDS)
-        pipe.expire(keys.LISTENERS, int(_LISTENER_SECONDS))
-        pipe.execute()
+    sms_redis().set(keys.listener(socket.gethostname(), port), "", ex=_LISTENER_SECONDS)
 
 
 def is_own_port(port: int) -> bool:
     """True if a receiver of this platform listened lately on this port of this machine."""
-    client: Any = sms_redis()
-    since = client.zscore(keys.LISTENERS, _listener(port))
-    return since is not None and clock(client) - since < _LISTENER_SECONDS
-
-
-def _listener(port: int) -> str:
-    return f"{socket.gethostname()}:{port}"
+    return bool(sms_redis().exists(keys.listener(socket.gethostname(), port)))
 
 
 def live() -> list[LinkState]:

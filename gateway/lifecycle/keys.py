@@ -37,8 +37,6 @@ COUNTS = (MT_COUNT, MT_MINUTES, ARCHIVED, ARCHIVED_BYTES)
 SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"
-# machine:port, on which receivers of this platform listen or did some minutes ago.
-LISTENERS = PREFIX + "zset:listener"
 # gateway → since when no sender has had a connection to it, see `presence.seconds_down`.
 GATEWAYS_DOWN = PREFIX + "gateway-down"
 
@@ -53,6 +51,11 @@ def mt(message: int) -> str:
 
 def mo(message: int) -> str:
     return f"{PREFIX}mo:{message}"
+
+
+def listener(machine: str, port: int) -> str:
+    """It is there while receivers of this platform listen on the port, and some minutes longer."""
+    return f"{PREFIX}listener:{machine}:{port}"
 
 
 def submit(seqno: int, ts: int) -> str:

@@ -6,6 +6,6 @@ there is no task and no future for a message.
 
 from .client import Client, Login
 from .connection import Connection, Handler
-from .server import Server, is_in_use
+from .server import Server
 
-__all__ = ["Client", "Connection", "Handler", "Login", "Server", "is_in_use"]
+__all__ = ["Client", "Connection", "Handler", "Login", "Server"]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -99,17 +97,3 @@ class Server:
             self.connections.add(connection)
         else:
             connection.drop()
-
-
-def is_in_use(host: str, port: int) -> bool:
-    """True if some program of this machine listens there, whether it would share the port or
-    not."""
-    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    with socket.socket(family, kind, protocol) as probe:
-        # Connections that ended a moment ago are no listeners.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            return error.errno == errno.EADDRINUSE
-    return False

@@ -13,7 +13,7 @@ from django.conf import settings
 from gateway import presence, sgip
 from gateway.directory import Directory
 from gateway.inbox.arrivals import Arrivals
-from gateway.net import Server, is_in_use
+from gateway.net import Server
 from gateway.net.thread import NetThread
 from gateway.receiver.bind_authentication import MAX_IN_ALL, BindAuthentication
 from msgplatform.core import logging
@@ -22,6 +22,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.http.environment import allow_sockets
+from msgplatform.core.servers.private_server import is_in_use
 
 log = logging.get(__name__)
 

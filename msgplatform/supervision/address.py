@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import http.client
 import ipaddress
 import os
@@ -11,6 +10,7 @@ import sys
 
 from django.conf import settings
 
+from msgplatform.core.servers.private_server import is_in_use
 from msgplatform.supervision.run import Refused
 
 _ANSWER_SECONDS = 5.0
@@ -74,19 +74,13 @@ def hold(host: str, port: int) -> sockets.socket:
 
 
 def _require_free(host: str, port: int) -> None:
-    addresses = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)
-    family, kind, protocol, _, address = addresses[0]
-    with sockets.socket(family, kind, protocol) as probe:
-        # Connections that ended a moment ago must not count as listeners.
-        probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-        try:
-            probe.bind(address)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                raise _in_use(host, port) from None
-            raise Refused(
-                f"{host}:{port} cannot be used: {os.strerror(error.errno or 0)}"
-            ) from None
+    try:
+        is_taken = is_in_use(host, port)
+    except OSError as error:
+        why = os.strerror(error.errno or 0)
+        raise Refused(f"{host}:{port} cannot be used: {why}") from None
+    if is_taken:
+        raise _in_use(host, port)
 
 
 def _in_use(host: str, port: int) -> Refused:

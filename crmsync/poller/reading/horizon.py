@@ -20,11 +20,7 @@ from typing import Literal, Protocol
 from django.db import OperationalError
 
 from crmsync.poller.reading.database import Database
-from crmsync.poller.reading.source import (
-    Source,
-    SourceUnavailable,
-    earliest_wall_clock,
-)
+from crmsync.poller.reading.source import Source, SourceUnavailable, earliest_wall_clock
 
 Bound = Literal["", "privilege", "replica", "cluster", "file"]
 

@@ -1,9 +1,9 @@
 """The safe horizon of MySQL and MariaDB.
 
-A row that is yet to appear is written by a statement that runs now, in a
-transaction that is open now, or by one that begins later. So nothing can appear below the smallest
-of: the present time, the beginning of the oldest statement that runs, the beginning of the oldest
-transaction that has written. They are read in this order, before the rows:
+A row that is yet to appear is written by a statement that runs now, in a transaction that is open
+now, or by one that begins later. So nothing can appear below the smallest of: the present time, the
+beginning of the oldest statement that runs, the beginning of the oldest transaction that has
+written. They are read in this order, before the rows:
 
 1. the server's time, and the statements (`PROCESSLIST`): one may have its time already and wait
    for a lock of the table, before its transaction begins;
@@ -103,7 +103,7 @@ class _Moments:
 
 @dataclass
 class _Server:
-    """What was last read of a server by whichever source. One asks, the others wait for it."""
+    """The last reading of a server, whichever source made it: one asks, the others wait."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     moments: _Moments | None = None  # None: it is only bounded, or could not be asked
@@ -111,8 +111,9 @@ class _Server:
     ended_at: float = float("-inf")
 
     def moments_by(self, ask: Callable[[], _Moments | None]) -> _Moments | None:
-        """What was read a moment ago, or what `ask` reads now. Raises SourceUnavailable also where
-        another has asked in vain meanwhile: a server that hangs costs all one time limit."""
+        """The last reading if it is fresh, else what `ask` reads now. Raises SourceUnavailable,
+        also where another has asked in vain meanwhile: a server that hangs costs all one time
+        limit."""
         began = time.monotonic()
         with self.lock:
             if self.moments and time.monotonic() - self.ended_at < _SHARED_SECONDS:

@@ -43,8 +43,8 @@ _answered = Answered.make
 class Session(Endpoint):
     """With `bind` the end that opens the connection, with `login` the one that is connected to.
 
-    `login` gives the Result for a Bind whose type is right. `duplicates` gives the
-    memory that the connections of one peer share; without it each remembers its own.
+    `login` gives the Result for a Bind whose type is right. `duplicates` gives the memory
+    that the connections of one peer share; without it each remembers its own.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ def _useful(raw: bytes) -> Iterator[bytes]:
 
 
 def _fields(raw: bytes) -> list[bytes]:
-    """The field lines; a fold line (RFC 9112, 5.2) is joined to one."""
+    """The field lines; a folded line (RFC 9112, 5.2) is joined to one."""
     fields: list[bytes] = []
     for line in raw.split(b"\n"):
         line = line.rstrip()

@@ -7,6 +7,7 @@ that started it (`child_process`): start it from a thread that stays.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -79,6 +80,24 @@ def free_port() -> int:
     with sockets.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def is_in_use(host: str, port: int) -> bool:
+    """True if a program of this machine listens there, whether it would share the port or not.
+    Raises OSError if this machine does not have the address."""
+    family, kind, protocol, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[
+        0
+    ]
+    with sockets.socket(family, kind, protocol) as probe:
+        # Connections that ended a moment ago must not count as listeners.
+        probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            return True
+    return False
 
 
 def _reserve(port: int) -> bool:

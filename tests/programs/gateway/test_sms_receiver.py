@@ -143,7 +143,7 @@ class TestLogin:
         gateway(1, pk=7)
         first = SmsReceiver("127.0.0.1", 0)
         with turning(first):
-            until(lambda: sms_redis.exists(keys.LISTENERS))
+            until(lambda: presence.is_own_port(first.port))
             second = SmsReceiver("127.0.0.1", first.port)
             with turning(second):
                 until(lambda: second.port == first.port)
