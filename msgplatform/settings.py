@@ -77,9 +77,15 @@ CELL_URLS = env.urls_by_cell("CELL_URLS")
 # The flows that run: a flow is a folder and its name here, separated by commas. SMS needs Notify.
 # By default: `notify,notify.feed,gateway,crmsync`
 FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"], {"gateway": "notify"})
+# Parts that can be left out: without its line, and its folder, the rest works as before.
+FEATURES = [
+    "msgplatform.company.alerting",
+    "msgplatform.company.audit_export",
+    "msgplatform.growth.moving",
+]
 # Each has its own settings.
-for _flow in FLOWS:
-    globals().update(env.capitals(f"{_flow}.settings"))
+for _package in [*FLOWS, *FEATURES]:
+    globals().update(env.capitals(f"{_package}.settings"))
 # Those of signing in, and of the library behind it.
 globals().update(env.capitals("msgplatform.signing_in_settings"))
 _PAGES = [
@@ -107,6 +113,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",  # daemons delete those that have expired
     *FLOWS,
+    *FEATURES,
 ]
 MIDDLEWARE = [
     "msgplatform.web.middleware.headers.TlsForPrograms",
@@ -397,26 +404,6 @@ OUTBOUND_PROXY = env.url("OUTBOUND_PROXY", "", ("http", "https", "socks5", "sock
 ALERT_SILENT_SECONDS = env.number("ALERT_SILENT_SECONDS", 60, 20, 86_400)
 # Work that has been due for so long makes an alert; 0: never.
 ALERT_BACKLOG_MINUTES = env.number("ALERT_BACKLOG_MINUTES", 15, 0, 10_080)
-
-# -- export of the audit log ---------------------------------------------------------------------
-# Where `run_bulk` hands over the audit log as signed, chained lines: `stdout`, `syslog`,
-# `syslog://host:601` or an `https://` address. A webhook's address is as sensitive as a password
-# where it holds a token: AUDIT_EXPORT_FILE works too.
-# By default: nowhere
-AUDIT_EXPORT = env.secret("AUDIT_EXPORT")
-# The bearer token for the webhook of AUDIT_EXPORT.
-# By default: none
-AUDIT_EXPORT_TOKEN = env.secret("AUDIT_EXPORT_TOKEN")
-# Signs the lines (Ed25519): 32 bytes in URL-safe base64. Several, separated by commas: the first
-# signs, `verify_audit` knows all. Required with AUDIT_EXPORT.
-# By default: the file `audit_signing_key` in STATE_DIR, if it is there
-AUDIT_SIGNING_KEYS = tuple(
-    env.secret("AUDIT_SIGNING_KEY", default_file=STATE_DIR / "audit_signing_key")
-    .replace(",", " ")
-    .split()
-)
-# Entries that were not taken for so long make an alert.
-AUDIT_EXPORT_ALERT_MINUTES = env.number("AUDIT_EXPORT_ALERT_MINUTES", 5, 0.01, 10_080)
 
 # -- traces --------------------------------------------------------------------------------------
 # The OTLP collector that gets traces, such as `http://otel-collector:4318`: spans go to its path

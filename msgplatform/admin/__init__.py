@@ -13,8 +13,6 @@ filters      list filters for tables of any size
 systems      business systems and API keys
 jobs         bulk jobs, counters of minutes
 alerts       open alerts, and their history
-alert_setup  where alerts go: channels, rules
-alert_messages  what was sent there
 people       users and groups
 audit_log    the list and the page of the audit log
 
@@ -27,8 +25,6 @@ from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
 from msgplatform.admin import (  # noqa: F401
-    alert_messages,
-    alert_setup,
     alerts,
     audit_log,
     cells,

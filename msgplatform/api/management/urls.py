@@ -5,7 +5,6 @@ from msgplatform.api import (
     own_key,
 )
 from msgplatform.api.management import (
-    alert_setup,
     alerts,
     failures,
     jobs,
@@ -16,8 +15,10 @@ from msgplatform.api.management import (
 )
 from msgplatform.api.management.platform_file import views
 from msgplatform.api.management.resources import routes
+from msgplatform.core import features
 
 urlpatterns = [
+    *features.url_patterns("api_urls"),
     *routes(systems.System),
     *routes(systems.Key, systems.KeyListView),
     path("alerts", alerts.AlertListView.as_view(), name="alerts"),
@@ -28,13 +29,6 @@ urlpatterns = [
         name="alert-acknowledge",
     ),
     path("alerts/<id:pk>/resolve", alerts.AlertResolveView.as_view(), name="alert-resolve"),
-    *routes(alert_setup.AlertChannelResource),
-    path(
-        "alert-channels/<slug:name>/tests",
-        alert_setup.AlertChannelTestView.as_view(),
-        name="alert-channel-test",
-    ),
-    *routes(alert_setup.AlertRuleResource),
     path("audit", alerts.AuditListView.as_view(), name="audit"),
     path("failures", failures.FailureListView.as_view(), name="failures"),
     path(

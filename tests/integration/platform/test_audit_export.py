@@ -23,10 +23,10 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.audit_export import exporter, lines, targets
-from msgplatform.audit_export.chain import Chain
-from msgplatform.audit_export.exporter import Exporter
-from msgplatform.audit_export.targets import NotTaken
+from msgplatform.company.audit_export import exporter, lines, targets
+from msgplatform.company.audit_export.chain import Chain
+from msgplatform.company.audit_export.exporter import Exporter
+from msgplatform.company.audit_export.targets import NotTaken
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Alert, AuditExport, AuditLog, BulkJob
@@ -246,7 +246,7 @@ def test_wrong_settings_are_named(settings: Any) -> None:
 
 # -- at least once, in order ---------------------------------------------------------------------
 EXPORT = """
-from msgplatform.audit_export import exporter
+from msgplatform.company.audit_export import exporter
 exporter.LEASE_SECONDS = {lease}
 worker = exporter.Exporter()
 {prelude}
