@@ -11,8 +11,5 @@ class MsgplatformConfig(AppConfig):
 
     def ready(self) -> None:
         from msgplatform import checks, roles  # noqa: F401
-        from msgplatform.core.secrets import reencrypt
 
-        # What `console/signing_in` has the library store.
-        reencrypt.register_json("mfa.Authenticator", "data", ("secret", "seed"))
         post_migrate.connect(roles.update, dispatch_uid="msgplatform.roles")

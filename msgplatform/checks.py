@@ -36,7 +36,6 @@ def wrong_settings() -> list[CheckMessage]:
     return [
         *_secret_key(),
         *_encryption_keys(),
-        *_sign_in(),
         *_environment(),
         *_rates(),
         *_cold_database(),
@@ -92,26 +91,6 @@ def _encryption_keys() -> Iterator[CheckMessage]:
             "Several are separated by commas; the first one encrypts.",
             obj="ENCRYPTION_KEY",
             id="msgplatform.E009",
-        )
-
-
-def _sign_in() -> Iterator[CheckMessage]:
-    """A provider that is half set up lets nobody in."""
-    if settings.OIDC_ISSUER:
-        for name in ("OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET", "OIDC_ROLES"):
-            if not getattr(settings, name):
-                yield Error(
-                    f"OIDC_ISSUER is set, and {name} is not",
-                    hint=f"Set {name}, as docs/sign-in.md describes it, or take OIDC_ISSUER away.",
-                    obj=name,
-                    id="msgplatform.E015",
-                )
-    elif not settings.LOCAL_PASSWORDS:
-        yield Error(
-            "LOCAL_PASSWORDS is no, and there is no OIDC_ISSUER: nobody could sign in",
-            hint="Set OIDC_ISSUER, or LOCAL_PASSWORDS=yes.",
-            obj="LOCAL_PASSWORDS",
-            id="msgplatform.E016",
         )
 
 

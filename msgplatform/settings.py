@@ -81,13 +81,19 @@ FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"], {"
 FEATURES = [
     "msgplatform.company.alerting",
     "msgplatform.company.audit_export",
+    "msgplatform.company.person_data",
+    "msgplatform.company.signing_in",
+    "msgplatform.company.single_sign_on",
     "msgplatform.growth.moving",
+    "msgplatform.operation.trace_export",
 ]
+# What the rest reads when single sign-on, or the export of traces, is left out.
+OIDC_ISSUER, OIDC_NAME, OIDC_SECOND_FACTOR = "", "", False
+SOCIALACCOUNT_PROVIDERS: dict[str, object] = {}
+OTEL_EXPORTER_OTLP_ENDPOINT = ""
 # Each has its own settings.
 for _package in [*FLOWS, *FEATURES]:
     globals().update(env.capitals(f"{_package}.settings"))
-# Those of signing in, and of the library behind it.
-globals().update(env.capitals("msgplatform.signing_in_settings"))
 _PAGES = [
     "unfold",
     "django.contrib.admin",
@@ -99,7 +105,7 @@ _PAGES = [
     "rest_framework",
     "django_rq",
     # Second factors, sessions, and accounts of a company's provider. Their pages are in
-    # `console/signing_in`; allauth's sign-up and its e-mail are not used.
+    # `company/signing_in`; allauth's sign-up and its e-mail are not used.
     "allauth",
     "allauth.account",
     "allauth.socialaccount",
@@ -137,7 +143,7 @@ MIDDLEWARE = [
         if DAEMON
         else [
             "allauth.account.middleware.AccountMiddleware",
-            "msgplatform.console.signing_in.middleware.SignInMiddleware",
+            "msgplatform.company.signing_in.middleware.SignInMiddleware",
         ]
     ),
 ]
@@ -406,22 +412,9 @@ ALERT_SILENT_SECONDS = env.number("ALERT_SILENT_SECONDS", 60, 20, 86_400)
 ALERT_BACKLOG_MINUTES = env.number("ALERT_BACKLOG_MINUTES", 15, 0, 10_080)
 
 # -- traces --------------------------------------------------------------------------------------
-# The OTLP collector that gets traces, such as `http://otel-collector:4318`: spans go to its path
-# `/v1/traces` as protobuf. It is the operator's own, so that its address may be private.
-# By default: there are no traces
-OTEL_EXPORTER_OTLP_ENDPOINT = env.url("OTEL_EXPORTER_OTLP_ENDPOINT", "", ("http", "https")).rstrip(
-    "/"
-)
-# Headers for the collector, such as a key: `name=value`, separated by commas.
-# By default: none
-OTEL_EXPORTER_OTLP_HEADERS = env.secret("OTEL_EXPORTER_OTLP_HEADERS")
-# Milliseconds that the collector may take for one request. No message waits for it.
-OTEL_EXPORTER_OTLP_TIMEOUT = env.integer("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000, 100, 60_000)
 # The share of messages that are traced among those whose caller sends no `traceparent`; with one
 # its own flag decides.
 OTEL_TRACES_SAMPLER_ARG = env.number("OTEL_TRACES_SAMPLER_ARG", 0.01, 0, 1)
-# The name of the platform in traces.
-OTEL_SERVICE_NAME = env.text("OTEL_SERVICE_NAME", "msgplatform")
 # The address of a trace in the tool that shows traces, with `{trace_id}` in it; a message's page
 # links to it.
 # By default: no link
@@ -476,7 +469,7 @@ UNFOLD = {
             "950": "#1e1b4b",
         }
     },
-    "LOGIN": {"form": "msgplatform.console.signing_in.login.LoginForm"},
+    "LOGIN": {"form": "msgplatform.company.signing_in.login.LoginForm"},
     "SITE_FAVICONS": [
         {
             "rel": "icon",

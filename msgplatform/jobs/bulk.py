@@ -1,6 +1,6 @@
 """Runs the bulk jobs of every flow, page by page, each in one process at a time. Between pages it
-rolls up and deletes counters, deletes expired sessions, and does the upkeep of features
-(`upkeep.py`).
+rolls up and deletes counters, deletes expired sessions and old traces, and does the upkeep of
+features (`upkeep.py`).
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.db import DatabaseError, transaction
 from django.db.models import F, QuerySet
@@ -26,41 +28,35 @@ from django.utils import timezone
 from msgplatform.core import flows, logging
 from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import claims, transactions
+from msgplatform.core.data import claims, ids
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs import upkeep
 from msgplatform.jobs.outcomes import Batch, Outcomes
-from msgplatform.jobs.upkeep import Upkeep
-from msgplatform.models import BulkJob
+from msgplatform.jobs.upkeep import DeletedRows
+from msgplatform.models import BulkJob, MessageTrace
 from msgplatform.monitor import counters
 
 log = logging.get(__name__)
 
 PAGE = 500
 LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job waits this long
-SESSIONS_EVERY_SECONDS = 3600.0
-_CHUNK = 1000  # rows in one DELETE
 _State = BulkJob.State
 
 
-class ExpiredSessions(Upkeep):
-    """Deletes the expired sessions of console users when it is time: Django leaves their rows."""
+class ExpiredSessions(DeletedRows):
+    """Deletes the expired sessions of console users: Django leaves their rows."""
 
-    def __init__(self) -> None:
-        self._next = Every(SESSIONS_EVERY_SECONDS)
+    def old_rows(self) -> QuerySet[Any]:
+        return Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
 
-    def turn(self) -> bool:
-        if not self._next.is_due:
-            return False
-        sessions = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
-        keys = list(sessions.values_list("session_key", flat=True)[:_CHUNK])
-        if keys:
-            transactions.retrying(Session.objects.filter(session_key__in=keys).delete)
-        if len(keys) < _CHUNK:
-            self._next.restart()
-            return False
-        return True
+
+class OldTraces(DeletedRows):
+    """Deletes rows of `message_trace` TRACE_DAYS after their messages were accepted: the tool that
+    shows traces has deleted the trace too."""
+
+    def old_rows(self) -> QuerySet[Any]:
+        first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
+        return MessageTrace.objects.filter(id__lt=first_id).order_by("id")
 
 
 class BulkRunner(Worker):
@@ -70,7 +66,7 @@ class BulkRunner(Worker):
         super().__init__()
         self._housekeeping = counters.Housekeeping()
         self._outcomes = Outcomes()
-        self._upkeep = [ExpiredSessions(), *upkeep.make_all()]
+        self._upkeep = [ExpiredSessions(), OldTraces(), *upkeep.make_all()]
 
     def start(self) -> None:
         for task in self._upkeep:

@@ -25,7 +25,7 @@ WAITS: dict[str, dict[str, dict[str, float]]] = {
             "MAX_PAUSE_SECONDS": 2.0,
         },
         "notify.archive.archiver": {"ROUND_SECONDS": 1.0},
-        "msgplatform.person_data.runner": {"LIST_EVERY_SECONDS": 1.0},
+        "msgplatform.company.person_data.runner": {"LIST_EVERY_SECONDS": 1.0},
         "notify.monitor.conditions": {"PATIENCE_SECONDS": 1.0},
         "crmsync.monitor.conditions": {
             "UNREADABLE_SECONDS": 1.0, "HORIZON_SECONDS": 8.0, "STALLED_SECONDS": 2.0,

@@ -9,7 +9,6 @@ from msgplatform.api.management import (
     failures,
     jobs,
     people,
-    person_data,
     statistics,
     systems,
 )
@@ -18,7 +17,7 @@ from msgplatform.api.management.resources import routes
 from msgplatform.core import features
 
 urlpatterns = [
-    *features.url_patterns("api_urls"),
+    *features.gather("api_urls", "urlpatterns"),
     *routes(systems.System),
     *routes(systems.Key, systems.KeyListView),
     path("alerts", alerts.AlertListView.as_view(), name="alerts"),
@@ -46,20 +45,6 @@ urlpatterns = [
     *routes(people.Person, people.PersonListView),
     path("people/<str:name>/limit", people.PersonLimitView.as_view(), name="person-limit"),
     path("people/<str:name>/invite", people.InviteView.as_view(), name="person-invite"),
-    path("person-data/erasures", person_data.ErasureListView.as_view(), name="erasures"),
-    path("person-data/erasures/<slug:key>", person_data.ErasureView.as_view(), name="erasure"),
-    path(
-        "person-data/erasures/<slug:key>/cancel",
-        person_data.ErasureCancelView.as_view(),
-        name="erasure-cancel",
-    ),
-    path(
-        "person-data/erasures/<slug:key>/end",
-        person_data.ErasureEndView.as_view(),
-        name="erasure-end",
-    ),
-    path("person-data/export", person_data.PersonExportView.as_view(), name="person-export"),
-    path("person-data/find", person_data.PersonFindView.as_view(), name="person-find"),
     path("platform", views.PlatformView.as_view(), name="platform"),
     path("platform/schema", views.PlatformSchemaView.as_view(), name="platform-schema"),
     path("roles", people.RoleListView.as_view(), name="roles"),

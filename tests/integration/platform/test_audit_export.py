@@ -450,7 +450,11 @@ def test_an_idle_turn_writes_nothing() -> None:
 
 def test_off_is_free(settings: Any) -> None:
     settings.AUDIT_EXPORT = ""
-    assert exporter.thread() is None
+    threads = threading.enumerate()
+    export_thread = exporter.ExportThread()
+    export_thread.start()
+    assert threading.enumerate() == threads
+    export_thread.stop()
 
 
 # -- syslog --------------------------------------------------------------------------------------
