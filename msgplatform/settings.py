@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from typing import Any
 from urllib.parse import urlsplit
 
 from csp.constants import NONCE, NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
@@ -89,7 +90,7 @@ FEATURES = [
 ]
 # What the rest reads when single sign-on, or the export of traces, is left out.
 OIDC_ISSUER, OIDC_NAME, OIDC_SECOND_FACTOR = "", "", False
-SOCIALACCOUNT_PROVIDERS: dict[str, object] = {}
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
 OTEL_EXPORTER_OTLP_ENDPOINT = ""
 # Each has its own settings.
 for _package in [*FLOWS, *FEATURES]:

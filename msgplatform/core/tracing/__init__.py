@@ -1,5 +1,5 @@
-"""Traces (OpenTelemetry): spans of the messages that are traced; `operation/trace_export` sends them
-to a collector.
+"""Traces (OpenTelemetry): spans of the messages that are traced, which `operation/trace_export`
+sends to a collector.
 
 Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. Nothing of OpenTelemetry is imported then, and no
 row, key or field is written or read. A message is traced if its caller's `traceparent` says so, or,
