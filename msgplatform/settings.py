@@ -79,7 +79,7 @@ CELL_URLS = env.urls_by_cell("CELL_URLS")
 # By default: `notify,notify.feed,gateway,crmsync`
 FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"], {"gateway": "notify"})
 # Parts that can be left out: without its line, and its folder, the rest works as before.
-FEATURES = [
+_FEATURES = [
     "msgplatform.company.alerting",
     "msgplatform.company.audit_export",
     "msgplatform.company.person_data",
@@ -87,7 +87,9 @@ FEATURES = [
     "msgplatform.company.single_sign_on",
     "msgplatform.growth.moving",
     "msgplatform.operation.trace_export",
+    "notify.listening",
 ]
+FEATURES = [name for name in _FEATURES if name.startswith(("msgplatform.", *FLOWS))]
 # What the rest reads when single sign-on, or the export of traces, is left out.
 OIDC_ISSUER, OIDC_NAME, OIDC_SECOND_FACTOR = "", "", False
 SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
