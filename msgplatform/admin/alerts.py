@@ -88,7 +88,7 @@ class AlertAdmin(RowsAdmin):
 
     def limited_rows(self, rows: QuerySet[Alert], system_ids: frozenset[int]) -> QuerySet[Alert]:
         """The alerts about rows of these systems."""
-        return alert_store.of_systems(rows, system_ids)
+        return runbooks.of_systems(rows, system_ids)
 
     @admin.action(description=_("Mark as resolved"), permissions=["operate"])
     def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:

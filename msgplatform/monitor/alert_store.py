@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from django.apps import apps
-from django.core.exceptions import FieldDoesNotExist
 from django.db import transaction
-from django.db.models import Count, F, Q, QuerySet
+from django.db.models import Count, F, Q
 from django.utils import timezone
 
 from msgplatform.core import alerts, logging
@@ -22,7 +19,6 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.lazy_text import LazyMessage, dump, load
 from msgplatform.models import Alert, AlertNews
 from msgplatform.models.failures import MAX_NOTE
-from msgplatform.monitor import runbooks
 
 log = logging.get(__name__)
 
@@ -167,30 +163,3 @@ def unless_away(
     except RedisError as error:
         log.warning("conditions_stay", kinds=list(kinds), why=str(error)[:200])
         return open_conditions(Q(kind__in=kinds))
-
-
-def of_systems(rows: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:
-    """The alerts that are about rows of these business systems. One statement for each model, and
-    the index of alerts by key."""
-    kinds: dict[str, list[str]] = defaultdict(list)  # of each model
-    for kind, book in runbooks.by_kind().items():
-        if book.model and has_system(book.model):
-            kinds[book.model].append(kind)
-    keys = [
-        f"{kind}:{pk}"
-        for label, kinds_of_model in kinds.items()
-        for pk in apps.get_model(label)
-        ._default_manager.filter(biz__in=system_ids)
-        .values_list("pk", flat=True)
-        for kind in kinds_of_model
-    ]
-    return rows.filter(key__in=keys)
-
-
-def has_system(label: str) -> bool:
-    """True if rows of this model belong to a business system."""
-    try:
-        apps.get_model(label)._meta.get_field("biz")
-    except FieldDoesNotExist:
-        return False
-    return True

@@ -11,7 +11,7 @@ from django.apps import apps
 from msgplatform.core.daemons.watch.kinds import CHANNEL
 from msgplatform.models import Alert, AlertChannel, AlertRule
 from msgplatform.models.alerts_out import Severity
-from msgplatform.monitor import alert_store, runbooks
+from msgplatform.monitor import runbooks
 
 _NUMBER = re.compile(r"\d{1,18}")
 
@@ -71,7 +71,7 @@ def systems(alerts: Iterable[Alert]) -> Mapping[int, int | None]:
         if book and book.model and _NUMBER.fullmatch(subject):
             subjects[book.model][alert.pk] = int(subject)
     for label, row_ids in subjects.items():
-        if not alert_store.has_system(label):
+        if not runbooks.has_system(label):
             continue
         rows = apps.get_model(label)._default_manager.filter(pk__in=set(row_ids.values()))
         owners = dict(rows.values_list("pk", "biz_id"))

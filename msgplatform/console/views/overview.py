@@ -25,7 +25,7 @@ from msgplatform.core.daemons import backlogs
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import BulkJob
-from msgplatform.monitor import alert_store, failure_store
+from msgplatform.monitor import failure_store, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
 from msgplatform.person_limits import answers_limited_people
@@ -103,7 +103,7 @@ def _alerts(request: HttpRequest) -> dict[str, Any]:
         return {"alerts": [], "more_alerts": 0}
     open_rows = condition.open_alerts()
     if (systems := person_limits.ids_of(request)) is not None:
-        open_rows = alert_store.of_systems(open_rows, systems)
+        open_rows = runbooks.of_systems(open_rows, systems)
     rows = list(open_rows[:ALERTS_SHOWN])
     for row in rows:
         row.translate()
