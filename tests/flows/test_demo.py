@@ -20,7 +20,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from msgplatform.reference import metrics as metrics_page
+from scripts.reference import metrics as metrics_page
 from tests.cluster import ROOT
 from tests.unit.platform.monitoring_files import DECLARED, dashboard_expressions, rule_expressions
 

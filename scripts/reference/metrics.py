@@ -42,12 +42,7 @@ def page() -> str:
 def _section(
     title: str, metrics_of_group: Iterable[Metric], alerts: Mapping[str, list[str]]
 ) -> str:
-    lines = [
-        f"## {title}",
-        "",
-        "| metric | type | labels | meaning | alerts |",
-        "|---|---|---|---|---|",
-    ]
+    lines = [f"## {title}", "", _COLUMNS]
     for metric in metrics_of_group:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         used = ", ".join(alerts.get(metric.full_name, []))
