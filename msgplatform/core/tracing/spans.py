@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgplatform.core.tracing.context import Context, is_on, parse
+from msgplatform.core.tracing.context import MAX_LINKS, Context, Kind, Value, is_on, parse
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -23,10 +23,6 @@ __all__ = [
     "MAX_LINKS", "Kind", "Span", "Step", "Value", "context_of", "contexts", "end", "nanoseconds",
     "now", "record", "record_batch", "record_steps", "start",
 ]  # fmt: skip
-
-Kind = Literal["internal", "server", "client", "producer", "consumer"]
-Value = str | int | float | bool
-MAX_LINKS = 500  # of one span, and so of a batch
 
 
 def start(
