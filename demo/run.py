@@ -108,6 +108,8 @@ class Run:
 
 
 class Trickle:
+    """Traffic that goes on after the accounting (`Run.trickle`)."""
+
     def __init__(self, name: str, step: Callable[[int], None], seconds: float) -> None:
         self._step, self._seconds = step, seconds
         self._number = 0

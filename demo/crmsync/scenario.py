@@ -33,12 +33,8 @@ class Account:
 
     def differences(self) -> dict[str, Differences]:
         leads = self.traffic.leads
-        return {
-            side.name: compare(
-                {side.name: side.records(leads)}, {side.name: self.readers[side.name]()}
-            )
-            for side in CRMS
-        }
+        expected = {side.name: {side.name: side.records(leads)} for side in CRMS}
+        return {name: compare(expected[name], {name: self.readers[name]()}) for name in expected}
 
     def in_hive(self) -> Differences:
         return compare({HIVE: IN_HIVE.records(self.traffic.leads)}, {HIVE: self.traffic.listed()})
@@ -83,11 +79,9 @@ def play(run: Run) -> Mapping[str, Any]:
     traffic = Traffic(run.base_url, tokens, leads)
     account = Account(traffic, {TABLE: table.read, CALL_CENTRE: call_centre.read})
     forms = sum(lead.route == "form" for lead in leads)
-    lines = [
-        f"crmsync: {len(leads)} leads of {len(tokens)} business systems, {forms} by real forms, to"
-    ]
-    crms = plan.DESCRIPTIONS.items()
-    run.say("\n".join([*lines, *(f"  {name:<15} {words}" for name, words in crms)]))
+    systems = f"{len(tokens)} business systems"
+    lines = [f"crmsync: {len(leads)} leads of {systems}, {forms} by real forms, to"]
+    run.say("\n".join([*lines, *(f"  {n:<15} {words}" for n, words in plan.DESCRIPTIONS.items())]))
     run.start_together()
     traffic.send_batches()
     # Some leads change before the CRMs hold them, the others afterwards.
@@ -148,9 +142,8 @@ def _report(run: Run, account: Account, forms: int) -> Mapping[str, Any]:
 
 
 SCENARIO = Scenario(
-    "crmsync",
-    play,
+    "crmsync", play,
     # All leads of the demo come from one address; a CRM that fails is probed again soon.
     lambda: {"CRM_RATE_PER_IP": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4"},
     "CRM_",
-)
+)  # fmt: skip

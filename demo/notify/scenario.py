@@ -9,7 +9,6 @@ from typing import Any
 
 from demo.account import compare
 from demo.notify import traffic
-from demo.notify.traffic import Accepted
 from demo.run import Run, Scenario
 from demo.sink_process import SinkProcess
 from msgplatform.api.access import keys
@@ -17,14 +16,9 @@ from msgplatform.models import Biz
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.subscriptions import signing
 
-# A run with fewer messages shows too little, and says so.
-_MIN_MESSAGES = 10_000
+_MIN_MESSAGES = 10_000  # a run with fewer shows too little, and says so
 _TRICKLE_SECONDS = 0.5  # between two messages, after the accounting
-# Short, so that failing, recovering and giving up fit into a demo.
-_PATIENT = [1, 2, 3, 5, 8, 13]
-SCHEDULE = [1, 1, 2, 2]
-# Short: each probe of an open breaker is an attempt, and the last deliveries end by these alone.
-_DEAD_SCHEDULE = [1]
+SCHEDULE = [1, 1, 2, 2]  # short, so that failing, recovering and giving up fit into a demo
 _ON_PURPOSE = "on purpose"
 _DEAD = "retired-system"
 _SECRET = signing.new_secret()  # of the consumer that verifies
@@ -32,8 +26,7 @@ _SECRET = signing.new_secret()  # of the consumer that verifies
 
 @dataclass(frozen=True)
 class Consumer:
-    """`sink` are arguments of its process, `pattern` event types, `rate_limit` deliveries a
-    second."""
+    """`sink` are arguments of its process, `pattern` event types, `rate_limit` is for a second."""
 
     name: str
     behaviour: str
@@ -56,13 +49,12 @@ CONSUMERS = (
     Consumer("mailings", f"refuses one in ten once, {_ON_PURPOSE}", ["--fail-every", "10"]),
     Consumer(
         "analytics", f"is down for its first 4 s, {_ON_PURPOSE}", ["--down-for", "4"],
-        schedule=_PATIENT,
+        schedule=[1, 2, 3, 5, 8, 13],
     ),
     Consumer("auditors", "verifies every signature", ["--secret", _SECRET], secret=_SECRET),
     Consumer("partner", "takes 400 a second", pattern="*.rare", rate_limit=400.0),
-    Consumer(
-        _DEAD, f"always answers 500, {_ON_PURPOSE}", ["--status", "500"], schedule=_DEAD_SCHEDULE
-    ),
+    # Each probe of an open breaker is an attempt, and the last deliveries end by these alone.
+    Consumer(_DEAD, f"always answers 500, {_ON_PURPOSE}", ["--status", "500"], schedule=[1]),
 )  # fmt: skip
 # Business system → the consumers that subscribe to it.
 _SYSTEMS: dict[str, list[str]] = {
@@ -76,9 +68,9 @@ def create(urls: Mapping[str, str]) -> dict[str, str]:
     """Rows for business systems, consumers and subscriptions; an API key per business system."""
     consumers, rows, tokens = {consumer.name: consumer for consumer in CONSUMERS}, {}, {}
     for name, consumer in consumers.items():
-        secret = {"secret": consumer.secret} if consumer.secret else {}
+        secret = consumer.secret or signing.new_secret()
         rows[name] = Receive.objects.create(
-            name=name, url=urls[name], title=consumer.title, **secret
+            name=name, url=urls[name], title=consumer.title, secret=secret
         )
     for system, subscribers in _SYSTEMS.items():
         biz = Biz.objects.create(name=system, title=system.title())
@@ -134,30 +126,25 @@ def play(run: Run) -> Mapping[str, Any]:
     }
 
 
-def _expected(consumer: Consumer, messages: Sequence[Accepted]) -> set[str]:
+def _expected(consumer: Consumer, messages: Sequence[traffic.Accepted]) -> set[str]:
     """The ids of the accepted messages that a consumer must get."""
-    return {
-        message.id
-        for message in messages
-        if consumer.name in _SYSTEMS[message.system]
-        and fnmatch.fnmatchcase(message.event_type, consumer.pattern)
-    }
+    systems = {system for system, names in _SYSTEMS.items() if consumer.name in names}
+    of_them = [message for message in messages if message.system in systems]
+    return {m.id for m in of_them if fnmatch.fnmatchcase(m.event_type, consumer.pattern)}
 
 
 def _exhausted() -> set[str]:
     """Messages that were given up at the consumer that is meant to be dead: anywhere else they
     would be lost."""
-    rows = ReceiveMsg.objects.filter(
-        biz_receive__receive__name=_DEAD, status=ReceiveMsg.Status.EXHAUSTED
-    )
-    return set(map(str, rows.values_list("msg_id", flat=True)))
+    rows = ReceiveMsg.objects.filter(biz_receive__receive__name=_DEAD)
+    exhausted_rows = rows.filter(status=ReceiveMsg.Status.EXHAUSTED)
+    return set(map(str, exhausted_rows.values_list("msg_id", flat=True)))
 
 
 SCENARIO = Scenario(
-    "notify",
-    play,
+    "notify", play,
     # A subscriber that does not answer is noticed within the time that a demo takes, and
     # deliveries that wait for a subscriber that never answers end in it.
     lambda: {"NOTIFY_BREAKER_SECONDS": "4", "NOTIFY_BREAKER_KEEP_HOURS": "0"},
     "NOTIFY_",
-)
+)  # fmt: skip
