@@ -53,7 +53,7 @@ bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
 	@$(python) manage.py bench $(or $(ARGS),--all --write docs/benchmarks.md)
 
 docs: tools  ## write the pages of docs/ that come from the code
-	@$(python) manage.py write_docs
+	@$(python) -m scripts.reference
 
 clients: tools  ## client libraries, into clients/dist: Python, TypeScript, Go, Java, PHP
 	@scripts/clients.sh

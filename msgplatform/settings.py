@@ -115,9 +115,11 @@ _PAGES = [
     "allauth.mfa",
     "allauth.usersessions",
 ]
+# Folders beside the product, each with a command of its name; an installation may lack them.
+_BESIDE = [name for name in ("demo", "bench") if (BASE_DIR / name / "__init__.py").exists()]
 INSTALLED_APPS = [
     "msgplatform",
-    *([] if DAEMON else _PAGES),
+    *([] if DAEMON else [*_PAGES, *_BESIDE]),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",  # daemons delete those that have expired

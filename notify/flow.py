@@ -101,11 +101,6 @@ FLOW = flows.Flow(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.CALL],
         snippets=first_steps.snippets,
-        demo="notify.demo.run.run_demo",
-        # A subscriber that does not answer is noticed within the time that a demo takes, and
-        # deliveries that wait for a subscriber that never answers end in it.
-        demo_environment=lambda: {"NOTIFY_BREAKER_SECONDS": "4", "NOTIFY_BREAKER_KEEP_HOURS": "0"},
-        environment_prefix="NOTIFY_",
     ),
     queues=(orders.MARKER_QUEUE,),
     # A result on the marker's queue is the only copy of an answer: it is never dropped.

@@ -20,7 +20,7 @@ import bench
 from bench.harness.measure import Side
 
 # A soak has no sides and a command of its own.
-_NO_BENCHES = ("harness", "references", "soak")
+_NO_BENCHES = ("harness", "management", "references", "soak")
 
 
 @lru_cache(maxsize=1)

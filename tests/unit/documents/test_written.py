@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from msgplatform.reference import bulk_actions, configuration, data_model, metrics
+from scripts.reference import bulk_actions, configuration, data_model, metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from msgplatform import env
-from msgplatform.reference import configuration
+from scripts.reference import configuration
 
 REDIS = ("redis", "rediss", "unix")
 NAME = "SOME_VARIABLE"

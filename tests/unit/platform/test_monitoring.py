@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from msgplatform.env import BASE_DIR
-from msgplatform.reference import metrics as metrics_page
+from scripts.reference import metrics as metrics_page
 from tests.unit.platform.monitoring_files import (
     DECLARED,
     RULES,
