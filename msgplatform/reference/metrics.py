@@ -27,7 +27,6 @@ that cannot be read at present has no sample: no 0. Written by `make docs` from 
 
 The Agent beside a business system has metrics of its own: [agent.md](agent.md#5-watch-it).
 """
-_COLUMNS = "| metric | type | labels | meaning | alerts |\n|---|---|---|---|---|"
 _SERIES = ("_bucket", "_sum", "_count")
 Rules = list[dict[str, Any]]
 RULES = settings.BASE_DIR / "deploy" / "prometheus" / "rules.yml"

@@ -19,7 +19,6 @@ from typing import NamedTuple
 from django.conf import settings
 from structlog.contextvars import bound_contextvars
 
-LENGTH = 55
 # Version 00 has exactly these parts; a later version may have more, behind another "-".
 _FORM = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1
