@@ -449,8 +449,6 @@ LOGGING_CONFIG = None
 platform_logging.configure(
     level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG), cell=CELL.label
 )
-for _old_name, _name in env.renamed.items():
-    platform_logging.get(__name__).warning("setting_renamed", old_name=_old_name, use=_name)
 
 UNFOLD = {
     "SITE_TITLE": "msgplatform",

@@ -32,7 +32,7 @@ _Status = ReceiveMsg.Status
 class Messages:
     """The ids of messages that match a filter, in their order, page by page.
 
-    Only messages in these places that came before `begun` and have been split.
+    Only messages in these places that came before `started_at` and have been split.
     """
 
     def __init__(self, values: Values, started_at: datetime, places: Sequence[Store]) -> None:

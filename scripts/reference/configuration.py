@@ -17,7 +17,6 @@ from typing import Any
 from django.apps import apps
 from django.conf import settings
 
-from msgplatform import env
 from msgplatform.core import flows
 
 PLATFORM = Path("msgplatform/settings.py")
@@ -75,18 +74,7 @@ def page() -> str:
     parts = [_HEAD, _tables("The platform", platform)]
     for name, path in _files_of_flows():
         parts.append(_tables(name, read(settings.BASE_DIR / path)))
-    return "\n".join([*parts, *_old_names()])
-
-
-def _old_names() -> Iterator[str]:
-    yield "## Old names\n"
-    yield "They are still read, with a warning in the log and in `manage.py doctor`. Both set to"
-    yield "different values is an error.\n"
-    yield "| old name | name |"
-    yield "|---|---|"
-    for name, old_name in env.OLD_NAMES.items():
-        yield f"| `{old_name}` | `{name}` |"
-    yield ""
+    return "\n".join(parts)
 
 
 _HEAD = """# Configuration

@@ -22,7 +22,6 @@ from structlog.contextvars import bound_contextvars
 Kind = Literal["internal", "server", "client", "producer", "consumer"]  # of a span
 Value = str | int | float | bool  # of a span's attribute
 MAX_LINKS = 500  # of one span, and so of a batch
-LENGTH = 55
 # Version 00 has exactly these parts; a later version may have more, behind another "-".
 _FORM = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1

@@ -22,8 +22,8 @@ _STATUS = EventQueue.Status
 
 
 class SetAside:
-    """Events that are set aside, in the order of their ids; none that came after `begun`, so that
-    a job has an end."""
+    """Events that are set aside, in the order of their ids; none that came after
+    `started_at`, so that a job has an end."""
 
     def __init__(self, values: Values, started_at: datetime) -> None:
         newest = id_numbers.first_id_at(started_at)

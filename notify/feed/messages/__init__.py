@@ -1,3 +1,2 @@
-"""Search over posts and events: `candidates` reads ids from an index, `matches` applies the rest of
-the filter, `hits` makes the lines that are shown. `timeline` is the page of one: what happened to
-it, and a card for its timelines (`fan_out`)."""
+"""Messages of Feed for search, list, page and API: `index` declares how posts and events are found,
+`states` names their states and makes the lines of lists, and `page` is the page of one."""

@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('msgplatform', '0001_tables'),
+        ('msgplatform', '0001_initial'),
     ]
 
     operations = [
@@ -47,6 +47,8 @@ class Migration(migrations.Migration):
                 ('login_password', msgplatform.core.fields.EncryptedTextField(validators=[django.core.validators.MaxLengthValidator(16), gateway.models.validators.ascii_only], verbose_name='our password')),
                 ('smg_login_name', models.CharField(help_text='With which it binds to us', max_length=16, validators=[gateway.models.validators.ascii_only], verbose_name="the SMG's login name")),
                 ('smg_login_password', msgplatform.core.fields.EncryptedTextField(validators=[django.core.validators.MaxLengthValidator(16), gateway.models.validators.ascii_only], verbose_name="the SMG's password")),
+                ('networks', models.JSONField(blank=True, default=list, help_text='From which the SMG connects to us, such as ["203.0.113.0/28"]; empty: from its host', validators=[gateway.models.validators.networks], verbose_name='networks')),
+                ('operator', models.SlugField(blank=True, db_index=False, default='', help_text="Gateways of the same operator may report on each other's messages; empty: this one reports on its own only", max_length=64, verbose_name='operator')),
                 ('corp_id', models.CharField(max_length=5, validators=[django.core.validators.RegexValidator('^[0-9]+$', 'Digits only.')], verbose_name='corp id')),
                 ('area_code', models.CharField(default='010', max_length=4, validators=[django.core.validators.RegexValidator('^[0-9]+$', 'Digits only.')], verbose_name='area code')),
                 ('node_id', models.BigIntegerField(blank=True, help_text='Empty: 3 + area code + corp id, as the specification has it', null=True, validators=[django.core.validators.MinValueValidator(0), django.core.validators.MaxValueValidator(4294967295)], verbose_name='node id')),
@@ -61,10 +63,8 @@ class Migration(migrations.Migration):
                 ('resends', models.PositiveSmallIntegerField(default=3, help_text='Of the same bytes when no response comes', verbose_name='repeats')),
                 ('idle_timeout', models.FloatField(default=60.0, validators=[django.core.validators.MinValueValidator(1)], verbose_name='idle timeout')),
                 ('report_hours', models.FloatField(default=72.0, help_text="After this a message without one ends as unknown; as accepted, if its account's report flag is “on failure”", validators=[django.core.validators.MinValueValidator(0.001), django.core.validators.MaxValueValidator(720)], verbose_name='hours for a Report')),
-                ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
                 ('own_process', models.BooleanField(db_default=False, default=False, help_text='Only a sender that is started for it serves it, and nothing else: manage.py up starts one; elsewhere start run_sms_sender with --gateway and its name.', verbose_name='own process')),
-                ('networks', models.JSONField(blank=True, default=list, help_text='From which the SMG connects to us, such as ["203.0.113.0/28"]; empty: from its host', validators=[gateway.models.validators.networks], verbose_name='networks')),
-                ('operator', models.SlugField(blank=True, db_index=False, default='', help_text="Gateways of the same operator may report on each other's messages; empty: this one reports on its own only", max_length=64, verbose_name='operator')),
+                ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
             ],
             options={
                 'verbose_name': 'gateway',
@@ -135,8 +135,9 @@ class Migration(migrations.Migration):
                 ('submitted_at', models.DateTimeField(null=True, verbose_name='submitted')),
                 ('responded_at', models.DateTimeField(null=True, verbose_name='responded')),
                 ('reported_at', models.DateTimeField(null=True, verbose_name='reported')),
-                ('archived_at', models.DateTimeField(verbose_name='archived')),
                 ('ended_at', models.DateTimeField(null=True, verbose_name='ended')),
+                ('archived_at', models.DateTimeField(verbose_name='archived')),
+                ('event_id', models.BigIntegerField(null=True, verbose_name='event')),
             ],
             options={
                 'verbose_name': 'message sent',
@@ -211,6 +212,7 @@ class Migration(migrations.Migration):
                 ('morelateto_mt_flag', models.PositiveSmallIntegerField(default=2, verbose_name='MT flag')),
                 ('report_flag', models.PositiveSmallIntegerField(choices=[(0, 'on failure'), (1, 'always'), (2, 'never')], default=1, help_text='With never, a message ends with its response', verbose_name='report flag')),
                 ('signature', models.CharField(blank=True, default='', help_text='What the carrier prepends, such as 【公司】; room is kept for it', max_length=20, verbose_name='signature')),
+                ('report_batches', models.BooleanField(db_default=False, default=False, help_text='Endings as events sms.reports, up to 200 in each, instead of one sms.report for each message', verbose_name='Reports in batches')),
                 ('daily_limit', models.PositiveIntegerField(default=0, help_text='0: no limit', verbose_name='messages a day')),
                 ('recipients_limit', models.PositiveIntegerField(default=1000, validators=[django.core.validators.MinValueValidator(1)], verbose_name='recipients a call')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
