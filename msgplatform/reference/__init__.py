@@ -2,4 +2,5 @@
 
 configuration  every environment variable, from the calls of `env` and the comments above them
 data_model     every table, from Django's registry of models
+runbook        each alert in English and Chinese, from `runbooks.md` of the platform and the flows
 """
