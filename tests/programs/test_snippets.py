@@ -165,7 +165,7 @@ def test_node_is_among_them() -> None:
 
 
 def test_the_documentation_shows_these_files() -> None:
-    page = (ROOT / "docs" / "integrate.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "verify.md").read_text(encoding="utf-8")
     shown = first_steps.snippets()
     assert {file.name for file in FILES.iterdir() if file.is_file()} == {
         name for _, _, name in first_steps.VERIFIERS
