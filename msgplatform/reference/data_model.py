@@ -42,7 +42,7 @@ def _section(config: Any) -> str:
 
 
 def _column(model: type[Model], field: Field[Any, Any]) -> str:
-    text = f"`{field.column}`"
+    text = str(field.column)
     if field in model._meta.pk_fields:
         text = f"**{text}**"
     elif field.unique:
