@@ -1,4 +1,4 @@
-"""`docs/data-model.md`: every table with its columns, and how tables refer to each other."""
+"""`docs/data-model.md`: every table, its keys, and how tables refer to each other."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from django.db.models import Field, Model
 
 _HEAD = """# The data model
 
-For whoever reads the database, writes a report or changes a model: every table, written from the
-models by `make docs`; do not edit. How the tables are used: [architecture.md](architecture.md).
+For whoever reads the database, writes a report or changes a model: every table with its keys and
+references, written from the models by `make docs`. How the tables are used:
+[architecture.md](architecture.md). `DESCRIBE <table>` shows the other columns.
 
 - Ids of messages, deliveries, posts, leads and whatever else there is much of are made by the
   platform: 63-bit integers that sort by time. Everywhere outside of the database they are strings.
@@ -36,21 +37,26 @@ def _apps() -> Iterator[Any]:
 
 
 def _section(config: Any) -> str:
-    table = ["| table | a row is | columns |", "|---|---|---|", *map(_row, config.get_models())]
+    table = [
+        "| table | a row is | keys and references |",
+        "|---|---|---|",
+        *map(_row, config.get_models()),
+    ]
     title = config.verbose_name if config.name != "msgplatform" else "The platform"
     return f"## {title}\n\n" + "\n".join(table) + "\n"
 
 
-def _column(model: type[Model], field: Field[Any, Any]) -> str:
-    text = str(field.column)
-    if field in model._meta.pk_fields:
-        text = f"**{text}**"
-    elif field.unique:
-        text += " *U*"
+def _key(model: type[Model], field: Field[Any, Any]) -> str:
+    """A column of a key or with a reference; '' for any other."""
     other: Any = field.related_model or _referred_model(model, field.name)
+    reference = ""
     if other and other is not model:
-        text += f" {'→' if getattr(field, 'db_constraint', False) else '⇢'} {other._meta.db_table}"
-    return text
+        arrow = "→" if getattr(field, "db_constraint", False) else "⇢"
+        reference = f" {arrow} {other._meta.db_table}"
+    if field in model._meta.pk_fields:
+        return f"**{field.column}**{reference}"
+    unique = " *U*" if field.unique else ""
+    return f"{field.column}{unique}{reference}" if unique or reference else ""
 
 
 def _referred_model(model: type[Model], column: str) -> type[Model] | None:
@@ -68,5 +74,5 @@ def _referred_model(model: type[Model], column: str) -> type[Model] | None:
 def _row(model: type[Model]) -> str:
     text = inspect.cleandoc(model.__doc__ or "").split("\n\n")[0].replace("\n", " ")
     fields = [field for field in model._meta.concrete_fields if field.column]
-    columns = ", ".join(_column(model, field) for field in fields)
-    return f"| `{model._meta.db_table}` | {text} | {columns} |"
+    keys = ", ".join(filter(None, (_key(model, field) for field in fields)))
+    return f"| `{model._meta.db_table}` | {text} | {keys} |"
