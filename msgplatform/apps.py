@@ -11,11 +11,5 @@ class MsgplatformConfig(AppConfig):
 
     def ready(self) -> None:
         from msgplatform import checks, roles  # noqa: F401
-        from msgplatform.alerting.turn import Sender
-        from msgplatform.core import alerts
-        from msgplatform.core.secrets import reencrypt
 
-        alerts.set_sender(Sender)
-        # What `console/signing_in` has the library store.
-        reencrypt.register_json("mfa.Authenticator", "data", ("secret", "seed"))
         post_migrate.connect(roles.update, dispatch_uid="msgplatform.roles")

@@ -17,7 +17,6 @@ from django.db import connections
 
 from msgplatform import env
 from msgplatform.api.access import rates
-from msgplatform.audit_export import address, lines
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data.mysql import character_sets
@@ -28,9 +27,7 @@ TAG = "msgplatform"
 OLDEST_MARIADB: tuple[int, ...] = (10, 6)
 # Defaults that are expressions, and the switch for skip scans.
 OLDEST_MYSQL: tuple[int, ...] = (8, 0, 13)
-_NEW_KEY = (
-    "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
-)
+NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
 
@@ -39,8 +36,6 @@ def wrong_settings() -> list[CheckMessage]:
     return [
         *_secret_key(),
         *_encryption_keys(),
-        *_audit_export(),
-        *_sign_in(),
         *_environment(),
         *_rates(),
         *_cold_database(),
@@ -83,7 +78,7 @@ def _encryption_keys() -> Iterator[CheckMessage]:
     if not settings.ENCRYPTION_KEYS:
         yield Error(
             "ENCRYPTION_KEY is not set",
-            hint=f"For a new installation make one: {_NEW_KEY}, and give it to every program as "
+            hint=f"For a new installation make one: {NEW_KEY}, and give it to every program as "
             "ENCRYPTION_KEY, or write it into a file and name that as ENCRYPTION_KEY_FILE. What is "
             "stored already can be read only with the key it was encrypted with.",
             obj="ENCRYPTION_KEY",
@@ -92,60 +87,10 @@ def _encryption_keys() -> Iterator[CheckMessage]:
     for place in encryption.malformed(settings.ENCRYPTION_KEYS):
         yield Error(
             f"ENCRYPTION_KEY: key {place} of {len(settings.ENCRYPTION_KEYS)} is not usable",
-            hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {_NEW_KEY}. "
+            hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {NEW_KEY}. "
             "Several are separated by commas; the first one encrypts.",
             obj="ENCRYPTION_KEY",
             id="msgplatform.E009",
-        )
-
-
-def _sign_in() -> Iterator[CheckMessage]:
-    """A provider that is half set up lets nobody in."""
-    if settings.OIDC_ISSUER:
-        for name in ("OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET", "OIDC_ROLES"):
-            if not getattr(settings, name):
-                yield Error(
-                    f"OIDC_ISSUER is set, and {name} is not",
-                    hint=f"Set {name}, as docs/sign-in.md describes it, or take OIDC_ISSUER away.",
-                    obj=name,
-                    id="msgplatform.E015",
-                )
-    elif not settings.LOCAL_PASSWORDS:
-        yield Error(
-            "LOCAL_PASSWORDS is no, and there is no OIDC_ISSUER: nobody could sign in",
-            hint="Set OIDC_ISSUER, or LOCAL_PASSWORDS=yes.",
-            obj="LOCAL_PASSWORDS",
-            id="msgplatform.E016",
-        )
-
-
-def _audit_export() -> Iterator[CheckMessage]:
-    """Without AUDIT_EXPORT the keys are for `verify_audit` alone."""
-    if settings.AUDIT_EXPORT and not settings.AUDIT_SIGNING_KEYS:
-        yield Error(
-            "AUDIT_EXPORT is set, and AUDIT_SIGNING_KEY is not",
-            hint=f"Make a key: {_NEW_KEY}, and give it to run_bulk as AUDIT_SIGNING_KEY, or write "
-            "it into a file and name that as AUDIT_SIGNING_KEY_FILE.",
-            obj="AUDIT_SIGNING_KEY",
-            id="msgplatform.E012",
-        )
-    for place in lines.malformed(settings.AUDIT_SIGNING_KEYS):
-        yield Error(
-            f"AUDIT_SIGNING_KEY: key {place} of {len(settings.AUDIT_SIGNING_KEYS)} is not usable",
-            hint=f"A key is 32 bytes in URL-safe base64, as this line makes it: {_NEW_KEY}. "
-            "Several are separated by commas; the first one signs.",
-            obj="AUDIT_SIGNING_KEY",
-            id="msgplatform.E013",
-        )
-    try:
-        if settings.AUDIT_EXPORT:
-            address.parse(settings.AUDIT_EXPORT)
-    except ValueError as error:
-        yield Error(
-            f"AUDIT_EXPORT is not usable: {error}",
-            hint="Set AUDIT_EXPORT to stdout, syslog, syslog://host:601 or an https:// address.",
-            obj="AUDIT_EXPORT",
-            id="msgplatform.E014",
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from typing import Any
 from urllib.parse import urlsplit
 
 from csp.constants import NONCE, NONE, SELF, UNSAFE_EVAL, UNSAFE_INLINE
@@ -77,11 +78,25 @@ CELL_URLS = env.urls_by_cell("CELL_URLS")
 # The flows that run: a flow is a folder and its name here, separated by commas. SMS needs Notify.
 # By default: `notify,notify.feed,gateway,crmsync`
 FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"], {"gateway": "notify"})
+# Parts that can be left out: without its line, and its folder, the rest works as before.
+_FEATURES = [
+    "msgplatform.company.alerting",
+    "msgplatform.company.audit_export",
+    "msgplatform.company.person_data",
+    "msgplatform.company.signing_in",
+    "msgplatform.company.single_sign_on",
+    "msgplatform.growth.moving",
+    "msgplatform.operation.trace_export",
+    "notify.listening",
+]
+FEATURES = [name for name in _FEATURES if name.startswith(("msgplatform.", *FLOWS))]
+# What the rest reads when single sign-on, or the export of traces, is left out.
+OIDC_ISSUER, OIDC_NAME, OIDC_SECOND_FACTOR = "", "", False
+SOCIALACCOUNT_PROVIDERS: dict[str, Any] = {}
+OTEL_EXPORTER_OTLP_ENDPOINT = ""
 # Each has its own settings.
-for _flow in FLOWS:
-    globals().update(env.capitals(f"{_flow}.settings"))
-# Those of signing in, and of the library behind it.
-globals().update(env.capitals("msgplatform.signing_in_settings"))
+for _package in [*FLOWS, *FEATURES]:
+    globals().update(env.capitals(f"{_package}.settings"))
 _PAGES = [
     "unfold",
     "django.contrib.admin",
@@ -93,7 +108,7 @@ _PAGES = [
     "rest_framework",
     "django_rq",
     # Second factors, sessions, and accounts of a company's provider. Their pages are in
-    # `console/signing_in`; allauth's sign-up and its e-mail are not used.
+    # `company/signing_in`; allauth's sign-up and its e-mail are not used.
     "allauth",
     "allauth.account",
     "allauth.socialaccount",
@@ -107,6 +122,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.sessions",  # daemons delete those that have expired
     *FLOWS,
+    *FEATURES,
 ]
 MIDDLEWARE = [
     "msgplatform.web.middleware.headers.TlsForPrograms",
@@ -130,7 +146,7 @@ MIDDLEWARE = [
         if DAEMON
         else [
             "allauth.account.middleware.AccountMiddleware",
-            "msgplatform.console.signing_in.middleware.SignInMiddleware",
+            "msgplatform.company.signing_in.middleware.SignInMiddleware",
         ]
     ),
 ]
@@ -398,43 +414,10 @@ ALERT_SILENT_SECONDS = env.number("ALERT_SILENT_SECONDS", 60, 20, 86_400)
 # Work that has been due for so long makes an alert; 0: never.
 ALERT_BACKLOG_MINUTES = env.number("ALERT_BACKLOG_MINUTES", 15, 0, 10_080)
 
-# -- export of the audit log ---------------------------------------------------------------------
-# Where `run_bulk` hands over the audit log as signed, chained lines: `stdout`, `syslog`,
-# `syslog://host:601` or an `https://` address. A webhook's address is as sensitive as a password
-# where it holds a token: AUDIT_EXPORT_FILE works too.
-# By default: nowhere
-AUDIT_EXPORT = env.secret("AUDIT_EXPORT")
-# The bearer token for the webhook of AUDIT_EXPORT.
-# By default: none
-AUDIT_EXPORT_TOKEN = env.secret("AUDIT_EXPORT_TOKEN")
-# Signs the lines (Ed25519): 32 bytes in URL-safe base64. Several, separated by commas: the first
-# signs, `verify_audit` knows all. Required with AUDIT_EXPORT.
-# By default: the file `audit_signing_key` in STATE_DIR, if it is there
-AUDIT_SIGNING_KEYS = tuple(
-    env.secret("AUDIT_SIGNING_KEY", default_file=STATE_DIR / "audit_signing_key")
-    .replace(",", " ")
-    .split()
-)
-# Entries that were not taken for so long make an alert.
-AUDIT_EXPORT_ALERT_MINUTES = env.number("AUDIT_EXPORT_ALERT_MINUTES", 5, 0.01, 10_080)
-
 # -- traces --------------------------------------------------------------------------------------
-# The OTLP collector that gets traces, such as `http://otel-collector:4318`: spans go to its path
-# `/v1/traces` as protobuf. It is the operator's own, so that its address may be private.
-# By default: there are no traces
-OTEL_EXPORTER_OTLP_ENDPOINT = env.url("OTEL_EXPORTER_OTLP_ENDPOINT", "", ("http", "https")).rstrip(
-    "/"
-)
-# Headers for the collector, such as a key: `name=value`, separated by commas.
-# By default: none
-OTEL_EXPORTER_OTLP_HEADERS = env.secret("OTEL_EXPORTER_OTLP_HEADERS")
-# Milliseconds that the collector may take for one request. No message waits for it.
-OTEL_EXPORTER_OTLP_TIMEOUT = env.integer("OTEL_EXPORTER_OTLP_TIMEOUT", 10_000, 100, 60_000)
 # The share of messages that are traced among those whose caller sends no `traceparent`; with one
 # its own flag decides.
 OTEL_TRACES_SAMPLER_ARG = env.number("OTEL_TRACES_SAMPLER_ARG", 0.01, 0, 1)
-# The name of the platform in traces.
-OTEL_SERVICE_NAME = env.text("OTEL_SERVICE_NAME", "msgplatform")
 # The address of a trace in the tool that shows traces, with `{trace_id}` in it; a message's page
 # links to it.
 # By default: no link
@@ -489,7 +472,7 @@ UNFOLD = {
             "950": "#1e1b4b",
         }
     },
-    "LOGIN": {"form": "msgplatform.console.signing_in.login.LoginForm"},
+    "LOGIN": {"form": "msgplatform.company.signing_in.login.LoginForm"},
     "SITE_FAVICONS": [
         {
             "rel": "icon",

@@ -16,11 +16,8 @@ from django.views.generic import RedirectView
 from msgplatform.api import health
 from msgplatform.api.problems import error_pages
 from msgplatform.api.schema_document import SchemaView
-from msgplatform.console.signing_in.login_page import log_in
-from msgplatform.console.signing_in.logout import log_out
-from msgplatform.console.signing_in.passwords import change_password
 from msgplatform.console.views.api_docs import api_docs
-from msgplatform.core import flows
+from msgplatform.core import features, flows
 from msgplatform.person_limits import answers_limited_people as to_all
 from msgplatform.web import queue_pages
 
@@ -39,12 +36,9 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", to_all(RedirectView.as_view(pattern_name="console:overview")), name="home"),
     # Browsers request this address for pages without an icon of their own, such as JSON.
     path("favicon.ico", to_all(lambda _: redirect(static("console/favicon.svg"))), name="favicon"),
-    path("console/sign-in/", include("msgplatform.console.signing_in.urls")),
+    # They come before pages of the same addresses.
+    *features.gather("root_urls", "urlpatterns"),
     path("console/", include("msgplatform.console.urls")),
-    path("admin/login/", to_all(log_in)),
-    path("admin/logout/", to_all(log_out)),
-    # It stands before Django's own page at this address, which does not slow down guesses.
-    path("admin/password_change/", change_password),
     path("admin/", admin.site.urls),
     path("django-rq/", include((queue_pages.urls(), "django_rq"))),
     path("api/v1/", include("msgplatform.api.management.urls")),

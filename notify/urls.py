@@ -6,7 +6,6 @@ from notify.api import (
     consumers,
     event_types,
     held,
-    listen,
     rotation,
     sandbox,
     subscriptions,
@@ -17,12 +16,6 @@ from notify.api.views import EventListView, MessageBatchView, MessageView
 urlpatterns = [
     *routes(consumers.Consumer),
     path("consumers/<slug:name>/rotate", rotation.RotateView.as_view(), name="consumer-rotate"),
-    path("consumers/<slug:consumer>/listen", listen.ListenView.as_view(), name="listen"),
-    path(
-        "consumers/<slug:consumer>/listen/<id:pk>",
-        listen.ListenResultView.as_view(),
-        name="listen-result",
-    ),
     path("held", held.HeldListView.as_view(), name="held"),
     path(
         "held/<slug:system>/<slug:consumer>/release",

@@ -13,12 +13,10 @@ filters      list filters for tables of any size
 systems      business systems and API keys
 jobs         bulk jobs, counters of minutes
 alerts       open alerts, and their history
-alert_setup  where alerts go: channels, rules
-alert_messages  what was sent there
 people       users and groups
 audit_log    the list and the page of the audit log
 
-Beside this only `console/signing_in` imports the theme: flows import its classes from here.
+Beside this only `company/signing_in` imports the theme: flows import its classes from here.
 """
 
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
@@ -27,8 +25,6 @@ from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
 from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
 
 from msgplatform.admin import (  # noqa: F401
-    alert_messages,
-    alert_setup,
     alerts,
     audit_log,
     cells,

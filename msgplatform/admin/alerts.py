@@ -20,7 +20,6 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import sees_personal
 from msgplatform.admin.filters import PickFilter
 from msgplatform.admin.rows import RowsAdmin
-from msgplatform.alerting import matching
 from msgplatform.core.daemons import watch
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
@@ -89,7 +88,7 @@ class AlertAdmin(RowsAdmin):
 
     def limited_rows(self, rows: QuerySet[Alert], system_ids: frozenset[int]) -> QuerySet[Alert]:
         """The alerts about rows of these systems."""
-        return matching.of_systems(rows, system_ids)
+        return runbooks.of_systems(rows, system_ids)
 
     @admin.action(description=_("Mark as resolved"), permissions=["operate"])
     def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:

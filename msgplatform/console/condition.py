@@ -14,7 +14,6 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 
 from msgplatform import person_limits
-from msgplatform.alerting import matching
 from msgplatform.console.views.page import visible
 from msgplatform.core import flows, lazy_text
 from msgplatform.core.connections import RedisError
@@ -22,7 +21,7 @@ from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import Alert
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_store, runbooks
 
 _MAX_ALERTS = 1000  # open alerts that are looked at
 _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
@@ -78,7 +77,7 @@ def failures(request: HttpRequest) -> int:
 def _of_systems(systems: frozenset[int]) -> Condition:
     """What somebody sees of the condition who is limited to these systems: their alerts. The
     failures are counted where they are shown."""
-    rows = matching.of_systems(open_alerts(), systems).order_by()
+    rows = runbooks.of_systems(open_alerts(), systems).order_by()
     times = list(rows.values_list("acknowledged_at", flat=True)[:_MAX_ALERTS])
     acknowledged_count = sum(at is not None for at in times)
     return Condition(len(times) - acknowledged_count, acknowledged_count, 0, [], [])

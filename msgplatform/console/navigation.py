@@ -15,9 +15,9 @@ from django.utils.translation import ngettext
 
 from msgplatform import person_limits
 from msgplatform.console import condition
-from msgplatform.console.views import person_data, retention
+from msgplatform.console.views import retention
 from msgplatform.console.views.page import can_start_jobs, list_name, model_of, visible
-from msgplatform.core import cells, flows, outbound, personal
+from msgplatform.core import cells, features, flows, outbound, personal
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
 _ICONS = {
@@ -110,9 +110,11 @@ def _platform(request: HttpRequest) -> list[dict[str, Any]]:
     items = []
     if retention.may_open(request):
         items.append(_item(_("Retention"), "auto_delete", reverse("console:retention")))
-    if person_data.may_open(request):
-        items.append(_item(_("One person's data"), "person_off", reverse("console:person-data")))
-    return items
+    return items + [
+        _item(str(entry.title), entry.icon, reverse(entry.view))
+        for entry in features.gather("console_urls", "menu")
+        if entry.may_open(request)
+    ]
 
 
 def _internals(request: HttpRequest) -> dict[str, Any]:

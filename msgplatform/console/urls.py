@@ -1,8 +1,5 @@
 from django.urls import path
 
-from msgplatform.console.signing_in.confirm import confirm
-from msgplatform.console.signing_in.passwords import ChoosePasswordView
-from msgplatform.console.signing_in.sessions import own_sessions, reset_factors, sessions_of
 from msgplatform.console.statistics import views as statistics
 from msgplatform.console.views import (
     bulk,
@@ -12,12 +9,12 @@ from msgplatform.console.views import (
     message,
     message_list,
     overview,
-    person_data,
     preferences,
     retention,
     saved_filters,
     search,
 )
+from msgplatform.core import features
 
 app_name = "console"
 urlpatterns = [
@@ -29,11 +26,6 @@ urlpatterns = [
     path(
         "failures/<slug:flow_name>/acknowledge", failures.acknowledge, name="failures-acknowledge"
     ),
-    path("password/<str:uidb64>", ChoosePasswordView.as_view(), name="choose-password"),
-    path("confirm", confirm, name="confirm"),
-    path("sessions", own_sessions, name="sessions"),
-    path("people/<int:id>/sessions", sessions_of, name="person-sessions"),
-    path("people/<int:id>/second-factors", reset_factors, name="reset-factors"),
     path("search", search.search, name="search"),
     path("search/<slug:flow_name>", message_list.find, name="find"),
     path("search/<slug:flow_name>.csv", message_list.as_csv, name="messages-csv"),
@@ -53,8 +45,8 @@ urlpatterns = [
     path("getting-started", getting_started.getting_started, name="getting-started"),
     path("getting-started/dismiss", getting_started.dismiss, name="getting-started-dismiss"),
     path("retention", retention.retention, name="retention"),
-    path("person-data", person_data.person_data, name="person-data"),
-    path("person-data/erasures/<slug:key>", person_data.erasure, name="erasure"),
+    *features.gather("console_urls", "urlpatterns"),
+    # The addresses of messages fit many others: they come last.
     path("<slug:flow_name>/<str:id>", message.message, name="message"),
     path("<slug:flow_name>/<str:id>/resend", message.resend, name="resend"),
     path("<slug:flow_name>/<str:id>/content", message.content, name="content"),

@@ -1,6 +1,6 @@
-"""Runs the bulk jobs of every flow, page by page, each in one process at a time; also rolls up and
-deletes counters, deletes expired sessions and old traces, and erases one person's data. In a thread
-beside it the audit log is exported.
+"""Runs the bulk jobs of every flow, page by page, each in one process at a time. Between pages it
+rolls up and deletes counters, deletes expired sessions and old traces, and does the upkeep of
+features (`upkeep.py`).
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
@@ -24,68 +25,38 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from msgplatform.audit_export import exporter
 from msgplatform.core import flows, logging
 from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import claims, ids, transactions
+from msgplatform.core.data import claims, ids
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.jobs import upkeep
 from msgplatform.jobs.outcomes import Batch, Outcomes
+from msgplatform.jobs.upkeep import DeletedRows
 from msgplatform.models import BulkJob, MessageTrace
 from msgplatform.monitor import counters
-from msgplatform.person_data.runner import ErasureRunner
 
 log = logging.get(__name__)
 
 PAGE = 500
 LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job waits this long
-SESSIONS_EVERY_SECONDS = 3600.0
-_CHUNK = 1000  # rows in one DELETE
 _State = BulkJob.State
 
 
-class ExpiredSessions:
-    """Deletes the expired sessions of console users when it is time: Django leaves their rows."""
+class ExpiredSessions(DeletedRows):
+    """Deletes the expired sessions of console users: Django leaves their rows."""
 
-    def __init__(self) -> None:
-        self._next = Every(SESSIONS_EVERY_SECONDS)
-
-    def turn_if_due(self) -> bool:
-        """Delete one chunk; true while there may be more."""
-        if not self._next.is_due:
-            return False
-        sessions = Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
-        keys = list(sessions.values_list("session_key", flat=True)[:_CHUNK])
-        if keys:
-            transactions.retrying(Session.objects.filter(session_key__in=keys).delete)
-        if len(keys) < _CHUNK:
-            self._next.restart()
-            return False
-        return True
+    def old_rows(self) -> QuerySet[Any]:
+        return Session.objects.filter(expire_date__lt=timezone.now()).order_by("expire_date")
 
 
-class OldTraces:
-    """Deletes rows of `message_trace` when it is time: TRACE_DAYS after their messages were
-    accepted, the tool that shows traces has deleted the trace too."""
+class OldTraces(DeletedRows):
+    """Deletes rows of `message_trace` TRACE_DAYS after their messages were accepted: the tool that
+    shows traces has deleted the trace too."""
 
-    def __init__(self) -> None:
-        self._next = Every(SESSIONS_EVERY_SECONDS)
-
-    def turn_if_due(self) -> bool:
-        """Delete one chunk; true while there may be more."""
-        if not self._next.is_due:
-            return False
+    def old_rows(self) -> QuerySet[Any]:
         first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
-        rows = MessageTrace.objects.filter(id__lt=first_id).order_by("id")
-        old_ids = list(rows.values_list("id", flat=True)[:_CHUNK])
-        if old_ids:
-            transactions.retrying(MessageTrace.objects.filter(id__in=old_ids).delete)
-        if len(old_ids) < _CHUNK:
-            self._next.restart()
-            return False
-        return True
+        return MessageTrace.objects.filter(id__lt=first_id).order_by("id")
 
 
 class BulkRunner(Worker):
@@ -94,30 +65,26 @@ class BulkRunner(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._housekeeping = counters.Housekeeping()
-        self._expired_sessions = ExpiredSessions()
-        self._old_traces = OldTraces()
         self._outcomes = Outcomes()
-        self._erasures = ErasureRunner()
-        self._audit_export: ThreadLoop | None = None
+        self._upkeep = [ExpiredSessions(), OldTraces(), *upkeep.make_all()]
 
     def start(self) -> None:
-        if export := exporter.thread():
-            export.start()
-        self._audit_export = export
+        for task in self._upkeep:
+            task.start()
 
     def stop(self) -> None:
-        if self._audit_export:
-            self._audit_export.stop(wait=2.0)
+        for task in self._upkeep:
+            task.stop()
 
     def turn(self) -> bool:
-        """One page of one job; at times, counters, sessions, traces, and what became of messages
-        that jobs sent again. True when there may be more."""
+        """One page of one job; at times, counters, upkeep, and what became of messages that jobs
+        sent again. True when there may be more."""
         self._housekeeping.turn_if_due()
-        has_old_rows = self._expired_sessions.turn_if_due()
-        has_old_rows |= self._old_traces.turn_if_due()
         self._outcomes.turn_if_due()
-        was_erasing = self._erasures.turn()
-        return self._turn_of_jobs() or was_erasing or has_old_rows
+        may_have_more = self._turn_of_jobs()
+        for task in self._upkeep:
+            may_have_more |= task.turn()
+        return may_have_more
 
     def _turn_of_jobs(self) -> bool:
         """One page of one job; true when there was one."""

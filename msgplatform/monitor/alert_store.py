@@ -148,7 +148,7 @@ def resolve(ids: Collection[int]) -> int:
 
 
 def _note(ids: Collection[int], is_end: bool = False) -> None:
-    """Leave the news for the rules (`msgplatform/alerting/`), in the transaction of the alert."""
+    """Leave the news for the rules (`company/alerting`), in the transaction of the alert."""
     columns = ("alert_id", "is_end")
     sql.insert_or_keep(AlertNews._meta.db_table, columns, [(pk, is_end) for pk in ids])
 

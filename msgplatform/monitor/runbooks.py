@@ -10,11 +10,15 @@ page in docs/.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from django.apps import apps
+from django.core.exceptions import FieldDoesNotExist
+from django.db.models import QuerySet
 from django.urls import NoReverseMatch, reverse
 from django.utils import translation
 from django.utils.html import escape
@@ -152,3 +156,30 @@ def _html(match: re.Match[str]) -> str:
     # The documents are not served: the page names the file instead of a link.
     where = f"<code>docs/{target}</code>"
     return where if link in target else f"{link}: {where}"
+
+
+def of_systems(rows: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:
+    """The alerts that are about rows of these business systems. One statement for each model, and
+    the index of alerts by key."""
+    kinds_by_model: dict[str, list[str]] = defaultdict(list)
+    for kind, book in by_kind().items():
+        if book.model and has_system(book.model):
+            kinds_by_model[book.model].append(kind)
+    keys = [
+        f"{kind}:{pk}"
+        for label, kinds_of_model in kinds_by_model.items()
+        for pk in apps.get_model(label)
+        ._default_manager.filter(biz__in=system_ids)
+        .values_list("pk", flat=True)
+        for kind in kinds_of_model
+    ]
+    return rows.filter(key__in=keys)
+
+
+def has_system(label: str) -> bool:
+    """True if rows of this model belong to a business system."""
+    try:
+        apps.get_model(label)._meta.get_field("biz")
+    except FieldDoesNotExist:
+        return False
+    return True

@@ -20,7 +20,7 @@ from django.conf import settings
 from msgplatform import env
 from msgplatform.core import flows
 
-PLATFORM = (Path("msgplatform/settings.py"), Path("msgplatform/signing_in_settings.py"))
+PLATFORM = Path("msgplatform/settings.py")
 # Readers that take no name: the variable that they read.
 _UNNAMED = {"public_url": "PUBLIC_URL", "state_dir": "STATE_DIR"}
 _VALUES = {
@@ -64,7 +64,14 @@ class Variable:
 
 def page() -> str:
     """The whole page, in Markdown."""
-    platform = [one for path in PLATFORM for one in read(settings.BASE_DIR / path)]
+    features = [Path(name.replace(".", "/")) / "settings.py" for name in settings.FEATURES]
+    files = [PLATFORM, *(path for path in features if (settings.BASE_DIR / path).exists())]
+    variables = [variable for path in files for variable in read(settings.BASE_DIR / path)]
+    # A name that a later file reads too, such as STATE_DIR, is the earlier one's.
+    by_name: dict[str, Variable] = {}
+    for variable in variables:
+        by_name.setdefault(variable.name, variable)
+    platform = list(by_name.values())
     parts = [_HEAD, _tables("The platform", platform)]
     for name, path in _files_of_flows():
         parts.append(_tables(name, read(settings.BASE_DIR / path)))

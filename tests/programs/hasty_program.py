@@ -20,9 +20,12 @@ WAITS: dict[str, dict[str, dict[str, float]]] = {
         "msgplatform.core.daemons.watch.kinds": {"LOOK_SECONDS": 1.0},
         "msgplatform.core.daemons.writers": {"REPORT_SECONDS": 0.5},  # and the watch
         "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
-        "msgplatform.audit_export.exporter": {"EVERY_SECONDS": 1.0, "MAX_PAUSE_SECONDS": 2.0},
+        "msgplatform.company.audit_export.exporter": {
+            "EVERY_SECONDS": 1.0,
+            "MAX_PAUSE_SECONDS": 2.0,
+        },
         "notify.archive.archiver": {"ROUND_SECONDS": 1.0},
-        "msgplatform.person_data.runner": {"LIST_EVERY_SECONDS": 1.0},
+        "msgplatform.company.person_data.runner": {"LIST_EVERY_SECONDS": 1.0},
         "notify.monitor.conditions": {"PATIENCE_SECONDS": 1.0},
         "crmsync.monitor.conditions": {
             "UNREADABLE_SECONDS": 1.0, "HORIZON_SECONDS": 8.0, "STALLED_SECONDS": 2.0,

@@ -5,19 +5,19 @@ from msgplatform.api import (
     own_key,
 )
 from msgplatform.api.management import (
-    alert_setup,
     alerts,
     failures,
     jobs,
     people,
-    person_data,
     statistics,
     systems,
 )
 from msgplatform.api.management.platform_file import views
 from msgplatform.api.management.resources import routes
+from msgplatform.core import features
 
 urlpatterns = [
+    *features.gather("api_urls", "urlpatterns"),
     *routes(systems.System),
     *routes(systems.Key, systems.KeyListView),
     path("alerts", alerts.AlertListView.as_view(), name="alerts"),
@@ -28,13 +28,6 @@ urlpatterns = [
         name="alert-acknowledge",
     ),
     path("alerts/<id:pk>/resolve", alerts.AlertResolveView.as_view(), name="alert-resolve"),
-    *routes(alert_setup.AlertChannelResource),
-    path(
-        "alert-channels/<slug:name>/tests",
-        alert_setup.AlertChannelTestView.as_view(),
-        name="alert-channel-test",
-    ),
-    *routes(alert_setup.AlertRuleResource),
     path("audit", alerts.AuditListView.as_view(), name="audit"),
     path("failures", failures.FailureListView.as_view(), name="failures"),
     path(
@@ -52,20 +45,6 @@ urlpatterns = [
     *routes(people.Person, people.PersonListView),
     path("people/<str:name>/limit", people.PersonLimitView.as_view(), name="person-limit"),
     path("people/<str:name>/invite", people.InviteView.as_view(), name="person-invite"),
-    path("person-data/erasures", person_data.ErasureListView.as_view(), name="erasures"),
-    path("person-data/erasures/<slug:key>", person_data.ErasureView.as_view(), name="erasure"),
-    path(
-        "person-data/erasures/<slug:key>/cancel",
-        person_data.ErasureCancelView.as_view(),
-        name="erasure-cancel",
-    ),
-    path(
-        "person-data/erasures/<slug:key>/end",
-        person_data.ErasureEndView.as_view(),
-        name="erasure-end",
-    ),
-    path("person-data/export", person_data.PersonExportView.as_view(), name="person-export"),
-    path("person-data/find", person_data.PersonFindView.as_view(), name="person-find"),
     path("platform", views.PlatformView.as_view(), name="platform"),
     path("platform/schema", views.PlatformSchemaView.as_view(), name="platform-schema"),
     path("roles", people.RoleListView.as_view(), name="roles"),

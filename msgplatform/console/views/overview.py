@@ -16,7 +16,6 @@ from django.views.decorators.http import require_GET
 
 from msgplatform import person_limits
 from msgplatform.admin import sees_personal
-from msgplatform.alerting import matching
 from msgplatform.console import condition, flow_card
 from msgplatform.console.views import getting_started
 from msgplatform.console.views.page import can_see_jobs, jobs_of, page, uncounted, visible
@@ -26,7 +25,7 @@ from msgplatform.core.daemons import backlogs
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import BulkJob
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_store, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
 from msgplatform.person_limits import answers_limited_people
@@ -104,7 +103,7 @@ def _alerts(request: HttpRequest) -> dict[str, Any]:
         return {"alerts": [], "more_alerts": 0}
     open_rows = condition.open_alerts()
     if (systems := person_limits.ids_of(request)) is not None:
-        open_rows = matching.of_systems(open_rows, systems)
+        open_rows = runbooks.of_systems(open_rows, systems)
     rows = list(open_rows[:ALERTS_SHOWN])
     for row in rows:
         row.translate()

@@ -10,7 +10,7 @@ from django.views.decorators.http import require_GET
 
 from msgplatform import person_limits
 from msgplatform.console.views.page import page, visible
-from msgplatform.person_data import retention as kept
+from msgplatform.monitor import retention as kept
 
 
 def may_open(request: HttpRequest) -> bool:

@@ -1,4 +1,5 @@
-"""Traces (OpenTelemetry): spans of the messages that are traced, exported to an OTLP collector.
+"""Traces (OpenTelemetry): spans of the messages that are traced, which `operation/trace_export`
+sends to a collector.
 
 Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. Nothing of OpenTelemetry is imported then, and no
 row, key or field is written or read. A message is traced if its caller's `traceparent` says so, or,
@@ -8,7 +9,6 @@ from its row of `message_trace`, or in Redis from its own fields.
 context        `traceparent` (W3C Trace Context), and the decision whether a message is traced
 spans          spans of messages and of batches, for the flows
 accepted       the spans of an intake's items
-export         the queue of ended spans, its thread, and the request to the collector
 figures        numbers of exported and dropped spans; exemplars of histograms
 message_rows   the table `message_trace`
 """

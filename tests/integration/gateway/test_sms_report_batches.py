@@ -18,10 +18,10 @@ from gateway.forwarder.forwarder import Forwarder
 from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.pump.pump import Pump
+from msgplatform.company.person_data import people
+from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Biz
-from msgplatform.person_data import people
-from msgplatform.person_data.stores import all_stores
 from notify.intake.intake import Event
 from notify.models import BizMsg, IdempotencyKey, ReceiveMsg
 from tests.support import notify_rows, sms_rows

@@ -20,9 +20,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from msgplatform.alerting import planning, send, texts
-from msgplatform.alerting.child import MAX_SECONDS, Child
-from msgplatform.alerting.turn import Sender
+from msgplatform.company.alerting import planning, send, texts
+from msgplatform.company.alerting.child import MAX_SECONDS, Child
+from msgplatform.company.alerting.turn import Sender
 from msgplatform.core import alerts
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import (

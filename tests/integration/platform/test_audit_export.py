@@ -23,10 +23,10 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.audit_export import exporter, lines, targets
-from msgplatform.audit_export.chain import Chain
-from msgplatform.audit_export.exporter import Exporter
-from msgplatform.audit_export.targets import NotTaken
+from msgplatform.company.audit_export import exporter, lines, targets
+from msgplatform.company.audit_export.chain import Chain
+from msgplatform.company.audit_export.exporter import Exporter
+from msgplatform.company.audit_export.targets import NotTaken
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Alert, AuditExport, AuditLog, BulkJob
@@ -246,7 +246,7 @@ def test_wrong_settings_are_named(settings: Any) -> None:
 
 # -- at least once, in order ---------------------------------------------------------------------
 EXPORT = """
-from msgplatform.audit_export import exporter
+from msgplatform.company.audit_export import exporter
 exporter.LEASE_SECONDS = {lease}
 worker = exporter.Exporter()
 {prelude}
@@ -450,7 +450,11 @@ def test_an_idle_turn_writes_nothing() -> None:
 
 def test_off_is_free(settings: Any) -> None:
     settings.AUDIT_EXPORT = ""
-    assert exporter.thread() is None
+    threads = threading.enumerate()
+    export_thread = exporter.ExportThread()
+    export_thread.start()
+    assert threading.enumerate() == threads
+    export_thread.stop()
 
 
 # -- syslog --------------------------------------------------------------------------------------

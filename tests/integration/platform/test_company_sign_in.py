@@ -23,8 +23,8 @@ from pytest_django.fixtures import Settings
 from msgplatform import person_limits, roles
 from msgplatform.api.access import throttling
 from msgplatform.api.access.rates import Rate
-from msgplatform.console.signing_in import refusal
-from msgplatform.console.signing_in.provider import company, guarded, views
+from msgplatform.company.signing_in import refusal
+from msgplatform.company.single_sign_on import company, guarded, views
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Alert, AuditLog, Biz
 from tests.support import totp

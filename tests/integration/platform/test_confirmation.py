@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from msgplatform.api.access import throttling
-from msgplatform.console.signing_in import login
+from msgplatform.company.signing_in import login
 from msgplatform.models import ApiKey, Biz
 from notify import operations
 from notify.models import Receive

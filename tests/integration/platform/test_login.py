@@ -12,7 +12,7 @@ from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import Settings
 
 from msgplatform.api.access import throttling
-from msgplatform.console.signing_in import login
+from msgplatform.company.signing_in import login
 from msgplatform.models import AuditLog
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]

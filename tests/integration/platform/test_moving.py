@@ -27,8 +27,8 @@ from msgplatform.core.cells import Cell
 from msgplatform.core.data import ids
 from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.secrets import encryption
+from msgplatform.growth.moving import exporting, importing
 from msgplatform.models import ApiKey, AuditLog, Biz, CellRecord
-from msgplatform.moving import exporting, importing
 from notify.intake import intake
 from notify.models import BizMsg, BizReceive, EventType, IdempotencyKey, Receive
 from tests.support.sms_rows import account, gateway

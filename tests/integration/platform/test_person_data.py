@@ -22,15 +22,22 @@ from gateway.lifecycle import mo_store, store
 from gateway.lifecycle.messages import Mo
 from gateway.models import SgipMt, SmsGateway
 from gateway.pump.pump import Pump
+from msgplatform.company.person_data import (
+    erasure_alert,
+    erasure_list,
+    erasures,
+    people,
+    reports,
+    runner,
+)
+from msgplatform.company.person_data.runner import ErasureRunner
+from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person import identity
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
-from msgplatform.person_data import erasure_alert, erasure_list, erasures, people, reports, runner
-from msgplatform.person_data.runner import ErasureRunner
-from msgplatform.person_data.stores import all_stores
 from notify.feed import person_users, upkeep_events, users
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import queue

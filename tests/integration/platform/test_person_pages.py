@@ -16,10 +16,10 @@ from django.urls import reverse
 from pytest_django.fixtures import Settings
 
 from msgplatform import person_limits
+from msgplatform.company.person_data import people
+from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.core import alerts
 from msgplatform.models import Alert, AuditLog, Biz, Erasure
-from msgplatform.person_data import people
-from msgplatform.person_data.runner import ErasureRunner
 from tests.support.api_support import problem
 from tests.support.management import Manager
 

@@ -22,7 +22,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.tracing import figures, message_rows
 from msgplatform.core.tracing.context import Context
 from msgplatform.core.tracing.figures import Observation
-from msgplatform.jobs import bulk
+from msgplatform.jobs import upkeep
 from msgplatform.jobs.bulk import OldTraces
 from msgplatform.models import Alert, Biz, MessageTrace
 from notify.maker.maker import Maker
@@ -121,7 +121,7 @@ def test_a_trace_is_forgotten_after_its_days(settings: Settings) -> None:
     settings.TRACE_DAYS = 2
     days = [ids.first_id_at(timezone.now() - timedelta(days=number)) for number in (3, 1)]
     message_rows.insert(dict.fromkeys(days, CONTEXT))
-    assert not OldTraces().turn_if_due()
+    assert not OldTraces().turn()
     assert list(MessageTrace.objects.values_list("id", flat=True)) == days[1:]
 
 
@@ -129,11 +129,11 @@ def test_many_old_traces_are_work_for_the_next_turn(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.TRACE_DAYS = 2
-    monkeypatch.setattr(bulk, "_CHUNK", 2)
+    monkeypatch.setattr(upkeep, "CHUNK", 2)
     first = ids.first_id_at(timezone.now() - timedelta(days=3))
     message_rows.insert(dict.fromkeys(range(first, first + 3), CONTEXT))
     traces = OldTraces()
-    assert [traces.turn_if_due() for _ in range(3)] == [True, False, False]
+    assert [traces.turn() for _ in range(3)] == [True, False, False]
     assert not MessageTrace.objects.exists()
 
 
@@ -156,7 +156,7 @@ from msgplatform.core.tracing import spans
 def work(name):
     spans.record(name, None, spans.now())
     # Loaded by the first span; its collector may be busy, too.
-    sys.modules["msgplatform.core.tracing.export"].FLUSH_SECONDS = 60.0
+    sys.modules["msgplatform.operation.trace_export.export"].FLUSH_SECONDS = 60.0
 
 if __name__ == "__main__":
     child = multiprocessing.get_context("fork").Process(target=work, args=["of a web worker"])

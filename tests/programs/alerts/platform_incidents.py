@@ -13,7 +13,7 @@ from django.test import Client, override_settings
 from gateway.connections import sms_redis
 from gateway.intake.request import Request
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.audit_export import address
+from msgplatform.company.audit_export import address
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence

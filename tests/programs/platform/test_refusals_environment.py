@@ -109,7 +109,7 @@ def read_by_settings() -> set[str]:
         ast.parse((env.BASE_DIR / f"{name.replace('.', '/')}.py").read_text())
         for name in (
             "msgplatform.settings",
-            "msgplatform.signing_in_settings",
+            "msgplatform.company.signing_in.settings",
             *(f"{flow}.settings" for flow in settings.FLOWS),
         )
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgplatform.alerting.send import without_secrets
+from msgplatform.company.alerting.send import without_secrets
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ IDS = "platform.ids"
 WRITERS, GALERA = "platform.writers", "platform.galera"
 AUDIT = "platform.audit"
 TRACES = "platform.traces"
-CHANNEL = "platform.channel"  # raised by `msgplatform/alerting/channel_alert.py`
-SIGN_IN = "platform.signin"  # raised by `console/signing_in`
-ERASURE = "platform.erasure"  # raised by `msgplatform/person_data/erasure_alert.py`
+CHANNEL = "platform.channel"  # raised by `msgplatform/company/alerting/channel_alert.py`
+SIGN_IN = "platform.signin"  # raised by `company/signing_in`
+ERASURE = "platform.erasure"  # raised by `msgplatform/company/person_data/erasure_alert.py`
 PLATFORM = frozenset({
     SILENT, REDIS, BACKLOG, WATCH, DISK, MEMORY, IDS, WRITERS, GALERA, AUDIT, TRACES, CHANNEL,
     SIGN_IN, ERASURE,

@@ -1,0 +1,66 @@
+"""The address of a channel: checked, and described without its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
+
+from msgplatform.company.alerting import child
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.http import destinations
+from msgplatform.models.alerts_out import MAX_URL
+
+
+@dataclass(frozen=True)
+class Checked:
+    """`fault` is a sentence, '' for an address that can be used; `shown` describes it: service,
+    scheme, host and a fingerprint."""
+
+    fault: str = ""
+    shown: str = ""
+
+
+def check(url: str, is_heartbeat: bool) -> Checked:
+    """Check an address, without any traffic; one that apprise reads takes a second."""
+    url = url.strip()
+    if not url:
+        return Checked(_("Enter the address."))
+    if len(url) > MAX_URL:
+        return Checked(_("The address is longer than %d characters.") % MAX_URL)
+    if is_heartbeat:
+        try:
+            place = destinations.origin(destinations.parse(url).url)
+        except InvalidInput as error:
+            return Checked(str(error))
+        return Checked(shown=f"{place} · {fingerprint(url)}")
+    outcome = child.check(url)
+    found: Mapping[str, Any] = outcome.details or {}
+    if outcome.is_ok:
+        return Checked(shown=f"{found['service']} {found['place']} · {fingerprint(url)}"[:200])
+    return Checked(_fault(found, outcome.error))
+
+
+def fingerprint(url: str) -> str:
+    """Tells one address from another, and nothing of it: it is keyed."""
+    return salted_hmac("alert_channel", url, algorithm="sha256").hexdigest()[:8]
+
+
+def _fault(found: Mapping[str, Any], error: str) -> str:
+    match found.get("problem"):
+        case "scheme":
+            return _(
+                "No service is known for “%(scheme)s://”. The address is one of apprise, such as "
+                "dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, "
+                "slack://A/B/C or mailtos://user:password@example.com?to=ops@example.com, or the "
+                "webhook that the robot's own page shows."
+            ) % {"scheme": found["scheme"]}
+        case "form":
+            words = _("The address is not complete, or a part of it is wrong. For %(service)s it "
+                      "is written: %(forms)s")  # fmt: skip
+            forms = _(" or ").join(found["forms"])
+            return words % {"service": found["service"], "forms": forms}
+    return _("The address could not be checked: %s.") % error.rstrip(".")

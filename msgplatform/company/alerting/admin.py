@@ -1,0 +1,1 @@
+from msgplatform.company.alerting import messages_admin, setup_admin  # noqa: F401

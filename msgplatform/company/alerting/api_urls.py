@@ -1,0 +1,14 @@
+from django.urls import path
+
+from msgplatform.api.management.resources import routes
+from msgplatform.company.alerting import api
+
+urlpatterns = [
+    *routes(api.AlertChannelResource),
+    path(
+        "alert-channels/<slug:name>/tests",
+        api.AlertChannelTestView.as_view(),
+        name="alert-channel-test",
+    ),
+    *routes(api.AlertRuleResource),
+]

@@ -1,0 +1,79 @@
+"""Which rules are about an alert."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from django.apps import apps
+
+from msgplatform.core.daemons.watch.kinds import CHANNEL
+from msgplatform.models import Alert, AlertChannel, AlertRule
+from msgplatform.models.alerts_out import Severity
+from msgplatform.monitor import runbooks
+
+_NUMBER = re.compile(r"\d{1,18}")
+
+
+def severity(kind: str) -> Severity:
+    """How bad the alerts of this kind are."""
+    book = runbooks.find(kind)
+    return Severity(book.severity) if book else Severity.WARNING
+
+
+def is_of_kinds(kind: str, patterns: Collection[str]) -> bool:
+    """True if one of the patterns is the kind, or begins it: `sms.*`; without patterns always."""
+    name = kind.partition(":")[0]
+    return not patterns or any(
+        name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
+        for pattern in patterns
+    )
+
+
+class Rules:
+    """The enabled rules with their systems and channels, read once."""
+
+    def __init__(self) -> None:
+        rows = AlertRule.objects.filter(enabled=True)
+        self._rows = list(rows.prefetch_related("systems", "channels"))
+
+    def __bool__(self) -> bool:
+        return bool(self._rows)
+
+    def about(self, alert: Alert, system: int | None) -> Iterator[tuple[AlertRule, AlertChannel]]:
+        """Each rule about this alert with each of its channels. A channel is told nothing about
+        its own failure."""
+        for rule in self._rows:
+            if is_about(rule, alert, system):
+                for channel in rule.channels.all():
+                    if not channel.is_heartbeat and alert.key != f"{CHANNEL}:{channel.pk}":
+                        yield rule, channel
+
+
+def is_about(rule: AlertRule, alert: Alert, system: int | None) -> bool:
+    """True if the alert, which is about this business system, is one of the rule's."""
+    if severity(alert.kind).rank < Severity(rule.min_severity).rank:
+        return False
+    system_ids = {row.pk for row in rule.systems.all()}
+    return is_of_kinds(alert.kind, rule.kinds) and (not system_ids or system in system_ids)
+
+
+def systems(alerts: Iterable[Alert]) -> Mapping[int, int | None]:
+    """The id of the business system that each alert is about, by the alert's id. One statement for
+    each model of rows that alerts are about."""
+    result: dict[int, int | None] = {}
+    subjects: dict[str, dict[int, int]] = defaultdict(dict)  # model → alert → id of the row
+    for alert in alerts:
+        result[alert.pk] = None
+        book = runbooks.find(alert.kind)
+        subject = alert.key.removeprefix(f"{alert.kind}:")
+        if book and book.model and _NUMBER.fullmatch(subject):
+            subjects[book.model][alert.pk] = int(subject)
+    for label, row_ids in subjects.items():
+        if not runbooks.has_system(label):
+            continue
+        rows = apps.get_model(label)._default_manager.filter(pk__in=set(row_ids.values()))
+        owners = dict(rows.values_list("pk", "biz_id"))
+        result |= {alert: owners.get(row) for alert, row in row_ids.items()}
+    return result

@@ -1,0 +1,130 @@
+"""Messages that are due: claimed, sent by child processes, tried again, ended."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from django.db.models import F, Q
+from django.db.models.functions import Coalesce, Greatest
+
+from msgplatform.company.alerting import texts
+from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
+from msgplatform.core import logging
+from msgplatform.models import AlertChannel, AlertMessage
+from msgplatform.models.alerts_out import GIVE_UP
+
+log = logging.get(__name__)
+State = AlertMessage.State
+
+MAX_CHILDREN = 4  # at once, of one process
+LEASE = timedelta(seconds=MAX_SECONDS + 30)
+# Pauses after each failed attempt; the last one is repeated until the message is given up.
+WAITS = tuple(timedelta(seconds=each) for each in (10, 30, 60, 300, 900, 1800, 3600))
+# A channel fails, for the alert about it, when so many attempts in a row did.
+FAILING_AFTER = 2
+
+
+class Outbox:
+    """The messages that this process sends."""
+
+    def __init__(self) -> None:
+        self._me = uuid.uuid4().hex
+        self._children: dict[int, tuple[AlertMessage, Child]] = {}  # by channel: one at a time
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._children
+
+    def collect(self, now: datetime) -> int:
+        """Store what became of sends that have ended; returns how many."""
+        ended = {
+            channel: (message, outcome)
+            for channel, (message, child) in self._children.items()
+            if (outcome := child.poll()) is not None
+        }
+        for channel, (message, outcome) in ended.items():
+            store(message, outcome, now)
+            del self._children[channel]
+        return len(ended)
+
+    def start(self, now: datetime) -> int:
+        """Start to send what is due; returns how many messages."""
+        rows = AlertMessage.objects.filter(
+            Q(lease_until=None) | Q(lease_until__lt=now),
+            state=State.WAITING, due_at__lte=now, channel__enabled=True,
+        ).exclude(channel__in=list(self._children))  # fmt: skip
+        count = 0
+        for message in rows.order_by("due_at", "id").select_related("channel")[:50]:
+            if len(self._children) >= MAX_CHILDREN:
+                break
+            if message.channel_id not in self._children and self._claim(message, now):
+                count += self._send(message, now)
+        return count
+
+    def _claim(self, message: AlertMessage, now: datetime) -> bool:
+        rows = AlertMessage.objects.filter(
+            pk=message.pk, state=State.WAITING, claim=message.claim, due_at=message.due_at
+        )
+        message.claim = f"{self._me}-{message.attempts % 1000}"
+        return bool(rows.update(claim=message.claim, lease_until=now + LEASE))
+
+    def _send(self, message: AlertMessage, now: datetime) -> bool:
+        text = render(message)
+        if text is None:  # its alerts were deleted, or another process has told of them
+            AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
+                state=State.DROPPED, claim="", lease_until=None
+            )
+            return False
+        message.title, message.text = text.title, text.plain
+        try:
+            child = Child("send", message.channel.url, **text.order())
+        except Exception as error:  # noqa: BLE001 - no process, or an address that cannot be read
+            store(message, Outcome(False, str(error)[:500]), now)
+            return False
+        self._children[message.channel_id] = (message, child)
+        return True
+
+
+def render(message: AlertMessage) -> texts.Text | None:
+    """The text of a message; None if there is nothing to tell."""
+    if message.kind == AlertMessage.Kind.SUMMARY:
+        return texts.of_paragraphs(message.channel, message.title, message.text)
+    notices = list(message.notices.select_related("alert"))
+    return texts.of_notices(message.channel, notices) if notices else None
+
+
+def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:
+    """What became of an attempt, unless another process has taken the message over."""
+    values: Mapping[str, object]
+    row = AlertMessage.objects.filter(pk=message.pk, claim=message.claim)
+    if outcome.is_ok:
+        values = {"state": State.SENT, "sent_at": now, "error": ""}
+    else:
+        wait = WAITS[min(message.attempts, len(WAITS) - 1)]
+        # As it is now: an alert may have joined after this process had read the message.
+        give_up_at = row.values_list("give_up_at", flat=True).first()
+        is_over = now + wait > (give_up_at or message.created_at + GIVE_UP)
+        values = {"error": outcome.error[:500], "due_at": now + wait,
+                  **({"state": State.FAILED} if is_over else {})}  # fmt: skip
+        log.warning("alert_not_sent", channel=message.channel.name, why=outcome.error[:200])
+    row.update(
+        attempts=F("attempts") + 1, claim="", lease_until=None, title=message.title[:300],
+        text=message.text, **values,
+    )  # fmt: skip
+    note_outcome(message.channel_id, outcome, now)
+
+
+def note_outcome(channel_id: int, outcome: Outcome, now: datetime) -> None:
+    """Whether the channel works, for its page and for the alert about it."""
+    row = AlertChannel.objects.filter(pk=channel_id)
+    if outcome.is_ok:
+        row.update(failing_since=None, failures_in_row=0, last_error="", last_sent_at=now)
+        return
+    least = FAILING_AFTER if outcome.is_final else 1
+    row.update(
+        failing_since=Coalesce("failing_since", now),
+        failures_in_row=Greatest(F("failures_in_row") + 1, least),
+        last_error=outcome.error[:500],
+    )

@@ -1,0 +1,175 @@
+"""From alerts to messages: which channel is told what, in which message, and when.
+
+Everything here can be done by two processes at once, and again after one of them has died: a notice
+is unique, and news is deleted in the transaction that writes the notices of it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+
+from django.db import transaction
+from django.db.models import Max, Q
+
+from msgplatform.company.alerting import matching, quiet_hours
+from msgplatform.company.alerting.quiet_hours import Due
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, AlertNotice, AlertRule
+from msgplatform.models.alerts_out import GIVE_UP
+
+_BATCH = 100  # of one transaction
+Event = AlertNotice.Event
+State = AlertMessage.State
+
+
+def plan(now: datetime) -> int:
+    """Take up what has happened to alerts since the last time; returns how much it was."""
+    news = list(AlertNews.objects.select_related("alert").order_by("id")[:_BATCH])
+    if not news:
+        return 0
+    rules = matching.Rules()
+    opened = [each.alert for each in news if not each.is_end]
+    systems = matching.systems(opened) if rules else {}
+    with transaction.atomic():
+        for alert in opened if rules else ():
+            _tell_beginning(alert, rules, systems[alert.pk], now)
+        for each in news:
+            if each.is_end:
+                _tell_end(each.alert, rules, now)
+        AlertNews.objects.filter(pk__in=[each.pk for each in news]).delete()
+    return len(news)
+
+
+def plan_repeats(now: datetime) -> int:
+    """Tell once more of open alerts that nobody has acknowledged; returns how many notices."""
+    total = 0
+    rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
+    for rule in rules.prefetch_related("systems"):
+        repeats = list(islice(_repeats(rule, now), _BATCH))
+        for alert, channel, number in repeats:
+            with transaction.atomic():
+                _tell(alert, rule, channel, Event.REPEATED, number, now)
+        total += len(repeats)
+    return total
+
+
+def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChannel, int]]:
+    """Alerts that the rule reported long enough ago and still covers, each with its channel and the
+    number of the repeat; without those that quiet hours drop now."""
+    pairs = list(
+        AlertNotice.objects.filter(
+            message__rule=rule,
+            alert__open_key__isnull=False,
+            alert__acknowledged_at=None,
+            channel__enabled=True,
+            channel__heartbeat_seconds=0,
+            channel__in=rule.channels.all(),
+        )
+        .exclude(message__state=State.DROPPED)
+        .values("alert_id", "channel_id")
+        .annotate(last=Max("message__due_at"), number=Max("number"))
+        .filter(last__lt=now - timedelta(minutes=rule.repeat_minutes))
+        .order_by()
+    )
+    alerts = Alert.objects.in_bulk({pair["alert_id"] for pair in pairs})
+    channels = AlertChannel.objects.in_bulk({pair["channel_id"] for pair in pairs})
+    systems = matching.systems(alerts.values())
+    for pair in pairs:
+        alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
+        if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
+            continue
+        if quiet_hours.due(rule, matching.severity(alert.kind), now):
+            yield alert, channel, pair["number"] + 1
+
+
+def _tell_beginning(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
+    """Tell each channel once: of several rules by the one that sends earliest."""
+    severity = matching.severity(alert.kind)
+    rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
+    for rule, channel in rules.about(alert, system):
+        rules_by_channel[channel].append(rule)
+    for channel, candidates in rules_by_channel.items():
+        rule = min(candidates, key=lambda each: quiet_hours.latest(each, severity, now))
+        _tell(alert, rule, channel, Event.OPENED, 0, now)
+
+
+def _tell_end(alert: Alert, rules: matching.Rules, now: datetime) -> None:
+    """Tell the end of an alert to those channels that were told its beginning, or will be: by the
+    same rule, or by another about this alert where that one was deleted meanwhile."""
+    notices = AlertNotice.objects.filter(alert=alert, event=Event.OPENED)
+    notices = notices.exclude(message__state=State.DROPPED)
+    for notice in notices.select_related("message__rule", "channel"):
+        rule = notice.message.rule
+        if rule is None:
+            system = matching.systems([alert])[alert.pk]
+            pairs = rules.about(alert, system)
+            rule = next((row for row, channel in pairs if channel == notice.channel), None)
+        if rule is not None and rule.sends_resolved:
+            _tell(alert, rule, notice.channel, Event.RESOLVED, 0, now)
+
+
+def _tell(
+    alert: Alert, rule: AlertRule, channel: AlertChannel, event: str, number: int, now: datetime
+) -> None:
+    """Write the notice, into a message that waits for further ones or a new one."""
+    notices = AlertNotice.objects.filter(alert=alert, channel=channel, event=event, number=number)
+    if notices.exists():  # another process has told it
+        return
+    # The channels that have the beginning of an alert get its end, too.
+    severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
+    due = quiet_hours.due(rule, severity, now, can_drop)
+    message = None if due is None else _waiting(rule, channel, due, now)
+    if message is None:
+        state = State.DROPPED if due is None else State.WAITING
+        due_at = due.latest if due else now
+        message = AlertMessage.objects.create(
+            rule=rule, channel=channel, state=state, created_at=now, due_at=due_at,
+            give_up_at=due_at + GIVE_UP,
+        )  # fmt: skip
+    elif due:
+        _join(message, due, event, now)
+    sql.insert_or_keep(
+        AlertNotice._meta.db_table,
+        ("message_id", "channel_id", "alert_id", "event", "number"),
+        [(message.pk, channel.pk, alert.pk, str(event), number)],
+    )
+
+
+def _join(message: AlertMessage, due: Due, event: str, now: datetime) -> None:
+    """Give the message, to which this news comes, its day of tries; and an attempt soon, since the
+    channel may work again, unless the news is a repeat."""
+    message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
+    if event != Event.REPEATED and message.due_at > due.latest:
+        message.due_at = due.latest
+        # The pause after this attempt is no longer than the one that it cuts short.
+        message.attempts = max(1, message.attempts - 1)
+    message.save(update_fields=["give_up_at", "due_at", "attempts"])
+
+
+def _waiting(
+    rule: AlertRule, channel: AlertChannel, due: Due, now: datetime
+) -> AlertMessage | None:
+    """The message that this notice can join, locked: nobody sends it before the notice is stored.
+    One that waits for its next attempt takes all that may go now; one of the morning holds nothing
+    up."""
+    rows = AlertMessage.objects.select_for_update().filter(
+        rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
+    )
+    if due.earliest <= now:
+        rows = rows.filter(Q(due_at__lte=due.latest) | Q(attempts__gt=0))
+    else:
+        rows = rows.filter(due_at__range=due)
+    return rows.order_by("due_at").first()
+
+
+def delete_old(before: datetime) -> int:
+    """Delete what was sent before this time, unless one of its alerts is open still; at most one
+    batch."""
+    open_messages = AlertNotice.objects.filter(alert__open_key__isnull=False)
+    rows = AlertMessage.objects.filter(created_at__lt=before).exclude(state=State.WAITING)
+    rows = rows.exclude(pk__in=open_messages.values("message_id"))
+    ids = list(rows.values_list("pk", flat=True)[:_BATCH])
+    return AlertMessage.objects.filter(pk__in=ids).delete()[0] if ids else 0

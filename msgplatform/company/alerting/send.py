@@ -1,0 +1,265 @@
+"""The program of the child process: reads one order as JSON from stdin, writes its outcome as JSON.
+
+    python -m msgplatform.company.alerting.send
+
+A process of its own has one clean place for what no library offers: Python's audit hook, which sees
+each connection before it is made, with its address, whichever library makes it. A forbidden address
+is refused after names were resolved, so no second answer of a name server passes. Files outside of
+Python's and of the certificates, other programs, and sockets without an address are refused too. It
+ends by itself when its time is over.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from msgplatform.core.http.addresses import AddressGuard
+
+# Longest message in bytes, whatever the service takes; and what is left free for its own frame.
+MAX_BYTES, _FRAME_BYTES = 16_000, 200
+_WECOM_TEXT_BYTES = 2048
+# Services of the machine itself: no network that the guard could judge.
+LOCAL_SCHEMES = frozenset({
+    "blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows",
+})  # fmt: skip
+_PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"})
+# Not the folder in which the program was started: with `make up` the secrets are below it.
+_OWN_CODE = Path(__file__).resolve().parents[1]
+_FOLDERS = ("/etc/ssl/", "/etc/pki/", "/usr/share/", "/usr/lib/", "/usr/local/share/", "/dev/null",
+            "/etc/mime.types", "/etc/localtime", "/dev/urandom")  # fmt: skip
+
+
+class Refusals:
+    """The audit hook, and the reasons for which it refused something."""
+
+    def __init__(self, guard: AddressGuard, peers: frozenset[str]) -> None:
+        self._guard, self._peers = guard, peers  # `peers`: addresses of the operator's own proxy
+        self.reasons: list[str] = []
+        roots = [f"{Path(root).resolve()}/" for root in (sys.prefix, sys.base_prefix, _OWN_CODE)]
+        names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+        files = [str(Path(os.environ[name]).resolve()) for name in names if name in os.environ]
+        self._files = (*roots, *files, *_FOLDERS)
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
+            self._judge_address(arguments[1])
+        elif event in _PROGRAMS:
+            self._refuse("it may start no program")
+        elif event == "open" and isinstance(arguments[0], str | bytes):
+            path = str(Path(os.fsdecode(arguments[0])).resolve())
+            if not path.startswith(self._files) or _writes(arguments[1], arguments[2]):
+                self._refuse("its address may name no file of this machine")
+
+    def _judge_address(self, address: Any) -> None:
+        if address is None:  # of a socket that is connected, and was judged then
+            return
+        if not isinstance(address, tuple):
+            self._refuse("it may use no socket of this machine")
+        elif str(address[0]) not in self._peers and (why := self._guard.reason(str(address[0]))):
+            self._refuse(why)
+
+    def _refuse(self, why: str) -> None:
+        self.reasons.append(why)
+        raise PermissionError(why)
+
+
+def _writes(mode: Any, flags: Any) -> bool:
+    if isinstance(mode, str):
+        return any(letter in mode for letter in "wax+")
+    return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
+
+
+class _Words(logging.Handler):
+    """What apprise says in its log: it returns True or False, and nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING or text.startswith("Socket Exception"):
+            self.texts.append(text)
+
+
+def perform(order: Mapping[str, Any]) -> dict[str, Any]:
+    """The outcome of one order; never raises."""
+    words = _Words()
+    logger = logging.getLogger("apprise")
+    logger.addHandler(words)
+    logger.setLevel(logging.DEBUG)
+    logger.propagate = False
+    from msgplatform.company.alerting.robots import own_form
+
+    try:
+        refusals = Refusals(AddressGuard(order["allow"]), _addresses(order["proxy"]))
+    except OSError as error:
+        return _failure(f"the proxy's name cannot be resolved: {error}")
+    sys.addaudithook(refusals)
+    url = str(order["url"])
+    try:
+        outcome = _ACTIONS[order["action"]](order)
+    except Exception as error:  # noqa: BLE001 - whatever a service's code raises is an outcome
+        outcome = _failure(f"{error}" or type(error).__name__, getattr(error, "is_final", False))
+    if not outcome["ok"]:
+        why = refusals.reasons[-1:] or ([outcome["error"]] if outcome["error"] else words.texts)
+        text = " ".join(why) or "the service refused it"
+        outcome["error"] = without_secrets(text, own_form(url))[:500]
+    return outcome
+
+
+def _failure(error: str, is_final: bool = False) -> dict[str, Any]:
+    return {"ok": False, "error": error, "is_final": is_final}
+
+
+def _addresses(proxy: str) -> frozenset[str]:
+    host = urlsplit(proxy).hostname if proxy else None
+    entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else ()
+    return frozenset(str(entry[4][0]) for entry in entries)
+
+
+# -- actions -------------------------------------------------------------------------------------
+def check(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether the address is one that messages can be sent to; without any traffic."""
+    from msgplatform.company.alerting.robots import ROBOTS, own_form
+
+    url = own_form(order["url"])
+    scheme = url.partition("://")[0].lower()
+    plugin = None if scheme in LOCAL_SCHEMES else open_channel(url)
+    if plugin is not None:
+        # Also of an address that a service's own page shows, such as a Slack webhook.
+        has_host = any("{host}" in form for form in plugin.templates)
+        host = str(getattr(plugin, "smtp_host", "") or plugin.host or "") if has_host else ""
+        return {"ok": True, "error": "", "service": str(plugin.service_name),
+                "place": f"{plugin.schema}://{host or '…'}"}  # fmt: skip
+    services = _services()
+    if scheme in LOCAL_SCHEMES or "://" not in url or scheme not in services:
+        return {**_failure("unknown"), "problem": "scheme", "scheme": scheme[:20]}
+    service = ROBOTS.get(scheme) or services[scheme]
+    forms = [form.replace("{schema}", scheme) for form in service.templates[:3]]
+    if scheme in ROBOTS:
+        forms = [ROBOTS[scheme].example]
+    name = str(service.service_name)
+    return {**_failure("incomplete"), "problem": "form", "service": name, "forms": forms}
+
+
+def _services() -> Any:
+    from apprise.manager_plugins import NotificationManager
+
+    manager = NotificationManager()
+    manager.load_modules()
+    return manager
+
+
+def open_channel(url: str) -> Any:
+    """The service of an address, ready to send; None for an address that is not complete."""
+    import apprise
+    from apprise.exception import AppriseImproperlyConfigured
+
+    from msgplatform.company.alerting.robots import ROBOTS, own_form
+
+    url = own_form(url)
+    asset = apprise.AppriseAsset(
+        app_id="msgplatform", app_desc="msgplatform", app_url="", image_url_mask="",
+        image_url_logo="", http_redirects=False,
+    )  # fmt: skip
+    robot = ROBOTS.get(url.partition("://")[0].lower())
+    if robot is None:
+        plugin = apprise.Apprise.instantiate(url, asset=asset)
+    else:
+        parts = robot.parse_url(url)
+        try:
+            plugin = robot(**parts, asset=asset) if parts else None
+        except (TypeError, AppriseImproperlyConfigured):
+            plugin = None
+    if plugin is not None:
+        # An address can switch neither off.
+        plugin.redirects, plugin.verify_certificate = False, True
+    return plugin
+
+
+def send(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Send one message: `title`, `blocks` and `tail`, each as text and as Markdown."""
+    from apprise import NotifyFormat
+
+    plugin = open_channel(order["url"])
+    if plugin is None:
+        return _failure("the address is not complete", is_final=True)
+    is_markdown = plugin.resolve_format(NotifyFormat.MARKDOWN) == NotifyFormat.MARKDOWN
+    title = order["title"]
+    limit = min(plugin.body_maxlen or MAX_BYTES, MAX_BYTES) - _FRAME_BYTES - len(title.encode())
+    if plugin.schema == "wecombot" and not is_markdown:
+        limit -= plugin.body_maxlen - _WECOM_TEXT_BYTES
+    name = "markdown" if is_markdown else "text"
+    blocks = [block[name] for block in order["blocks"]]
+    body = compose(blocks, order["more"], order["tail"][name], max(limit, 100))
+    is_taken = plugin.notify(
+        body=body,
+        title=title,
+        notify_type=order["severity"],
+        body_format=NotifyFormat.MARKDOWN if is_markdown else NotifyFormat.TEXT,
+    )
+    return {"ok": bool(is_taken), "error": "", "is_final": False}
+
+
+def call(order: Mapping[str, Any]) -> dict[str, Any]:
+    """Call an address, as a dead man's switch wants it."""
+    import requests
+
+    answer = requests.get(order["url"], timeout=10, allow_redirects=False)
+    is_taken = 200 <= answer.status_code < 300
+    return {"ok": is_taken, "error": "" if is_taken else f"HTTP {answer.status_code}",
+            "is_final": False}  # fmt: skip
+
+
+_ACTIONS = {"check": check, "send": send, "call": call}
+
+
+def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
+    """As many whole blocks as fit into `limit` bytes, the number of the others, and the tail. A
+    first block that is too long by itself is cut."""
+    ending = f"\n\n{tail}" if tail else ""
+
+    def whole(number: int) -> str:
+        rest = len(blocks) - number
+        parts = [*blocks[:number], *([more.replace("{count}", str(rest))] if rest else [])]
+        return "\n\n".join(parts) + ending
+
+    # Blocks without a text stand for alerts that are only counted.
+    for number in range(sum(map(bool, blocks)), 0, -1):
+        if len(whole(number).encode()) <= limit:
+            return whole(number)
+    rest = len(blocks) - 1
+    ending = (f"\n\n{more.replace('{count}', str(rest))}" if rest else "") + ending
+    room = max(limit - len(ending.encode()) - 4, 40)
+    return (blocks[0] if blocks else "").encode()[:room].decode(errors="ignore") + " …" + ending
+
+
+def without_secrets(text: str, url: str) -> str:
+    """A sentence in which no part of the address stands but its scheme and its host."""
+    # As urllib3 says it, with the whole path.
+    text = re.sub(r"HTTPS?ConnectionPool\(.*?\): Max retries exceeded with url: \S+ ", "", text)
+    text = re.sub(r"\(Caused by \w+\(['\"]?(?:\w+\(host=.*?\): )?(.*?)['\"]?\)\)", r"\1", text)
+    parts = urlsplit(url)
+    hosts = {parts.hostname, *parse_qs(parts.query).get("smtp", ())}
+    pieces = re.split(r"[/?&=@:;,]+", f"{parts.netloc}/{parts.path}/{parts.query}")
+    for piece in sorted({*pieces, *map(unquote, pieces)}, key=len, reverse=True):
+        if len(piece) >= 4 and piece.lower() not in hosts:
+            text = text.replace(piece, "…")
+    return text
+
+
+if __name__ == "__main__":
+    order = json.load(sys.stdin)
+    signal.alarm(int(order["seconds"]))
+    json.dump(perform(order), sys.stdout)

@@ -1,0 +1,170 @@
+"""A message in the language of its channel, as plain text and as the Markdown of chat robots.
+
+What stands in an alert may come from outside, such as a consumer's answer: it can make no link, no
+mention and no style in a chat, and holds no telephone number or address of a person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from django.conf import settings
+from django.utils import translation
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from msgplatform.company.alerting import matching
+from msgplatform.core import cells, personal
+from msgplatform.core.lazy_text import translate
+from msgplatform.models import Alert, AlertChannel, AlertNotice
+from msgplatform.models.alerts_out import Severity
+from msgplatform.monitor import runbooks
+
+Event = AlertNotice.Event
+MAX_BLOCKS = 20  # alerts of one message; of further ones it has the number
+_MAX_TEXT = 300  # characters of each
+# Look-alikes of the characters by which chats make links, mentions and styles.
+_NEUTRAL = str.maketrans({"<": "‹", ">": "›", "[": "［", "]": "］", "*": "∗", "`": "ˋ", "@": "＠"})
+_NOTIFY_TYPES = {
+    Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Text:
+    """What the child process gets: it takes as many blocks as fit."""
+
+    title: str
+    blocks: Sequence[Mapping[str, str]]
+    more: str
+    tail: Mapping[str, str]
+    severity: str = "info"
+
+    def order(self) -> dict[str, Any]:
+        return {"title": self.title, "blocks": self.blocks, "more": self.more, "tail": self.tail,
+                "severity": self.severity}  # fmt: skip
+
+    @property
+    def plain(self) -> str:
+        """All of it, for the console."""
+        return "\n\n".join([*(block["text"] for block in self.blocks), self.tail["text"]]).strip()
+
+
+def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
+    """The message about these notices (at least one), the worst and newest first."""
+    latest: dict[int, AlertNotice] = {}
+    for notice in sorted(notices, key=lambda each: each.pk):
+        latest[notice.alert_id] = notice  # opened and resolved in one message: it is over
+    rows = sorted(latest.values(), key=_rank)
+    open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
+    worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
+    with translation.override(channel.language):
+        blocks = [_block(channel, notice) for notice in rows[:MAX_BLOCKS]]
+        blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
+        return Text(
+            _title(rows),
+            blocks,
+            _("… and {count} more"),
+            _tail(_("Open alerts"), "/admin/msgplatform/alert/?state=open"),
+            _NOTIFY_TYPES[worst] if worst else "success",
+        )
+
+
+def test(channel: AlertChannel, now: datetime) -> Text:
+    """The message of the test button."""
+    with translation.override(channel.language):
+        at = now.astimezone(ZoneInfo(channel.time_zone)).strftime("%Y-%m-%d %H:%M %Z")
+        words = _("This is a test of the channel %(name)s, sent at %(at)s. Alerts come like this.")
+        text = words % {"name": channel.name, "at": at}
+        return Text(
+            _prefix() + _("Test"),
+            [{"text": text, "markdown": text}],
+            "",
+            _tail(_("Open the console"), "/console/"),
+        )
+
+
+def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
+    """A message that was written before, such as a summary."""
+    blocks = [{"text": each, "markdown": each} for each in text.split("\n\n")]
+    with translation.override(channel.language):
+        more = _("… and {count} more")
+        return Text(title, blocks, more, _tail(_("Statistics"), "/console/statistics/"))
+
+
+def alert_url(alert: Alert | int) -> str:
+    """The alert's page in the console. Programs have no pages, so the path is written here."""
+    pk = alert if isinstance(alert, int) else alert.pk
+    return f"{settings.PUBLIC_URL}/admin/msgplatform/alert/{pk}/change/"
+
+
+def prefix() -> str:
+    """Of each title: which platform speaks, where there are several."""
+    return _prefix()
+
+
+def _prefix() -> str:
+    cell = cells.own()
+    return "msgplatform: " if cell.is_only else f"msgplatform {cell}: "
+
+
+def _rank(notice: AlertNotice) -> tuple[bool, int, int]:
+    severity = matching.severity(notice.alert.kind)
+    return notice.event == Event.RESOLVED, -severity.rank, -notice.alert_id
+
+
+def _title(rows: Sequence[AlertNotice]) -> str:
+    if len(rows) == 1:
+        mark, subject = _mark(rows[0]), _clean(_subject(rows[0].alert))
+        return f"{_prefix()}[{mark}] {subject}"[:250]
+    ends = sum(notice.event == Event.RESOLVED for notice in rows)
+    counts = [
+        ngettext("%d alert", "%d alerts", number) % number
+        for number in [len(rows) - ends] if number
+    ] + [_("%d resolved") % ends for _each in range(1) if ends]  # fmt: skip
+    return _prefix() + ", ".join(counts)
+
+
+def _mark(notice: AlertNotice) -> str:
+    if notice.event == Event.RESOLVED:
+        return str(Event.RESOLVED.label)
+    severity = str(matching.severity(notice.alert.kind).label)
+    return f"{severity}, {Event.REPEATED.label}" if notice.event == Event.REPEATED else severity
+
+
+def _block(channel: AlertChannel, notice: AlertNotice) -> Mapping[str, str]:
+    alert, zone = notice.alert, ZoneInfo(channel.time_zone)
+    subject, mark = _clean(_subject(alert)), _mark(notice)
+    since = alert.first_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+    if notice.event == Event.RESOLVED and alert.resolved_at:
+        until = alert.resolved_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+        lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
+    else:
+        text = str(translate(alert.said.get("text", alert.text)))
+        lines = [_clean(text)[:_MAX_TEXT], _("Since %s.") % since]
+        if step := runbooks.section(alert.kind).first_step:
+            lines.insert(1, _("First: %s") % step.replace("`", ""))
+    url = alert_url(alert)
+    return {
+        "text": "\n".join([f"[{mark}] {subject}", *filter(None, lines), url]),
+        "markdown": "\n\n".join(
+            [f"**[{mark}] {subject}**", *filter(None, lines), f"[{_('Open the alert')}]({url})"]
+        ),
+    }
+
+
+def _subject(alert: Alert) -> str:
+    return str(translate(alert.said.get("subject", alert.subject)))
+
+
+def _clean(text: str) -> str:
+    return personal.in_sentence(text).translate(_NEUTRAL)
+
+
+def _tail(title: str, path: str) -> Mapping[str, str]:
+    url = f"{settings.PUBLIC_URL}{path}"
+    return {"text": f"{title}: {url}", "markdown": f"[{title}]({url})"}

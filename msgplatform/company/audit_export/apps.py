@@ -1,0 +1,13 @@
+from django.apps import AppConfig
+
+
+class AuditExportConfig(AppConfig):
+    """The audit log as signed, chained lines that leave the platform."""
+
+    name = "msgplatform.company.audit_export"
+
+    def ready(self) -> None:
+        from msgplatform.company.audit_export import checks, exporter  # noqa: F401
+        from msgplatform.jobs import upkeep
+
+        upkeep.register(exporter.ExportThread)

@@ -1,0 +1,144 @@
+"""Verifies the lines of files: what was changed, left out, put elsewhere or cut off.
+
+A line that comes again, byte by byte, is no fault: an exporter that was killed hands lines over
+once more. A fault is reported once; the lines after it are verified all the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import BinaryIO, NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from msgplatform.company.audit_export import lines
+from msgplatform.company.audit_export.lines import BEGINNING, Line, NotALine
+
+_GZIP = b"\x1f\x8b"
+
+
+class Place(NamedTuple):
+    """A line of a file, counted from 1."""
+
+    file: str
+    row: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.row}"
+
+
+@dataclass
+class Chain:
+    """The lines that were read so far. `is_mixed`: lines without the form's beginning are of others
+    and no fault."""
+
+    keys: Mapping[str, Ed25519PublicKey]
+    is_mixed: bool = False
+    faults: list[str] = field(default_factory=list)
+    first: int = 0
+    last: int = 0
+    count: int = 0  # lines of the chain, without those that came again
+    repeated: int = 0
+    # The first eight bytes of the hash of each line from `first` to `last`; 0: missing.
+    _hashes: array[int] = field(default_factory=lambda: array("Q"))
+    _missing: set[int] = field(default_factory=set)
+    _last_hash: str = ""  # '' after a line that was changed: nothing can follow it
+
+    def read(self, file: str, rows: Iterable[bytes]) -> None:
+        """Verify the lines of the next file, in the order of the chain."""
+        row = 0
+        try:
+            for row, text in enumerate(rows, 1):
+                if text.strip():
+                    self._take(Place(file, row), text)
+        except (EOFError, gzip.BadGzipFile) as error:
+            self.faults.append(f"{Place(file, row + 1)}: the compressed file is damaged: {error}")
+
+    def end(self, first: int | None = None, last: int | None = None) -> None:
+        """Report what is missing, also before the first and after the last line, if the caller
+        knows which these should be."""
+        if not self.count:
+            self.faults.append("there is no line of the audit log")
+            return
+        if first is not None and first < self.first:
+            self._missing.update(range(first, self.first))
+        if last is not None and last > self.last:
+            self._missing.update(range(self.last + 1, last + 1))
+        for text in _ranges(self._missing):
+            self.faults.append(f"{text} missing")
+
+    def _take(self, place: Place, text: bytes) -> None:
+        start = text.find(BEGINNING)
+        if start < 0:
+            if not self.is_mixed:
+                self.faults.append(f"{place}: is no line of the audit log, or its beginning was "
+                                   "changed")  # fmt: skip
+            return
+        raw = text[start:].rstrip(b"\r\n")
+        try:
+            line = lines.verified(raw, self.keys)
+        except NotALine as why:
+            number = lines.claimed_number(raw)
+            # A changed line stands for the one that is expected here, whatever it claims to be.
+            name = f"line {number}" if number else "a line"
+            self.faults.append(f"{place}: {name} {why}")
+            if not self.count or number == self.last + 1:
+                self._append(number or 1, 1, "")
+            return
+        self._place(place, line)
+
+    def _place(self, place: Place, line: Line) -> None:
+        number, digest = line.number, int(line.hash[:16], 16) or 1
+        if self.count and number <= self.last:
+            self._place_earlier(place, number, digest)
+            return
+        if self.count and number > self.last + 1:
+            self._missing.update(range(self.last + 1, number))
+            self._hashes.extend([0] * (number - self.last - 1))
+        elif self._last_hash and line.previous != self._last_hash:
+            self.faults.append(
+                f"{place}: line {number} does not follow line {self.last} as it is here: one of "
+                "them is of another chain"
+            )
+        self._append(number, digest, line.hash)
+
+    def _append(self, number: int, digest: int, line_hash: str) -> None:
+        self.first = self.first or number
+        self._hashes.append(digest)
+        self.last, self._last_hash = number, line_hash
+        self.count += 1
+
+    def _place_earlier(self, place: Place, number: int, digest: int) -> None:
+        known = self._hashes[number - self.first] if number >= self.first else 0
+        if known == digest:
+            self.repeated += 1
+        elif known > 1:
+            self.faults.append(f"{place}: line {number} is there twice, with different content")
+        else:
+            self.faults.append(f"{place}: line {number} comes after line {self.last}")
+            self._missing.discard(number)
+            if number >= self.first:
+                self._hashes[number - self.first] = digest
+                self.count += 1
+
+
+def rows(file: BinaryIO) -> Iterator[bytes]:
+    """The lines of a file, which may be compressed by gzip."""
+    is_compressed = file.peek(2)[:2] == _GZIP  # type: ignore[attr-defined]  # of a buffered reader
+    if is_compressed:
+        with gzip.open(file) as opened:
+            yield from opened
+    else:
+        yield from file
+
+
+def _ranges(numbers: set[int]) -> Iterator[str]:
+    """The numbers in words: line 7 is, lines 9 to 12 are."""
+    pairs = enumerate(sorted(numbers))
+    for _key, group in groupby(pairs, lambda pair: pair[1] - pair[0]):
+        run = [number for _place, number in group]
+        yield f"line {run[0]} is" if len(run) == 1 else f"lines {run[0]} to {run[-1]} are"

@@ -1,0 +1,163 @@
+"""The exporter: hands over entries of the audit log in their order, each at least once.
+
+    entry without a line ── signed ──▶ pending in the row of AuditExport ── handed over ──▶ done
+
+Entries get their numbers in the transaction that stores the signed lines as pending. Lines that may
+have been handed over by a process that died are handed over again, unchanged, and a verifier drops
+them. An entry whose transaction commits late gets a later number: nothing depends on the order of
+ids. One process at a time has the lease; what is not handed over waits in the database.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.utils.translation import gettext_noop as _
+
+from msgplatform.company.audit_export import address, lines, targets
+from msgplatform.core import alerts, logging, outbound
+from msgplatform.core.daemons.thread_loop import ThreadLoop
+from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.failpoints import failpoint
+from msgplatform.core.lazy_text import lazy_message
+from msgplatform.jobs.upkeep import Upkeep
+from msgplatform.models import AuditExport, AuditLog
+
+log = logging.get(__name__)
+
+EVERY_SECONDS = 2.0
+LEASE_SECONDS = 60.0  # longer than a target takes; a killed exporter's lines wait this long
+MAX_PAUSE_SECONDS = 30.0
+_MAX_LINES = 100  # handed over together
+_MAX_BYTES = 512 * 1024
+
+
+class Exporter:
+    """Used by one thread. Raises ValueError for wrong settings."""
+
+    def __init__(self) -> None:
+        self._signer = lines.Signer(settings.AUDIT_SIGNING_KEYS[0])
+        self._target = targets.target(
+            address.parse(settings.AUDIT_EXPORT), settings.AUDIT_EXPORT_TOKEN
+        )
+        self._has_alert = True  # an earlier process may have raised it
+
+    def turn(self) -> float:
+        """Hand over some lines; the seconds until the next turn. Raises NotTaken."""
+        state = AuditExport.objects.filter(id=1).first()
+        oldest = AuditLog.objects.filter(line=None).order_by("id").first()
+        if state is None or not (state.pending or oldest):
+            if state is None:
+                sql.insert_or_keep("audit_export", *_first_row())
+            self._resolve()
+            return EVERY_SECONDS
+        if outbound.is_off():
+            return EVERY_SECONDS
+        claim = claims.claim(
+            AuditExport.objects.order_by("lease_until", "id"), limit=1, lease=LEASE_SECONDS
+        )
+        if not claim.ids:  # another process exports; if it is frozen, the lease ends
+            return EVERY_SECONDS
+        try:
+            self._hand_over(claim)
+        except targets.NotTaken as error:
+            claims.release(AuditExport, claim)
+            self._report(state.moved_at, _oldest_at(state, oldest), str(error))
+            raise
+        return 0.0
+
+    def _hand_over(self, claim: claims.Claim) -> None:
+        pending = transactions.retrying(lambda: _pending(self._signer, claim))
+        failpoint("audit_before_hand_over")
+        if pending:
+            self._target(pending.splitlines())
+            failpoint("audit_after_hand_over")
+        # Nothing, if the lease was lost: the next holder hands the same lines over again.
+        claims.release(AuditExport, claim, {"pending": "", "moved_at": sql.now()})
+
+    def _report(self, moved_at: datetime, oldest_at: datetime, why: str) -> None:
+        """Raise the alert if lines have waited for too long. Waiting begins with the entry, or with
+        the last lines that were taken."""
+        limit = timedelta(minutes=settings.AUDIT_EXPORT_ALERT_MINUTES)
+        since = max(moved_at, oldest_at)
+        if sql.now() - since < limit:
+            return
+        self._has_alert = True
+        alerts.raise_alert(
+            kinds.AUDIT,
+            lazy_message(_("The audit log is not exported")),
+            lazy_message(
+                _("%(why)s. Entries have waited since %(since)s; none is lost."),
+                why=why,
+                since=kinds.shown(since),
+            ),
+            key=kinds.AUDIT,
+        )
+
+    def _resolve(self) -> None:
+        if self._has_alert:
+            alerts.resolve(kinds.AUDIT)
+            self._has_alert = False
+
+
+def _first_row() -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
+    columns = ("id", "line", "last_hash", "pending", "moved_at", "claimed_by")
+    return columns, [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")]
+
+
+def _oldest_at(state: AuditExport, unlined: AuditLog | None) -> datetime:
+    """When the entry was made that has waited longest: the first pending one, or else the first
+    without a line."""
+    oldest = unlined
+    if state.pending:
+        number = state.line - state.pending.count("\n")
+        oldest = AuditLog.objects.filter(line=number).first()
+    return oldest.at if oldest else state.moved_at  # its entry may have been deleted
+
+
+def _pending(signer: lines.Signer, claim: claims.Claim) -> str:
+    """The lines to hand over: those that are pending, or else the next ones, which become pending;
+    '' if there are none or the lease was lost."""
+    with transaction.atomic(durable=True):
+        state = AuditExport.objects.select_for_update().get(id=1)
+        if state.claimed_by != claim.token or state.pending:
+            return state.pending if state.claimed_by == claim.token else ""
+        size = 0
+        texts: list[str] = []
+        entries: list[AuditLog] = []
+        for entry in AuditLog.objects.filter(line=None).order_by("id")[:_MAX_LINES]:
+            line = signer.line(state.line + 1, entry, state.last_hash)
+            size += len(line)
+            if texts and size > _MAX_BYTES:
+                break
+            state.line += 1
+            state.last_hash = lines.hash_of(line)
+            entry.line = state.line
+            texts.append(line.decode())
+            entries.append(entry)
+        AuditLog.objects.bulk_update(entries, ["line"])
+        state.pending = "\n".join(texts)
+        state.save(update_fields=["line", "last_hash", "pending"])
+    return state.pending
+
+
+class ExportThread(Upkeep):
+    """The exporter beside a daemon's loop: a target that hangs holds up no work. While the export
+    is off there is none, and an alert that it left open is resolved."""
+
+    def __init__(self) -> None:
+        self._loop: ThreadLoop | None = None
+
+    def start(self) -> None:
+        if not settings.AUDIT_EXPORT:
+            alerts.resolve(kinds.AUDIT)
+            return
+        self._loop = ThreadLoop("audit-export", Exporter().turn, longest_pause=MAX_PAUSE_SECONDS)
+        self._loop.start()
+
+    def stop(self) -> None:
+        if self._loop:
+            self._loop.stop(wait=2.0)

@@ -1,0 +1,117 @@
+"""Asking for erasures, and changing them. The callers check permissions.
+
+All functions that change something write a line of the audit log, without an identifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.utils.translation import gettext as _
+
+from msgplatform.company.person_data import erasure_list
+from msgplatform.company.person_data.people import hashes, person_of
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.person.identity import Person
+from msgplatform.models import AuditLog, Erasure
+from msgplatform.models.erasures import MAX_REASON
+
+_State = Erasure.State
+
+
+def start(
+    identifiers: Mapping[str, Iterable[str]], reason: str, ends_open: bool, actor: str
+) -> Erasure:
+    """An erasure that `run_bulk` takes up. It stands in the list outside of the database before
+    this returns. Raises InvalidInput, and OSError when the list cannot be written."""
+    person = person_of(identifiers)
+    reason = checked_reason(person, reason)
+    with transaction.atomic():
+        row = Erasure.objects.create(
+            identifiers=dict(person.identifiers),
+            hashes=hashes(person.identifiers),
+            reason=reason,
+            ends_open=ends_open,
+            created_by=actor[:150],
+            created_at=sql.now(),
+        )
+        detail = {"reason": reason, "hashes": row.hashes, "ends_open": ends_open}
+        audit(actor, "person_erased", row.audit_target, detail)
+        erasure_list.add(row)
+    return row
+
+
+def checked_reason(person: Person, reason: str) -> str:
+    """The reason as it is kept. Raises InvalidInput for none, and for one that names the person."""
+    reason = reason.strip()
+    if not reason or len(reason) > MAX_REASON:
+        raise InvalidInput(_("Say why, in at most %d characters.") % MAX_REASON, "reason")
+    if person.is_in(reason):
+        words = _("Leave out the person's number and address: the reason is kept.")
+        raise InvalidInput(words, "reason")
+    return reason
+
+
+def end_open(key: str, actor: str) -> Erasure:
+    """Have an erasure end what is on its way instead of waiting for it. Raises NotNow, OSError, and
+    Erasure.DoesNotExist."""
+    with transaction.atomic():
+        row = _open(key)
+        row.ends_open, row.lease_until = True, None
+        row.save(update_fields=["ends_open", "lease_until"])
+        erasure_list.add(row)  # repeated after a restore, it does not wait either
+        audit(actor, "erasure_ends_open", row.audit_target, {})
+    return row
+
+
+def cancel(key: str, actor: str) -> Erasure:
+    """Stop an erasure: what is erased stays so, and the list keeps of it that it was cancelled.
+    Raises NotNow, OSError, and Erasure.DoesNotExist."""
+    with transaction.atomic():
+        row = _open(key)
+        row.state, row.finished_at = _State.CANCELLED, sql.now()
+        row.identifiers = {}
+        row.save(update_fields=["state", "finished_at", "identifiers"])
+        audit(actor, "erasure_cancelled", row.audit_target, {})
+        erasure_list.cancel(row.key)
+    return row
+
+
+def repeat_all(actor: str) -> int:
+    """Run every erasure of the list once more, as after a restore of a Redis or of the archive's
+    database alone; how many."""
+    erasure_list.read_into_database()
+    rows = Erasure.objects.filter(state=_State.DONE, created_at__gte=kept_since())
+    keys = [row.key for row in rows if row.identifiers]
+    count = Erasure.objects.filter(key__in=keys).update(**AGAIN, repeated_at=sql.now())
+    audit(actor, "erasures_repeated", "erasures", {"count": count})
+    return count
+
+
+# The columns of an erasure that begins anew.
+AGAIN = {
+    "state": _State.PENDING, "store": "", "cursor": "", "found": 0, "open": {}, "error": "",
+    "claimed_by": "", "lease_until": None, "finished_at": None,
+}  # fmt: skip
+
+
+def kept_since() -> datetime:
+    """Erasures that were asked for before this keep no identifiers."""
+    return sql.now() - timedelta(days=settings.PERSON_ERASURE_DAYS)
+
+
+def audit(actor: str, action: str, target: str, detail: Mapping[str, object]) -> None:
+    AuditLog.objects.create(
+        actor=actor[:150], action=action, target=target[:200], detail=dict(detail)
+    )
+
+
+def _open(key: str) -> Erasure:
+    row = Erasure.objects.select_for_update().get(key=key)
+    if not row.is_open:
+        raise NotNow(_("This erasure has ended."))
+    return row

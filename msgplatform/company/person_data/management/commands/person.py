@@ -1,0 +1,110 @@
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.core.serializers.json import DjangoJSONEncoder
+
+from msgplatform.company.person_data import erasure_list, erasures, people, reports
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.person.identity import Person
+from msgplatform.models import Erasure
+
+_ACTOR = "manage.py person"
+
+
+class Command(BaseCommand):
+    help = (
+        "Find, export or erase one person's data over all flows. Erasures are carried out by "
+        "run_bulk; `list` shows them, `repeat` runs all of the list once more."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        actions = parser.add_subparsers(dest="what", required=True)
+        for name, help_text in (
+            ("find", "count what is held, by kind"),
+            ("export", "write everything that is held as one JSON document"),
+            ("erase", "start an erasure"),
+            ("hash", "print the keyed hashes by which a proof is recognised"),
+        ):
+            action = actions.add_parser(name, help=help_text)
+            self._add_identifiers(action)
+            if name == "erase":
+                action.add_argument("--reason", required=True, help="why; it is kept")
+                action.add_argument(
+                    "--end-open",
+                    action="store_true",
+                    help="end what is on its way instead of waiting until it is delivered",
+                )
+        actions.add_parser("list", help="the erasures, the newest first")
+        actions.add_parser(
+            "repeat", help="run every erasure of the list once more, as after a restore of the "
+            "archive's database or of a Redis"
+        )  # fmt: skip
+
+    @staticmethod
+    def _add_identifiers(parser: CommandParser) -> None:
+        for option, metavar, help_text in (
+            ("phone", "NUMBER", "a phone number in any usual spelling"),
+            ("email", "ADDRESS", "an e-mail address"),
+            ("user", "SYSTEM/ID", "a user id of a business system"),
+            ("lead", "ID", "the id of a lead"),
+        ):
+            parser.add_argument(
+                f"--{option}", action="append", default=[], metavar=metavar,
+                help=f"{help_text}; repeatable",
+            )  # fmt: skip
+
+    def handle(self, *args: Any, what: str, **options: Any) -> None:
+        if what == "list":
+            self._list()
+        elif what == "repeat":
+            self.stdout.write(f"{erasures.repeat_all(_ACTOR)} erasures run once more.")
+        else:
+            self._about(what, options)
+
+    def _about(self, what: str, options: dict[str, Any]) -> None:
+        identifiers = {f"{name}s": options[name] for name in ("phone", "email", "user", "lead")}
+        try:
+            person = people.person_of(identifiers)
+            if what == "erase":
+                row = erasures.start(identifiers, options["reason"], options["end_open"], _ACTOR)
+                self.stdout.write(f"{row.key}: run_bulk carries it out.")
+                return
+        except InvalidInput as error:
+            raise CommandError(f"{error.field}: {error}") from None
+        except OSError as error:
+            raise CommandError(f"{erasure_list.path()}: {error.strerror}") from None
+        {"find": self._find, "export": self._export, "hash": self._hash}[what](person)
+
+    def _find(self, person: Person) -> None:
+        self._audit("person_found", person)
+        found = reports.preview(person, float("inf"))
+        for hits in found:
+            waits = f", {hits.open_count} of them on their way" if hits.open_count else ""
+            partly = "" if hits.is_whole else " (it could not be read to its end)"
+            self.stdout.write(f"{hits.store.name}: {hits.count}{waits}{partly}")
+        if not found:
+            self.stdout.write("Nothing is held of this person.")
+
+    def _export(self, person: Person) -> None:
+        self._audit("person_exported", person)
+        for piece in reports.export(person):
+            sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+
+    def _hash(self, person: Person) -> None:
+        self.stdout.write("\n".join(people.hashes(person.identifiers)))
+
+    def _list(self) -> None:
+        for row in Erasure.objects.defer("identifiers"):
+            detail = {"erased": row.erased, "open": row.open, "hashes": row.hashes}
+            self.stdout.write(
+                f"{row.key} {row.created_at.isoformat()} {row.state} {row.created_by}: "
+                f"{row.reason} {json.dumps(detail, cls=DjangoJSONEncoder)}"
+            )
+
+    @staticmethod
+    def _audit(action: str, person: Person) -> None:
+        detail = {"hashes": people.hashes(person.identifiers)}
+        erasures.audit(_ACTOR, action, "person data", detail)

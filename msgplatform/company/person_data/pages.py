@@ -1,0 +1,247 @@
+"""One person's data: find it, export it, erase it; and the erasures, each with its progress.
+
+Identifiers are never in an address: they would stand in logs and in the browser's history.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.core.serializers.json import DjangoJSONEncoder
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from msgplatform import person_limits
+from msgplatform.admin import Textarea, confirmed, sees_personal
+from msgplatform.company.person_data import erasures, people, reports
+from msgplatform.company.person_data.stores import all_stores
+from msgplatform.console.views.page import page
+from msgplatform.core import flows, personal
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.person.identity import KINDS, Person
+from msgplatform.models import Erasure
+from msgplatform.models.erasures import MAX_REASON
+
+FIND, ERASE = "msgplatform.find_person", "msgplatform.erase_person"
+VIEW = "msgplatform.view_erasure"
+_SHOWN = 20
+_LINES = {"rows": 2, "class": "lines", "spellcheck": "false", "autocomplete": "off"}
+
+
+def _lines(label: Any, help_text: Any) -> forms.CharField:
+    return forms.CharField(
+        label=label, help_text=help_text, required=False, max_length=5000, widget=Textarea(_LINES)
+    )
+
+
+class PersonForm(forms.Form):
+    phones = _lines(
+        gettext_lazy("Phone numbers"),
+        gettext_lazy("One on each line, in any usual spelling: +86 138-0013-8000"),
+    )
+    emails = _lines(gettext_lazy("E-mail addresses"), gettext_lazy("One on each line"))
+    users = _lines(
+        gettext_lazy("User ids"),
+        gettext_lazy("Business system and id, one on each line: shop/1001"),
+    )
+    leads = _lines(gettext_lazy("Leads"), gettext_lazy("Ids of leads, one on each line"))
+
+    def person(self) -> Person | None:
+        """The person who is meant; None with errors in the form."""
+        if not self.is_valid():
+            return None
+        try:
+            return people.person_of({kind: self.cleaned_data[kind].splitlines() for kind in KINDS})
+        except InvalidInput as error:
+            self.add_error(error.field if error.field in self.fields else None, str(error))
+            return None
+
+
+def may_open(request: HttpRequest) -> bool:
+    """True if this person may see the page at all."""
+    return _may(request, FIND, ERASE, VIEW)
+
+
+def _may(request: HttpRequest, *permissions: str) -> bool:
+    """True with one of these, for people who are not limited to business systems: a person's data
+    is everybody's."""
+    has_one = any(request.user.has_perm(name) for name in permissions)
+    return has_one and person_limits.systems_of(request) is None
+
+
+def _require(request: HttpRequest, *permissions: str) -> None:
+    """Raises PermissionDenied."""
+    if not _may(request, *permissions):
+        raise PermissionDenied
+
+
+@staff_member_required
+@require_http_methods(["GET", "POST"])
+@confirmed
+def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    """The form, what is found, and the latest erasures."""
+    _require(request, FIND, ERASE, VIEW)
+    form = PersonForm(request.POST if request.method == "POST" else None)
+    person, preview = None, None
+    if request.method == "POST":
+        _require(request, FIND, ERASE)
+        person = form.person()
+        if person and "export" in request.POST:
+            return _export(request, person)
+        if person and "erase" in request.POST:
+            row = _start(request, person, form)
+            if row:
+                return redirect("console:erasure", row.key)
+        if person:
+            _audit(request, "person_found", person)
+            preview = reports.preview(person)
+    return page(
+        request,
+        "person_data.html",
+        _("One person's data"),
+        form=form,
+        preview=None if preview is None else [_shown(request, hits) for hits in preview],
+        is_whole=all(hits.is_whole for hits in preview or ()),
+        shown=_mark(person) if person else "",
+        earlier=_earlier(person) if person else (),
+        erasures=Erasure.objects.all()[:_SHOWN],
+        can_find=request.user.has_perm(FIND),
+        can_export=_can_export(request),
+        can_erase=request.user.has_perm(ERASE),
+        max_reason=MAX_REASON,
+        reason=request.POST.get("reason", ""),
+        ends_open="ends_open" in request.POST,
+    )
+
+
+def _can_export(request: HttpRequest) -> bool:
+    """An export masks nothing."""
+    return request.user.has_perm(FIND) and sees_personal(request)
+
+
+def _export(request: HttpRequest, person: Person) -> StreamingHttpResponse:
+    if not _can_export(request):
+        raise PermissionDenied
+    _audit(request, "person_exported", person)
+    headers = {"Content-Disposition": 'attachment; filename="person.json"'}
+    return StreamingHttpResponse(
+        reports.export(person), content_type="application/json", headers=headers
+    )
+
+
+def _start(request: HttpRequest, person: Person, form: PersonForm) -> Erasure | None:
+    """The erasure that was asked for; None with an error in the form."""
+    _require(request, ERASE)
+    if request.POST.get("shown") != _mark(person):
+        words = _("Something was changed since it was found: look at it, then erase.")
+        form.add_error(None, words)
+        return None
+    actor = request.user.get_username()
+    try:
+        row = erasures.start(
+            person.identifiers, request.POST.get("reason", ""), "ends_open" in request.POST, actor
+        )
+    except InvalidInput as error:
+        form.add_error(None, str(error))
+        return None
+    except OSError as error:
+        form.add_error(None, _("The list of erasures cannot be written: %s") % error.strerror)
+        return None
+    messages.success(request, _("The erasure has begun."))
+    return row
+
+
+def _mark(person: Person) -> str:
+    """Names the person whose data the page shows: the form may have been changed since."""
+    return " ".join(people.hashes(person.identifiers))
+
+
+def _audit(request: HttpRequest, action: str, person: Person) -> None:
+    detail = {"hashes": people.hashes(person.identifiers)}
+    erasures.audit(request.user.get_username(), action, "person data", detail)
+
+
+def _earlier(person: Person) -> Sequence[Erasure]:
+    """Earlier erasures of one of the person's identifiers."""
+    own = set(people.hashes(person.identifiers))
+    return [row for row in Erasure.objects.defer("identifiers")[:1000] if own & set(row.hashes)]
+
+
+def _shown(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
+    flow = flows.get(hits.flow)
+    sample = [row.data if sees_personal(request) else _masked(row.data) for row in hits.sample]
+    return {
+        "flow": flow.title if flow else _("Platform"),
+        "title": hits.title,
+        "count": hits.count,
+        "open_count": hits.open_count,
+        "is_whole": hits.is_whole,
+        "sample": [
+            json.dumps(each, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
+            for each in sample
+        ],
+    }
+
+
+def _masked(data: Mapping[str, Any]) -> Any:
+    """As the rule of `core/personal.py` has it: payloads and texts keep their shape."""
+    values = json.loads(json.dumps(dict(data), cls=DjangoJSONEncoder))
+    return {
+        name: personal.text(value) if name == "payload" else personal.masked(value)
+        for name, value in values.items()
+    }
+
+
+@staff_member_required
+@require_http_methods(["GET", "POST"])
+def erasure(request: HttpRequest, key: str) -> HttpResponse:
+    """One erasure: its progress, what it waits for, and the proof."""
+    _require(request, FIND, ERASE, VIEW)
+    row = Erasure.objects.filter(key=key).first()
+    if row is None:
+        raise Http404(_("There is no such erasure."))
+    if request.method == "POST":
+        return _change(request, row)
+    titles = {store.name: _title(store.name, store.title) for store in all_stores()}
+    context = {
+        "erasure": row,
+        "erased": [(titles.get(name, name), count) for name, count in sorted(row.erased.items())],
+        "open": [(titles.get(name, name), count) for name, count in sorted(row.open.items())],
+        "place": titles.get(row.store, ""),
+        "can_erase": request.user.has_perm(ERASE),
+        "seconds": 2 if row.is_open else 0,
+    }
+    if "live" in request.GET:
+        return render(request, "console/erasure_live.html", context)
+    return page(request, "erasure.html", _("Erasure"), **context)
+
+
+def _title(name: str, title: Any) -> str:
+    flow_name, dot, _rest = name.partition(".")
+    flow = flows.get(flow_name) if dot else None
+    return f"{flow.title}: {title}" if flow else str(title)
+
+
+@confirmed
+def _change(request: HttpRequest, row: Erasure) -> HttpResponse:
+    _require(request, ERASE)
+    actor = request.user.get_username()
+    try:
+        if "end" in request.POST:
+            erasures.end_open(row.key, actor)
+        elif "cancel" in request.POST:
+            erasures.cancel(row.key, actor)
+    except NotNow as error:
+        messages.warning(request, str(error))
+    except OSError as error:
+        messages.error(request, _("The list of erasures cannot be written: %s") % error.strerror)
+    return redirect("console:erasure", row.key)

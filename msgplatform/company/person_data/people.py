@@ -1,0 +1,54 @@
+"""A person of identifiers that somebody has given, and the keyed hashes that prove an erasure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.person import identity
+from msgplatform.core.person.identity import Person
+from msgplatform.models import Biz
+
+_SALT = "msgplatform.company.person_data"
+
+
+def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
+    """The person with these identifiers (kind → texts). Raises InvalidInput, naming the kind."""
+    cleaned = identity.clean(identifiers)
+    pairs = [each.partition("/") for each in cleaned.get("users", ())]
+    names = {system for system, _slash, _uid in pairs}
+    systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
+    for system in sorted(names - systems.keys()):
+        raise InvalidInput(_("There is no business system %s.") % system[:64], "users")
+    return _person(cleaned, systems)
+
+
+def kept_person(identifiers: Mapping[str, Sequence[str]]) -> Person:
+    """As `person_of`, for identifiers that an erasure keeps: a business system may be gone."""
+    names = [each.partition("/")[0] for each in identifiers.get("users", ())]
+    systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
+    return _person(identifiers, systems)
+
+
+def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]) -> Person:
+    pairs = [each.partition("/") for each in identifiers.get("users", ())]
+    return Person(
+        phones=frozenset(identifiers.get("phones", ())),
+        emails=frozenset(identifiers.get("emails", ())),
+        users=frozenset((systems[name], uid) for name, _slash, uid in pairs if name in systems),
+        leads=frozenset(int(each) for each in identifiers.get("leads", ())),
+        identifiers=identifiers,
+    )
+
+
+def hashes(identifiers: Mapping[str, Sequence[str]]) -> list[str]:
+    """A hash of each identifier, keyed by SECRET_KEY: who has the key and an identifier can tell
+    that it is the one, and nobody can tell it without."""
+    return [
+        f"{kind[:-1]}:{salted_hmac(_SALT, f'{kind}:{value}', algorithm='sha256').hexdigest()}"
+        for kind in identity.KINDS
+        for value in identifiers.get(kind, ())
+    ]

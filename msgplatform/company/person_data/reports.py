@@ -1,0 +1,90 @@
+"""Finding and exporting a person's data: reading only."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from msgplatform.company.person_data.stores import all_stores
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.text import Text
+from msgplatform.core.person.identity import Person
+from msgplatform.core.person.stores import PersonStore, Row, all_rows
+
+SAMPLE = 3
+# A page that a person waits for; tables with many millions of messages take longer.
+PREVIEW_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What one store holds of a person: the rows, those that are on their way, and a few of them.
+
+    `is_whole` is False when the time was over before its end, or the store could not be read.
+    """
+
+    store: PersonStore
+    count: int = 0
+    open_count: int = 0
+    sample: tuple[Row, ...] = ()
+    is_whole: bool = True
+
+    @property
+    def title(self) -> Text:
+        return self.store.title
+
+    @property
+    def flow(self) -> str:
+        """The flow's name; '' for what belongs to the platform."""
+        flow, dot, _name = self.store.name.partition(".")
+        return flow if dot else ""
+
+
+def preview(person: Person, seconds: float = PREVIEW_SECONDS) -> list[Hits]:
+    """What each store holds, without stores that hold nothing, counted for so many seconds."""
+    until = time.monotonic() + seconds
+    counted = [_count(store, person, until) for store in all_stores()]
+    return [hits for hits in counted if hits.count or not hits.is_whole]
+
+
+def _count(store: PersonStore, person: Person, until: float) -> Hits:
+    count, open_count, sample = 0, 0, list[Row]()
+    cursor, is_first = "", True
+    try:
+        while cursor or is_first:
+            if not is_first and time.monotonic() > until:
+                return Hits(store, count, open_count, tuple(sample), is_whole=False)
+            part = store.find(person, cursor)
+            count += len(part.rows)
+            open_count += sum(row.is_open for row in part.rows)
+            sample += part.rows[: SAMPLE - len(sample)]
+            cursor, is_first = part.cursor, False
+    except (*UNAVAILABLE, RedisError):
+        return Hits(store, count, open_count, tuple(sample), is_whole=False)
+    return Hits(store, count, open_count, tuple(sample))
+
+
+def export(person: Person) -> Iterator[bytes]:
+    """One JSON document in pieces: who was asked for, and by store everything that is held.
+
+    A row that moves meanwhile, as to an archive, may stand in it twice.
+    """
+    head = {"exported_at": sql.now(), "person": dict(person.identifiers)}
+    yield _dumped(head)[:-1] + b', "data": {'
+    for number, store in enumerate(all_stores()):
+        yield (b", " if number else b"") + _dumped(store.name) + b": ["
+        for place, row in enumerate(all_rows(store, person)):
+            yield (b",\n" if place else b"\n") + _dumped(row.data)
+        yield b"]"
+    yield b"}}\n"
+
+
+def _dumped(value: Any) -> bytes:
+    return json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False).encode()

@@ -1,0 +1,189 @@
+"""Carries out erasures, slice by slice, each in one process at a time; part of `run_bulk`.
+
+A pass goes over all stores. A pass that meets nothing is the last: whatever a resend, a replay, the
+archiver or a pump moved while an earlier pass went by, the next one meets. While something of the
+person is still on its way the erasure waits, and begins a pass anew.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from django.db import DatabaseError
+from django.db.models import QuerySet
+from django.db.models.functions import Now
+
+from msgplatform.company.person_data import erasure_alert, erasure_list, erasures
+from msgplatform.company.person_data.people import hashes, kept_person
+from msgplatform.company.person_data.stores import all_stores
+from msgplatform.core import logging
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import claims, sql
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.person.identity import Person
+from msgplatform.core.person.stores import PersonStore, Row
+from msgplatform.jobs.upkeep import Upkeep
+from msgplatform.models import Erasure
+
+log = logging.get(__name__)
+
+LEASE_SECONDS = 120.0  # a slice takes a second or two
+_QUICK_PASSES = 5
+_TURN_SECONDS = 1.0  # bulk jobs wait meanwhile
+LIST_EVERY_SECONDS = 60.0
+MAX_WAIT_SECONDS = 600.0
+_State = Erasure.State
+
+
+class ErasureRunner(Upkeep):
+    """A turn takes a slice of one erasure."""
+
+    def __init__(self) -> None:
+        self._next_list = Every(LIST_EVERY_SECONDS)
+        # True if the alert about the list may be open; an earlier process may have raised it.
+        self._has_list_alert = True
+
+    def turn(self) -> bool:
+        """True if there was one."""
+        if self._next_list.take():
+            self._keep_list()
+            erasure_alert.report()
+        open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
+        if not open_rows.exists():  # a claim would write
+            return False
+        claim = claims.claim(
+            open_rows.order_by("lease_until", "id"), limit=1, lease=LEASE_SECONDS,
+            set={"state": _State.RUNNING},
+        )  # fmt: skip
+        if not claim.ids:
+            return False
+        row = Erasure.objects.get(pk=claim.ids[0])
+        try:
+            _work(row)
+        except (*UNAVAILABLE, RedisError) as error:
+            # It is tried again when the lease is over; meanwhile its page says why it stands still.
+            with suppress(DatabaseError):
+                _claimed(row).update(error=type(error).__name__)
+            raise
+        except Exception as error:
+            # Only this erasure waits; somebody has to look at it.
+            log.exception("erasure_failed", erasure=row.key, store=row.store)
+            wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
+            _claimed(row).update(**wait, claimed_by="", error=type(error).__name__)
+        return True
+
+    def _keep_list(self) -> None:
+        """Take up what only the file has, write what only the table has, and forget identifiers
+        that were kept for long enough."""
+        try:
+            if erasure_list.has_file():
+                erasure_list.read_into_database()
+            since = erasures.kept_since()
+            old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
+            old_rows = [row for row in old if row.identifiers]
+            kept = list(Erasure.objects.filter(created_at__gte=since))
+            kept_rows = [row for row in kept if row.identifiers]
+            cancelled_keys = {row.key for row in kept if row.state == _State.CANCELLED}
+            # Another machine may have forgotten their identifiers, in the table and in its file.
+            keys = erasure_list.keys() if erasure_list.has_file() else ()
+            listed = Erasure.objects.filter(key__in=keys)
+            ended_keys = {row.key for row in listed if not row.identifiers} - cancelled_keys
+            removed_keys = ended_keys | {row.key for row in old_rows}
+            if kept_rows or cancelled_keys or removed_keys:
+                erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
+            for row in old_rows:
+                row.identifiers = {}
+                row.save(update_fields=["identifiers"])
+            if self._has_list_alert:
+                erasure_alert.resolve_for_list()
+                self._has_list_alert = False
+        except OSError as error:
+            erasure_alert.raise_for_list(error)
+            self._has_list_alert = True
+
+
+def _work(row: Erasure) -> None:
+    """Go through slices until one has something of the person, a pass ends, or a second is over;
+    then store how far it is."""
+    until = time.monotonic() + _TURN_SECONDS
+    while True:
+        change = _slice(row)
+        has_met = change["found"] > row.found
+        if has_met or "passes" in change or time.monotonic() > until:
+            break
+        for name, value in change.items():
+            setattr(row, name, value)
+    _claimed(row).update(**{"lease_until": Now(), **change}, claimed_by="")
+
+
+def _slice(row: Erasure) -> dict[str, Any]:
+    """Go through the next slice of the store at which the erasure is; the columns after that."""
+    person, stores = kept_person(row.identifiers), all_stores()
+    position = next((n for n, store in enumerate(stores) if store.name == row.store), 0)
+    store = stores[position]
+    part = store.find(person, row.cursor if store.name == row.store else "")
+    if ids := sorted({lead for each in part.rows for lead in each.leads} - person.leads):
+        _note_leads(row, ids)
+    open_rows = [each for each in part.rows if each.is_open]
+    ended_rows = [each for each in part.rows if not each.is_open]
+    count = store.erase(person, ended_rows) if ended_rows else 0
+    if open_rows:
+        _work_on_open(row, store, person, open_rows)
+    # An earlier slice of the same store has added its own. Until its first slice, a pass shows what
+    # the one before has met.
+    erased = {**row.erased, store.name: row.erased.get(store.name, 0) + count}
+    met = {**row.open} if row.store else {}
+    met[store.name] = met.get(store.name, 0) + len(open_rows)
+    change: dict[str, Any] = {
+        "erased": {name: n for name, n in erased.items() if n},
+        "open": {name: n for name, n in met.items() if n},
+        "found": row.found + len(part.rows), "cursor": part.cursor, "store": store.name,
+        "error": "",
+    }  # fmt: skip
+    if not part.cursor:
+        is_last = position + 1 == len(stores)
+        change |= _end_of_pass(row, change) if is_last else {"store": stores[position + 1].name}
+    return change
+
+
+def _work_on_open(row: Erasure, store: PersonStore, person: Person, rows: Sequence[Row]) -> None:
+    store.prepare(person, rows)
+    if row.ends_open:
+        store.end(person, rows)
+
+
+def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
+    """The columns after the last slice of a pass."""
+    begin = {"store": "", "cursor": "", "found": 0, "passes": row.passes + 1}
+    if not change["found"]:
+        person = kept_person(row.identifiers)
+        detail = {
+            "erased": change["erased"], "hashes": list(row.hashes), "passes": row.passes + 1,
+            "unconfirmed": [name for store in all_stores() for name in store.unconfirmed(person)],
+        }  # fmt: skip
+        erasures.audit("run_bulk", "erasure_done", row.audit_target, detail)
+        return {**begin, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
+    # Once more at once, to see that nothing is left; later, where something cannot be erased.
+    if not change["open"] and row.passes < _QUICK_PASSES:
+        return {**begin, "open": {}}
+    seconds = min(MAX_WAIT_SECONDS, 2.0 * (row.passes + 1))
+    lease_until = Now() + timedelta(seconds=seconds)
+    return {**begin, "state": _State.WAITING, "lease_until": lease_until}
+
+
+def _note_leads(row: Erasure, lead_ids: Sequence[int]) -> None:
+    """Keep the ids of leads by which the person is found when the leads themselves are erased."""
+    leads = sorted({*row.identifiers.get("leads", ()), *map(str, lead_ids)})
+    row.identifiers = {**row.identifiers, "leads": leads}
+    row.hashes = hashes(row.identifiers)
+    _claimed(row).update(identifiers=row.identifiers, hashes=row.hashes)
+
+
+def _claimed(row: Erasure) -> QuerySet[Erasure]:
+    """The erasure's row while this process holds it, unless it was cancelled meanwhile."""
+    return Erasure.objects.filter(pk=row.pk, claimed_by=row.claimed_by, state=_State.RUNNING)

@@ -1,0 +1,98 @@
+"""django-allauth's accounts as this console has them: nobody signs up, addresses identify nobody,
+and the platform's own rules say who is asked again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.core import context
+from allauth.core.exceptions import ImmediateHttpResponse
+from allauth.socialaccount.models import SocialAccount
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+
+from msgplatform.admin import confirmation
+from msgplatform.api.access import throttling
+from msgplatform.company.signing_in.refusal import refuse
+
+CHAT = "chat"
+_FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"
+# Messages of the library that say what everybody sees anyway.
+_NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
+
+
+def is_left_to_company(user: Any, id: str) -> bool:
+    """True for a provider without groups of a person whom the company's directory lets in or keeps
+    out: an account there must be no way around it."""
+    return id != "company" and bool(settings.OIDC_ISSUER) and _comes_from_company(user)
+
+
+def refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> HttpResponse:
+    text = _("You sign in by %s: an account of a chat does not replace that.") % settings.OIDC_NAME
+    return refuse(request, "left_to_company", text, who=user.get_username(), provider=id)
+
+
+def _has_chat_account(user: Any) -> bool:
+    return bool(SocialAccount.objects.filter(user_id=user.pk).exclude(provider="company").exists())
+
+
+def _comes_from_company(user: Any) -> bool:
+    return bool(SocialAccount.objects.filter(user_id=user.pk, provider="company").exists())
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no types
+    def is_open_for_signup(self, request: HttpRequest) -> bool:
+        return False
+
+    def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
+        if confirmation.is_recent(context.request):
+            return False
+        # The library lets people pass who have neither a password nor a factor: at an open session,
+        # or with a stolen account of a chat, somebody could set up a factor of their own.
+        methods = self.get_reauthentication_methods(context.request.user)
+        if not methods or methods[0]["id"] in (CHAT, "company"):
+            raise ImmediateHttpResponse(confirmation.ask(context.request))
+        return True
+
+    def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
+        """People with a second factor prove themselves by it; the password is for others."""
+        methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
+        by_factor = [each for each in methods if each["id"] != "reauthenticate"]
+        if by_factor:
+            return by_factor
+        if settings.LOCAL_PASSWORDS and methods:
+            return methods
+        if settings.OIDC_ISSUER and _comes_from_company(user):
+            text = _("Sign in again: %s") % settings.OIDC_NAME
+            return [
+                {"id": "company", "description": text, "url": reverse("company-confirm")},
+            ]
+        if _has_chat_account(user):
+            # It proves nothing, and would only sign in again: that page says what does.
+            return [{"id": CHAT, "description": "", "url": reverse("console:confirm")}]
+        return []
+
+    def get_login_stages(self) -> list[str]:
+        stages: list[str] = super().get_login_stages()
+        if settings.OIDC_SECOND_FACTOR and getattr(self.request, "is_company_login", False):
+            return [each for each in stages if each != _FACTOR_STAGE]
+        return stages
+
+    def get_login_redirect_url(self, request: HttpRequest) -> str:
+        return reverse("console:overview")
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        return throttling.client_address(request)
+
+    def add_message(
+        self, request: HttpRequest, level: int, message_template: str | None = None,
+        *args: Any, **kwargs: Any,
+    ) -> None:  # fmt: skip
+        if message_template not in _NOT_SHOWN:
+            super().add_message(request, level, message_template, *args, **kwargs)
+
+    def respond_user_inactive(self, request: HttpRequest, user: Any) -> HttpResponse:
+        return refuse(request, "inactive", _("Your account here was switched off."))

@@ -1,0 +1,56 @@
+"""What each request of a person who is signed in passes: the list of sessions, and second factors
+where they are required."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from http import HTTPStatus
+
+from django.conf import settings
+from django.contrib import admin, messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
+from django.template.response import TemplateResponse
+from django.utils.translation import gettext as _
+
+from msgplatform.company.signing_in import second_factor, sessions
+from msgplatform.core.errors import UNAVAILABLE
+
+PREFIX = "/console/sign-in/"
+# Open to people who have yet to set up their second factor.
+_OPEN = (PREFIX, "/console/confirm", "/admin/logout/", "/admin/login/", "/admin/jsi18n/",
+         settings.STATIC_URL)  # fmt: skip
+
+
+class SignInMiddleware:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        # Without a session nobody is signed in, and nothing is asked.
+        if settings.SESSION_COOKIE_NAME in request.COOKIES:
+            try:
+                if request.user.is_authenticated:
+                    sessions.note(request)
+                    if not request.path.startswith(_OPEN) and second_factor.is_missing(request):
+                        return _ask(request)
+            except UNAVAILABLE:  # the page says so, if it needs the database
+                pass
+        return self._get_response(request)
+
+    def process_template_response(
+        self, request: HttpRequest, response: TemplateResponse
+    ) -> TemplateResponse:
+        """The frame of the console around the library's pages, whose views know nothing of it."""
+        if request.path.startswith(PREFIX):
+            frame = {**admin.site.each_context(request), "title": _("Second factor")}
+            response.context_data = {**frame, **(response.context_data or {})}
+        return response
+
+
+def _ask(request: HttpRequest) -> HttpResponseBase:
+    text = _("Your role needs a second factor: set up an authenticator app or a security key.")
+    if request.method != "GET" or request.headers.get("Sec-Fetch-Dest", "") == "empty":
+        return HttpResponse(text, status=HTTPStatus.FORBIDDEN, content_type="text/plain")
+    messages.warning(request, text)
+    return redirect("mfa_index")

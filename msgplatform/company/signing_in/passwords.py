@@ -1,0 +1,90 @@
+"""The pages on which people set a password: the first user by the link that `up` prints, and
+everybody their own, by Django's page with our form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account.utils import perform_login
+from django.contrib import admin
+from django.contrib.auth.forms import SetPasswordForm
+from django.contrib.auth.views import PasswordChangeView, PasswordResetConfirmView
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.urls import reverse_lazy
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import INPUT_CLASSES
+
+from msgplatform.admin.auditing import SECRET, audit
+from msgplatform.company.signing_in.login import OwnPasswordForm
+from msgplatform.models import AuditLog
+from msgplatform.person_limits import answers_limited_people
+
+
+class ChoosePasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # generic for mypy only
+    """Django's form with the theme's inputs."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for field in self.fields.values():
+            field.widget.attrs["class"] = " ".join(INPUT_CLASSES)
+
+
+class ChoosePasswordView(PasswordResetConfirmView):
+    """Django's view for a link with a token, which ends when a password is chosen or
+    PASSWORD_RESET_TIMEOUT is over. Afterwards the user is logged in.
+
+    The token is a query parameter, because logs have the path of a request and not its query.
+    """
+
+    template_name = "console/choose_password.html"
+    form_class = ChoosePasswordForm
+    success_url = reverse_lazy("console:overview")
+    answers_limited_people = True
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        # Without a token in the address the view looks for the one that it has put into the
+        # session, so that the token leaves the address with the first answer.
+        token = request.GET.get("token", self.reset_url_token)
+        return super().dispatch(request, *args, **kwargs, token=token)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        """A second factor, if the user has one, is asked for as at each login."""
+        super().form_valid(form)
+        changes = {"password": [SECRET, SECRET]}
+        name = form.user.get_username()
+        AuditLog.objects.create(
+            actor=name, action="own_password_changed", target=name, detail={"changes": changes}
+        )
+        answer: HttpResponse = perform_login(
+            self.request, form.user, redirect_url=self.get_success_url()
+        )
+        return answer
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        context = super().get_context_data(**kwargs)
+        title = _("Choose a password") if self.validlink else _("This link no longer works")
+        frame = {**admin.site.each_context(self.request), "site_url": ""}  # nothing opens there
+        return {**frame, **context, "title": title}
+
+
+class _PasswordChange(PasswordChangeView):
+    form_class = OwnPasswordForm
+    success_url = reverse_lazy("admin:password_change_done")
+
+    def get_form_kwargs(self) -> dict[str, Any]:
+        return {**super().get_form_kwargs(), "request": self.request}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        return super().get_context_data(**admin.site.each_context(self.request), **kwargs)
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        with transaction.atomic():
+            changes = {"password": [SECRET, SECRET]}
+            audit(self.request, "own_password_changed", form.user.get_username(), changes=changes)
+            return super().form_valid(form)
+
+
+@answers_limited_people
+def change_password(request: HttpRequest) -> HttpResponseBase:
+    return admin.site.admin_view(_PasswordChange.as_view(), cacheable=True)(request)

@@ -1,0 +1,138 @@
+"""Sessions of people: a page on which a person sees and ends their own, and one on which an
+administrator ends anybody's, and takes lost second factors from them."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from typing import Any
+
+from allauth.mfa.models import Authenticator
+from allauth.socialaccount.models import SocialAccount
+from allauth.usersessions.models import UserSession
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth.models import User
+from django.contrib.auth.signals import user_logged_in
+from django.core.exceptions import PermissionDenied
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from django.views.decorators.http import require_http_methods, require_POST
+
+from msgplatform.admin import confirmed
+from msgplatform.admin.auditing import audit
+from msgplatform.company.signing_in import accounts, second_factor
+from msgplatform.console.views.page import page
+from msgplatform.person_limits import answers_limited_people
+
+# The time of a session's last request is stored this often.
+_SEEN_SECONDS = 300
+_KEY = "seen_at"
+
+
+@receiver(user_logged_in, dispatch_uid="msgplatform.session_end")
+def limit(sender: Any, request: HttpRequest, **other: Any) -> None:
+    """A session ends SESSION_COOKIE_AGE after its login, however often it is stored meanwhile."""
+    request.session.set_expiry(timedelta(seconds=settings.SESSION_COOKIE_AGE))
+
+
+def note(request: HttpRequest) -> None:
+    """Store that the session of this request is in use; the first time, store the session."""
+    now = time.time()
+    if 0 <= now - request.session.get(_KEY, 0.0) < _SEEN_SECONDS and not _is_renamed(request):
+        return
+    request.session[_KEY] = now
+    request.session["seen_key"] = request.session.session_key
+    UserSession.objects.create_from_request(request)
+
+
+def _is_renamed(request: HttpRequest) -> bool:
+    """True if the session has a new key, as after a change of the password."""
+    return bool(request.session.get("seen_key") != request.session.session_key)
+
+
+@answers_limited_people
+@staff_member_required
+@require_http_methods(["GET", "POST"])
+def own_sessions(request: HttpRequest) -> HttpResponse:
+    user: Any = request.user
+    if request.method == "POST":
+        _end(request, user)
+        return redirect("console:sessions")
+    linked_ids = {row.provider for row in SocialAccount.objects.filter(user=user)}
+    names = {
+        id: options["APPS"][0]["name"] for id, options in settings.SOCIALACCOUNT_PROVIDERS.items()
+    }
+    return _page(
+        request, user, _("Your sessions"),
+        linked=[name for id, name in names.items() if id in linked_ids],
+        unlinked=[
+            (id, name) for id, name in names.items()
+            if id not in linked_ids and not accounts.is_left_to_company(user, id)
+        ],
+    )  # fmt: skip
+
+
+@staff_member_required
+@require_http_methods(["GET", "POST"])
+def sessions_of(request: HttpRequest, id: int) -> HttpResponse:
+    user = _person(request, id)
+    if user == request.user:
+        return redirect("console:sessions")
+    if request.method == "POST":
+        _end(request, user)
+        return redirect("console:person-sessions", id)
+    title = _("Sessions of %s") % user.get_username()
+    return _page(request, user, title, factors=Authenticator.objects.filter(user=user))
+
+
+@staff_member_required
+@require_POST
+@confirmed
+def reset_factors(request: HttpRequest, id: int) -> HttpResponse:
+    """Take a person's second factors, all at once: a part of them is of no use without the rest."""
+    user = _person(request, id)
+    if second_factor.remove_all(user, request.user.get_username()):
+        messages.success(request, _("The second factors of %s are removed.") % user.get_username())
+    return redirect("console:person-sessions", id)
+
+
+def _person(request: HttpRequest, id: int) -> User:
+    """Raises Http404, or PermissionDenied unless this person may change the other."""
+    user = get_object_or_404(User, pk=id)
+    users: Any = admin.site.get_model_admin(User)
+    if not users.has_change_permission(request, user):
+        raise PermissionDenied
+    return user
+
+
+def _page(request: HttpRequest, user: Any, title: str, **context: Any) -> HttpResponse:
+    sessions = sorted(
+        UserSession.objects.purge_and_list(user), key=lambda row: row.last_seen_at, reverse=True
+    )
+    own_key = request.session.session_key
+    for session in sessions:
+        session.is_own = session.session_key == own_key
+    context |= {"person": user, "sessions": sessions, "is_self": user == request.user}
+    return page(request, "sessions.html", title, **context)
+
+
+def _end(request: HttpRequest, user: Any) -> None:
+    """End the session that the form names, or all of the person but the one of this request."""
+    rows = UserSession.objects.filter(user=user).exclude(session_key=request.session.session_key)
+    if (id := request.POST.get("session", "")) != "all":
+        rows = rows.filter(pk=id if id.isdecimal() and len(id) < 19 else 0)
+    sessions = list(rows)
+    for session in sessions:
+        audit(request, "session_ended", user.get_username(), address=session.ip,
+              browser=session.user_agent)  # fmt: skip
+        session.end()
+    if sessions:
+        text = ngettext("%d session is ended.", "%d sessions are ended.", len(sessions))
+        messages.success(request, text % len(sessions))
+    else:
+        messages.info(request, _("There was no such session any more."))

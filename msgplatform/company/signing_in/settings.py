@@ -1,0 +1,38 @@
+"""Settings of signing in to the console: local passwords, second factors; and those of
+django-allauth, which is behind the latter.
+
+The comment above each is its meaning in `docs/configuration.md`, which `make docs` writes.
+"""
+
+from __future__ import annotations
+
+from msgplatform import env
+
+# -- signing in ----------------------------------------------------------------------------------
+# For so long after a login, or after the last proof of who somebody is, secrets are shown and
+# people and their roles are changed without another proof.
+CONFIRM_MINUTES = env.integer("CONFIRM_MINUTES", 15, 1, 720)
+
+# Roles whose people must have a second factor, separated by commas: `administrator,operator`.
+# Superusers count as administrators. Anybody may have one.
+# By default: none
+MFA_ROLES = env.words_of("MFA_ROLES", ("viewer", "operator", "administrator"))
+
+# `no`: people get in by the company's provider alone, and by the link that `manage.py login_link`
+# prints.
+LOCAL_PASSWORDS = env.flag("LOCAL_PASSWORDS", True)
+
+# -- django-allauth ------------------------------------------------------------------------------
+ACCOUNT_ADAPTER = "msgplatform.company.signing_in.accounts.AccountAdapter"
+ACCOUNT_REAUTHENTICATION_TIMEOUT = CONFIRM_MINUTES * 60
+ACCOUNT_FORMS = {"reauthenticate": "msgplatform.company.signing_in.login.ConfirmPasswordForm"}
+# Addresses of people are shown and sent to nobody, and identify nobody.
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_SIGNUP_FIELDS = ["username*", "password1*"]
+ACCOUNT_UNIQUE_EMAIL = False
+MFA_ADAPTER = "msgplatform.company.signing_in.second_factor.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_TOTP_ISSUER = "msgplatform"
+# Steps of 30 seconds that a clock may be off.
+MFA_TOTP_TOLERANCE = 1
+MFA_ALLOW_UNVERIFIED_EMAIL = True

@@ -1,0 +1,92 @@
+"""Signing out at the provider (OpenID Connect RP-Initiated Logout 1.0), and being signed out from
+there (Back-Channel Logout 1.0)."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+
+from allauth.socialaccount.models import SocialAccount
+from allauth.usersessions.models import UserSession
+from django.conf import settings
+from django.core.cache import cache
+from django.db.models import Q
+from django.http import HttpRequest
+from django.urls import reverse
+
+from msgplatform.company.single_sign_on.company import (
+    LEEWAY_SECONDS,
+    CompanyAdapter,
+    Refused,
+    uid_of,
+)
+from msgplatform.core.errors import Undecryptable
+from msgplatform.core.secrets import encryption
+from msgplatform.models import AuditLog
+
+# The session has here what signing out needs.
+KEY = "provider"
+_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+# An older token of the back channel is refused, a younger one is taken once.
+_MAX_TOKEN_SECONDS = 600
+
+
+def memory(sociallogin: Any) -> dict[str, str]:
+    """What is kept of a login for the logout: the address there, the ID token, the session's id."""
+    end = sociallogin.end_session_endpoint
+    is_url = isinstance(end, str) and urlsplit(end).scheme in ("https", "http")
+    return {
+        "end": end if is_url else "",
+        "token": encryption.encrypt(sociallogin.id_token),
+        "sid": str(sociallogin.claims.get("sid", "")),
+    }
+
+
+def address(request: HttpRequest) -> str:
+    """Where the browser goes after the logout here, to be signed out there too; '' if this session
+    has nothing there, or the provider has no such page."""
+    kept = request.session.get(KEY) or {}
+    if not kept.get("end"):
+        return ""
+    query = {
+        "client_id": settings.OIDC_CLIENT_ID,
+        "post_logout_redirect_uri": f"{settings.PUBLIC_URL}{reverse('company-signed-out')}",
+    }
+    with suppress(Undecryptable):  # if its key was removed meanwhile, the provider asks
+        query["id_token_hint"] = encryption.decrypt(kept["token"])
+    end: str = kept["end"]
+    return f"{end}{'&' if '?' in end else '?'}{urlencode(query)}"
+
+
+def end_sessions(adapter: CompanyAdapter, token: str) -> int:
+    """End the sessions that the provider's logout token names; returns how many. Raises Refused for
+    a token that is not valid, or comes twice, and RequestException without the provider's keys."""
+    claims = adapter.verified(token, required=("jti",))
+    events = claims.get("events")
+    if not isinstance(events, dict) or _EVENT not in events or "nonce" in claims:
+        raise Refused("token", "This is no logout token.")
+    sid, subject = claims.get("sid"), claims.get("sub")
+    if not (isinstance(sid, str) or isinstance(subject, str)):
+        raise Refused("token", "The logout token names neither a session nor a subject.")
+    if time.time() - int(claims["iat"]) > _MAX_TOKEN_SECONDS:
+        raise Refused("clock", "The logout token is too old.")
+    known_seconds = _MAX_TOKEN_SECONDS + LEEWAY_SECONDS  # it may be of the future by the leeway
+    if not cache.add(f"logout-token:{claims['jti']}", 1, timeout=known_seconds):
+        raise Refused("replay", "The logout token was used before.")
+    rows = Q(data__provider=True)
+    if isinstance(sid, str):
+        rows &= Q(data__sid=sid)
+    if isinstance(subject, str):
+        uid = uid_of(claims["iss"], subject)
+        people = SocialAccount.objects.filter(uid=uid, provider="company").values("user_id")
+        rows &= Q(user_id__in=people)
+    sessions = list(UserSession.objects.filter(rows).select_related("user"))
+    for session in sessions:
+        AuditLog.objects.create(
+            actor="OIDC", action="session_ended", target=session.user.get_username()[:200],
+            detail={"address": session.ip, "browser": session.user_agent},
+        )  # fmt: skip
+        session.end()
+    return len(sessions)

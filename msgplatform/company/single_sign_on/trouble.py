@@ -1,0 +1,95 @@
+"""What people read, and what operators get, when the provider cannot be reached or its answer is
+not accepted."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import requests
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.company.single_sign_on.company import Refused
+from msgplatform.company.single_sign_on.guarded import Unreachable
+from msgplatform.core import alerts
+from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.lazy_text import lazy_message
+
+# Reasons that are nobody's fault, or the person's own.
+_TEXTS = {
+    "cancelled": gettext_noop("The sign-in was cancelled."),
+    "state": gettext_noop("This sign-in is over, or was begun in another browser: begin again."),
+    "busy": gettext_noop("Many people sign in at the moment. Try again in a minute."),
+}
+_UNREACHABLE = gettext_noop("%(provider)s does not answer. Try again in a few minutes.")
+_WRONG = gettext_noop("The answer of %(provider)s is not accepted, so nobody was signed in.")
+_ADVICE = gettext_noop(
+    "If it stays so, tell the people who run this platform: %(reason)s. They find more in the "
+    "audit log."
+)
+
+
+def name_of(id: str) -> str:
+    """The name of a provider, as people know it."""
+    return str(settings.SOCIALACCOUNT_PROVIDERS[id]["APPS"][0]["name"])
+
+
+def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpResponse:
+    """The page for an error of a sign-in by this provider; it raises an alert if the provider is to
+    blame."""
+    reason, detail = _reason(error)
+    if id != "company" and _may_be_refused_code(error):
+        reason = "code"
+    is_down = isinstance(error, requests.RequestException) and reason != "code"
+    status = HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN
+    if reason in _TEXTS:
+        return refuse(request, reason, _(_TEXTS[reason]), status=status, detail=detail)
+    names = {"provider": name_of(id)}
+    if reason != "code":  # a code that came twice is no trouble of the provider
+        _alert(id, reason, detail)
+    return refuse(
+        request,
+        reason,
+        _(_UNREACHABLE if is_down else _WRONG) % names,
+        advice=_(_ADVICE) % {"reason": reason},
+        status=status,
+        detail=detail,
+    )
+
+
+def _may_be_refused_code(error: Exception) -> bool:
+    """True for the errors by which chats refuse a code, which anybody can send."""
+    if isinstance(error, Refused):
+        return False
+    if isinstance(error, requests.HTTPError):
+        return 400 <= error.response.status_code < 500
+    return isinstance(error, OAuth2Error)
+
+
+def _reason(error: Exception) -> tuple[str, str]:
+    """A word, and a sentence without secrets."""
+    if isinstance(error, Refused):
+        return error.reason, error.detail
+    if isinstance(error, Unreachable):
+        return error.kind, str(error)
+    if isinstance(error, requests.HTTPError):
+        return "http", f"HTTP {error.response.status_code}"
+    return "malformed", type(error).__name__
+
+
+def _alert(id: str, reason: str, detail: str) -> None:
+    alerts.raise_alert(
+        kinds.SIGN_IN,
+        lazy_message(gettext_noop("People cannot sign in by the company's provider")),
+        lazy_message(
+            gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
+            issuer=settings.OIDC_ISSUER if id == "company" else name_of(id),
+            reason=reason,
+            detail=detail,
+        ),
+        key=kinds.key(kinds.SIGN_IN, id),
+    )

@@ -1,0 +1,176 @@
+"""The ways to the provider and back. None of them raises an error for what the provider does or
+does not do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from http import HTTPStatus
+from typing import Any
+
+import requests
+from allauth.socialaccount.adapter import get_adapter
+from allauth.socialaccount.providers import registry
+from allauth.socialaccount.providers.base.constants import AuthProcess
+from allauth.socialaccount.providers.oauth2.client import OAuth2Error
+from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.db import IntegrityError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform.admin import confirmed
+from msgplatform.api.access import throttling
+from msgplatform.api.access.rates import Rate
+from msgplatform.company.signing_in import accounts
+from msgplatform.company.single_sign_on import guarded, logout
+from msgplatform.company.single_sign_on.chats import DingTalk, Feishu
+from msgplatform.company.single_sign_on.company import ID, CompanyProvider, Refused
+from msgplatform.company.single_sign_on.trouble import name_of, refuse_answer
+from msgplatform.console.views.page import page
+from msgplatform.core import logging
+
+log = logging.get(__name__)
+
+for _class in (CompanyProvider, DingTalk, Feishu):
+    registry.register(_class)
+
+# Anybody can begin sign-ins, and each asks the provider: so many of an office in a minute.
+_SIGN_INS = Rate(300, 60)
+# What a document or a token of a wrong form raises, in the library and here.
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+View = Callable[[HttpRequest, str], HttpResponse]
+
+
+def _exchange(view: View) -> View:
+    """A view that calls the provider: within its time, and with a page for whatever goes wrong."""
+
+    @never_cache
+    @wraps(view)
+    def wrapper(request: HttpRequest, id: str) -> HttpResponse:
+        try:
+            for origin, rate in throttling.origins(request, _SIGN_INS):
+                if throttling.seconds_to_wait(f"sign-in:begun:{origin}", rate):
+                    raise guarded.Unreachable("busy", "Too many sign-ins of one address.")
+            with guarded.exchange():
+                return view(request, id)
+        except (OAuth2Error, requests.RequestException) as error:
+            return refuse_answer(request, error, id)
+        except IntegrityError:  # the same person comes for the first time twice at once
+            return refuse_answer(request, Refused("state", "twice at once"), id)
+        except _MALFORMED as error:
+            log.warning("sign_in_malformed", exc_info=True)
+            return refuse_answer(request, error, id)
+
+    return wrapper
+
+
+@require_GET
+@_exchange
+def log_in(request: HttpRequest, id: str) -> HttpResponse:
+    return _leave(request, id, AuthProcess.LOGIN, _next_page(request))
+
+
+@staff_member_required
+@require_GET
+@_exchange
+def confirm(request: HttpRequest, id: str) -> HttpResponse:
+    """Another sign-in there proves who the person is: the provider is told to ask for it."""
+    parameters = {"prompt": "login", "max_age": "0"}
+    return _leave(request, id, AuthProcess.REDIRECT, _next_page(request), parameters)
+
+
+@staff_member_required
+@confirmed
+def link(request: HttpRequest, id: str) -> HttpResponse:
+    """A person who is signed in adds their account at a provider. The form is sent from here; its
+    answer is a page with a link, as the browser lets no form lead to another site."""
+    if accounts.is_left_to_company(request.user, id):
+        return accounts.refuse_left_to_company(request, request.user, id)
+    return _begin_link(request, id) if request.method == "POST" else _link_page(request, id)
+
+
+@_exchange
+def _begin_link(request: HttpRequest, id: str) -> HttpResponse:
+    answer = _leave(request, id, AuthProcess.CONNECT, reverse("console:sessions"))
+    return _link_page(request, id, answer.headers["Location"])
+
+
+def _link_page(request: HttpRequest, id: str, continue_url: str = "") -> HttpResponse:
+    title = _("Link your account at %(name)s") % {"name": name_of(id)}
+    context = {"continue_url": continue_url, "is_company": id == ID}
+    return page(request, "link_account.html", title, **context)
+
+
+@require_GET
+@_exchange
+def callback(request: HttpRequest, id: str) -> HttpResponse:
+    adapter = _provider(request, id).get_oauth2_adapter(request)
+    answer: HttpResponse = OAuth2CallbackView.adapter_view(adapter)(request)
+    return answer
+
+
+@require_GET
+def signed_out(request: HttpRequest, id: str) -> HttpResponse:
+    """The provider leads here after it has signed a person out."""
+    messages.info(request, _("You are signed out, here and at the provider."))
+    return redirect("admin:login")
+
+
+@require_POST
+@never_cache
+def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
+    """The provider itself calls this when a person signs out there."""
+    token = request.POST.get("logout_token", "")
+    adapter = _provider(request, id).get_oauth2_adapter(request)
+    has_keys = adapter.take_kept_keys()
+    try:
+        # Tokens of strangers must not have the platform ask the provider, nor take its places.
+        if has_keys:
+            try:
+                count = logout.end_sessions(adapter, token)
+            except Refused as error:
+                if error.reason != "signature" or not adapter.drop_kept_keys():
+                    raise
+                has_keys = False
+        if not has_keys:
+            with guarded.exchange(is_logout=True):
+                count = logout.end_sessions(adapter, token)
+    except guarded.Unreachable as error:
+        log.warning("backchannel_logout_waits", error=error.kind)
+        # Most providers repeat a call that was answered so, and none that was answered by 400.
+        headers = {"Retry-After": "5"}
+        return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
+    except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:
+        log.warning("backchannel_logout_refused", error=type(error).__name__)
+        return HttpResponse(status=HTTPStatus.BAD_REQUEST)
+    log.info("backchannel_logout", sessions=count)
+    return HttpResponse()
+
+
+def _provider(request: HttpRequest, id: str) -> Any:
+    return get_adapter(request).get_provider(request, id)
+
+
+def _leave(
+    request: HttpRequest,
+    id: str,
+    process: str,
+    next_page: str,
+    parameters: dict[str, str] | None = None,
+) -> HttpResponse:
+    answer: HttpResponse = _provider(request, id).redirect(
+        request, process, next_url=next_page, auth_params=parameters or {}
+    )
+    return answer
+
+
+def _next_page(request: HttpRequest) -> str:
+    url = request.GET.get("next", "")
+    return url if url_has_allowed_host_and_scheme(url, None) else reverse("console:overview")

@@ -1,0 +1,67 @@
+"""Upkeep: what `run_bulk` does at times beside its jobs, such as deleting what is old.
+
+A feature registers its own in `AppConfig.ready()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db.models import QuerySet
+
+from msgplatform.core.daemons.timer import Every
+from msgplatform.core.data import transactions
+
+EVERY_SECONDS = 3600.0
+CHUNK = 1000  # rows in one DELETE
+
+
+class Upkeep:
+    """Made once in a process that runs bulk jobs."""
+
+    def start(self) -> None:
+        """Called before the first turn."""
+
+    def turn(self) -> bool:
+        """Do one bounded piece of what is due; true while there may be more."""
+        return False
+
+    def stop(self) -> None:
+        """Called after the last turn."""
+
+
+class DeletedRows(Upkeep):
+    """Deletes rows that are too old, once in EVERY_SECONDS, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._next = Every(EVERY_SECONDS)
+
+    def old_rows(self) -> QuerySet[Any]:
+        """The rows that are too old now, by an index that finds them."""
+        raise NotImplementedError
+
+    def turn(self) -> bool:
+        if not self._next.is_due:
+            return False
+        rows = self.old_rows()
+        keys = list(rows.values_list("pk", flat=True)[:CHUNK])
+        if keys:
+            transactions.retrying(rows.model._default_manager.filter(pk__in=keys).delete)
+        if len(keys) < CHUNK:
+            self._next.restart()
+            return False
+        return True
+
+
+_makers: list[Callable[[], Upkeep]] = []
+
+
+def register(make: Callable[[], Upkeep]) -> None:
+    """Have each process that runs bulk jobs make one."""
+    _makers.append(make)
+
+
+def make_all() -> list[Upkeep]:
+    """A new one of each kind that is registered."""
+    return [make() for make in _makers]

@@ -1,0 +1,1 @@
+"""What keeps an installation running and shows how it does."""

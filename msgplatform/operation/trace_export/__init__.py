@@ -1,0 +1,1 @@
+"""Spans of traced messages go to a collector of OpenTelemetry."""
