@@ -81,6 +81,7 @@ FLOW = flows.Flow(
         declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
+        runbook_texts=runbooks.TEXTS,
     ),
     setup=flows.Setup(
         first_steps=first_steps.steps,

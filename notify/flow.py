@@ -96,6 +96,7 @@ FLOW = flows.Flow(
         declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
+        runbook_texts=runbooks.TEXTS,
     ),
     setup=flows.Setup(
         first_steps=first_steps.steps,
@@ -114,7 +115,5 @@ FLOW = flows.Flow(
         flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
                    ("notify.view_eventtype",), is_reference=True),
     ),
-    icons={
-        "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
-    },
+    icons={"Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail"},
 )  # fmt: skip

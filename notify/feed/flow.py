@@ -49,6 +49,7 @@ FLOW = flows.Flow(
         declared_metrics=(*metrics.METRICS, *map(retention.metric, ARCHIVES)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
+        runbook_texts=runbooks.TEXTS,
     ),
     setup=flows.Setup(
         first_steps=first_steps.steps,

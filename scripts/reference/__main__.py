@@ -11,10 +11,17 @@ django.setup()
 
 from django.conf import settings  # noqa: E402 - after the setup
 
-from scripts.reference import bulk_actions, configuration, data_model, metrics  # noqa: E402
+from scripts.reference import (  # noqa: E402
+    bulk_actions,
+    configuration,
+    data_model,
+    metrics,
+    runbook,
+)
 
+texts = dict(runbook.pages())
 for module in (bulk_actions, configuration, data_model, metrics):
-    name = module.__name__.rpartition(".")[2].replace("_", "-")
-    path = settings.BASE_DIR / "docs" / f"{name}.md"
-    path.write_text(module.page(), encoding="utf-8")
-    print(f"docs/{path.name} is written")
+    texts[module.__name__.rpartition(".")[2].replace("_", "-") + ".md"] = module.page()
+for name, text in texts.items():
+    (settings.BASE_DIR / "docs" / name).write_text(text, encoding="utf-8")
+    print(f"docs/{name} is written")

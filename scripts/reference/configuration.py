@@ -80,7 +80,7 @@ def page() -> str:
 _HEAD = """# Configuration
 
 For whoever runs the platform: every environment variable, written from the code by `make docs`; do
-not edit. What to set for production, and in which order, is in [operations.md](operations.md).
+not edit. What to set for production, and in which order, is in [install.md](install.md).
 
 - A wrong value stops the programs with a sentence that says how to correct it; `manage.py check`
   and `manage.py doctor` say the same at any time.

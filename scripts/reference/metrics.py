@@ -19,7 +19,7 @@ _HEAD = """\
 
 For whoever watches the platform with Prometheus. `/metrics` answers in its text format, for the
 whole platform: any of its web servers reads what stands here from the database and from Redis, so
-scrape one address of it. `METRICS_TOKEN` says who may. [operations.md](operations.md#monitoring)
+scrape one address of it. `METRICS_TOKEN` says who may. [alerts.md](alerts.md#prometheus)
 says how to set up Prometheus and Grafana, and what to do about each alert.
 
 A counter begins anew when the work Redis was emptied, as Prometheus expects of a restart. A metric

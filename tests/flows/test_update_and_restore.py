@@ -203,7 +203,7 @@ def update(cluster: SmsCluster, server: MariaDb, sink: Sink, secret: str) -> Non
 
 
 def restore(cluster: SmsCluster, server: MariaDb, dump: bytes) -> None:
-    """As docs/operations.md has it, for another user."""
+    """As docs/backup.md has it, for another user."""
     server.execute(f"DROP DATABASE {DATABASE}")
     mysql(server, "mariadb", given=dump)
     server.execute("DROP USER plat@localhost")

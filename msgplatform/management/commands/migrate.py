@@ -59,5 +59,5 @@ class Command(migrate.Command):
                 f"{error.args[1]}: a migrate was killed in the middle of a migration, tables of "
                 "another release are there, or another migrate runs at this moment. Wait until no "
                 "other one runs, and run it again. If it says this again: drop the database, "
-                "restore the backup from before the update (docs/operations.md, To restore)."
+                "restore the backup from before the update (docs/backup.md, To restore)."
             ) from error
