@@ -122,6 +122,7 @@ class Runner:
         environment = {
             **os.environ, **run.environment, "TEST_DATABASE": run.database,
             "TEST_RECORD": str(self._folder / f"{run.name}.json"),
+            "MIGRATED_DATABASES": str(self._folder / "migrated"),
         }  # fmt: skip
         # Hundreds of processes would compile everything anew.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)

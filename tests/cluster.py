@@ -20,10 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from bench.harness import migrated
 from msgplatform.core.connections import build
 from msgplatform.core.logging import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port
-from tests import migrated
 
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.

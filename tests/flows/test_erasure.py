@@ -24,8 +24,8 @@ from typing import Any
 
 import pytest
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
-from tests import migrated
 from tests.cluster import DAEMONS, ROOT, WEB, Console, times_of_notify
 from tests.flows import dumps
 from tests.flows.sms_cluster import SmsCluster
