@@ -25,6 +25,7 @@ from msgplatform.supervision.address import hold, public_url, resolve
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 from tests.cluster import Console
+from tests.waiting import pause
 
 pytestmark = pytest.mark.both_databases("msgplatform/supervision/preparation.py")
 
@@ -57,11 +58,11 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
-def until(condition, seconds=600, pause=0.02):
-    deadline = time.monotonic() + seconds
+def until(condition, seconds=600, first_pause=0.02):
+    begun = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(pause)
+        assert time.monotonic() < begun + seconds, f"not within {seconds} s"
+        pause(begun, first_pause)
 
 
 def python(folder, script, *args):
@@ -502,9 +503,9 @@ def test_a_program_that_ends_at_once_is_told_with_its_last_words(folder, tmp_pat
             def look():
                 return process.run(LOOK).splitlines()[-3:]
 
-            until(lambda: all("RuntimeError: boom" in line for line in look()), pause=0.5)
+            until(lambda: all("RuntimeError: boom" in line for line in look()), first_pause=0.5)
             (fault / "sitecustomize.py").unlink()
-            until(lambda: look() == ["{}", "[]", "[]"], pause=0.5)
+            until(lambda: look() == ["{}", "[]", "[]"], first_pause=0.5)
     finally:
         platform.terminate()
         platform.communicate(timeout=600)
