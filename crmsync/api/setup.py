@@ -11,11 +11,12 @@ from rest_framework import serializers
 
 from crmsync.models import LandingPage
 from crmsync.models.leads import MAX_APPKEY
-from msgplatform.api.management.fields import NamedField, TextListField
-from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
+from msgplatform.setup.fields import NamedField, TextListField
+from msgplatform.setup.resource import Resource
+from msgplatform.setup.serializers import WholeSerializer
 
 _FORM_FIELD = {
     "type": "object",

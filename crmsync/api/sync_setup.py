@@ -14,11 +14,12 @@ from rest_framework import serializers
 from crmsync import setup_rules
 from crmsync.models import Crm, LandingPage, Policy, Source
 from crmsync.models.sources import HIVE
-from msgplatform.api.management.fields import DurationField, NamedField, TextField, TextListField
-from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import ResourceListView
 from msgplatform.core.errors import InvalidInput, NotNow, Undecryptable
 from msgplatform.models import Biz
+from msgplatform.setup.fields import DurationField, NamedField, TextField, TextListField
+from msgplatform.setup.resource import Resource
+from msgplatform.setup.serializers import WholeSerializer
 
 # Where rows are read: watermarks of policies are places there, and records have versions of it.
 _PLACE = ("table", "key_column", "time_column", "version_column")

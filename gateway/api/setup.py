@@ -8,11 +8,12 @@ from typing import Any
 from django.db.models import Q, QuerySet
 
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.management.fields import NamedField, TextField, TextListField
-from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
+from msgplatform.setup.fields import NamedField, TextField, TextListField
+from msgplatform.setup.resource import Resource
+from msgplatform.setup.serializers import WholeSerializer
 
 _PASSWORDS = frozenset({"login_password", "smg_login_password"})
 

@@ -24,10 +24,10 @@ from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import UndeletableAdmin, next_page
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
-from msgplatform.api.management.platform_file import kinds
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
+from msgplatform.setup.platform_file import kinds
 
 # Scope → the permissions of the console that allow as much.
 _PLATFORM = {

@@ -10,9 +10,10 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.management.fields import TextField
-from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.core.errors import NotNow, Undecryptable
+from msgplatform.setup.fields import TextField
+from msgplatform.setup.resource import Resource
+from msgplatform.setup.serializers import WholeSerializer
 from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits

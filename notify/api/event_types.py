@@ -10,9 +10,10 @@ from django.db.models import Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
-from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
 from msgplatform.models import Biz
+from msgplatform.setup.resource import Resource, system_of
+from msgplatform.setup.serializers import WholeSerializer
 from notify.api.serializers import EVENT_TYPE
 from notify.intake import catalogue
 from notify.models import EventType

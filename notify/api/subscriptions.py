@@ -16,10 +16,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.management.fields import DurationField, NumberField, TextField
-from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
 from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView, audit, own_rows
 from msgplatform.api.schema import operation
+from msgplatform.setup.fields import DurationField, NumberField, TextField
+from msgplatform.setup.resource import Resource, system_of
+from msgplatform.setup.serializers import WholeSerializer
 from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits, matching

@@ -21,13 +21,14 @@ from rest_framework.views import APIView
 from msgplatform import person_limits
 from msgplatform.api.bodies import field
 from msgplatform.api.json import decode
-from msgplatform.api.management.fields import FlagField, NamedField, TextField
-from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import ResourceListView, actor, audit
 from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
 from msgplatform.core import invitations
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.setup.fields import FlagField, NamedField, TextField
+from msgplatform.setup.resource import Resource
+from msgplatform.setup.serializers import WholeSerializer
 
 SCOPE = "manage:people"
 _NAME = OpenApiParameter(

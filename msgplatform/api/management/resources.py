@@ -28,8 +28,8 @@ from rest_framework.response import Response
 
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import business_system
-from msgplatform.api.management.resource import Resource, Stored, record
 from msgplatform.api.query import NAME, ListView, QueryView
+from msgplatform.setup.resource import Resource, Stored, record
 
 OF_SYSTEM = OpenApiParameter("system", NAME, description="Only those of this business system")
 _IF_MATCH = OpenApiParameter(

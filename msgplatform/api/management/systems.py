@@ -12,16 +12,12 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
 from msgplatform.api.access import keys
-from msgplatform.api.management.fields import TextField
-from msgplatform.api.management.resource import (
-    Resource,
-    Stored,
-    WholeSerializer,
-    changed_error,
-)
 from msgplatform.api.management.resources import ResourceListView, own_rows
 from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
+from msgplatform.setup.fields import TextField
+from msgplatform.setup.resource import Resource, Stored, changed_error
+from msgplatform.setup.serializers import WholeSerializer
 
 
 class SystemSerializer(WholeSerializer):

@@ -12,14 +12,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.management.fields import NamedField, TextField, TextListField
-from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import audit
 from msgplatform.api.schema import operation
 from msgplatform.company.alerting import addresses, channel_alert, trial_message
 from msgplatform.core.errors import NotNow, Undecryptable
 from msgplatform.models import AlertChannel, AlertRule, Biz
 from msgplatform.models.alerts_out import MAX_URL
+from msgplatform.setup.fields import NamedField, TextField, TextListField
+from msgplatform.setup.resource import Resource
+from msgplatform.setup.serializers import WholeSerializer
 
 SCOPE = "manage:alert-channels"
 

@@ -7,13 +7,11 @@ says which values are valid, so that the console's forms and the API agree.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import msgspec
 from django.db import IntegrityError, transaction
@@ -23,38 +21,11 @@ from django.utils.crypto import salted_hmac
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
-from msgplatform.api.management import fields
-from msgplatform.api.problems.problem import LimitedKey
 from msgplatform.core.errors import Changed, NotNow
 from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog, Biz
-
-
-class WholeSerializer(serializers.ModelSerializer[Any]):
-    """A body that describes the whole object. Unknown fields are refused. Fields that only the
-    platform writes may be sent back as they were read; their values are ignored."""
-
-    serializer_field_mapping = fields.OF_MODELS
-    serializer_related_field = fields.NamedField
-
-    def build_standard_field(self, field_name: str, model_field: Any) -> Any:
-        field_class, options = super().build_standard_field(field_name, model_field)
-        if not options.get("required", True) and not options.get("read_only"):
-            options["allow_null"] = True  # null means the same as a field that is left out
-        return field_class, options
-
-    def build_relational_field(self, field_name: str, relation_info: Any) -> Any:
-        field_class, options = super().build_relational_field(field_name, relation_info)
-        options.pop("view_name", None)
-        if not options.get("required", True):
-            options["allow_null"] = True
-        return field_class, options
-
-    def to_internal_value(self, data: Any) -> Any:
-        fields.check_known(self, data)
-        if isinstance(data, Mapping):
-            data = {name: value for name, value in data.items() if value is not None}
-        return super().to_internal_value(data)
+from msgplatform.setup.refusals import LimitedKey
+from msgplatform.setup.serializers import fields_of
 
 
 @dataclass(frozen=True)
@@ -70,19 +41,6 @@ class Stored:
     shown_once: Mapping[str, Any] = field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
-
-
-Fields = Mapping[str, serializers.Field[Any, Any, Any, Any]]
-
-
-def fields_of(serializer_class: type[Any]) -> Fields:
-    """The fields of a serializer by name, to be looked at: to make them anew takes milliseconds."""
-    return _fields_of(cast(Hashable, serializer_class))
-
-
-@cache
-def _fields_of(serializer_class: Any) -> Fields:
-    return MappingProxyType(dict(serializer_class().fields))
 
 
 def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog:
