@@ -21,9 +21,11 @@ from unfold.widgets import (
 
 from msgplatform import person_limits
 from msgplatform.admin.auditing import audit
-from msgplatform.admin.base import UndeletableAdmin, next_page
+from msgplatform.admin.base import next_page
+from msgplatform.admin.resource_admin import ResourceAdmin
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
+from msgplatform.api.management.systems import System
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
@@ -83,9 +85,8 @@ def can_give(user: Any, scope: str) -> bool:
 
 
 @admin.register(Biz)
-class BizAdmin(UndeletableAdmin):
-    audit_name = "system"
-    system_lookup = "pk"
+class BizAdmin(ResourceAdmin):
+    resource = System
     limited_views = frozenset({"changelist_view", "change_view"})
     limited_may_change = True
     limited_readonly = ["name"]  # limits of keys name it
@@ -100,20 +101,10 @@ class BizAdmin(UndeletableAdmin):
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 
-    def save_model(
-        self, request: HttpRequest, obj: Biz, form: ModelForm[Biz], change: bool
-    ) -> None:
-        super().save_model(request, obj, form, change)
-        if change:  # it may have been disabled: its keys are cached in this process
-            transaction.on_commit(keys.forget)
-
     def audit_action(self, form: Any, change: bool) -> str:
         if change and "enabled" in form.changed_data:
             return "system_enabled" if form.instance.enabled else "system_disabled"
         return super().audit_action(form, change)
-
-    def audit_target(self, obj: Biz) -> str:
-        return str(obj.name)
 
 
 class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time

@@ -105,6 +105,30 @@ class TextListField(serializers.ListField):
         super().__init__(child=TextField(), required=False, allow_null=True, **options)
 
 
+@extend_schema_field({"type": "array", "items": {"type": "number", "minimum": 0}})
+class WaitsField(serializers.ListField):
+    """Delays, in seconds or as texts with a unit."""
+
+    child = DurationField()
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {}})
+class ObjectField(serializers.JSONField):
+    """A JSON object; the model, or the resource, checks it."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("An object.")
+        return super().to_internal_value(data)
+
+
+class SecretTextField(TextField):
+    """A text that is written only: left out, the stored one stays."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(write_only=True, required=False, allow_null=True, **options)
+
+
 class NamesField(serializers.ManyRelatedField):
     """Several things, by their names; a list and nothing else."""
 

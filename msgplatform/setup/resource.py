@@ -1,19 +1,23 @@
-"""The objects that people set up, such as a consumer: read, created or replaced, deleted by name.
+"""The objects that people set up, such as a consumer: declared once, and read, created or replaced,
+deleted by name.
 
-`resources.py` serves them over HTTP. A `put` describes the whole object: a field that is left out
-or null gets its default, and the same `put` twice changes nothing. The model alone (`full_clean`)
-says which values are valid, so that the console's forms and the API agree.
+A `put` describes the whole object: a field that is left out or null gets its default, and the same
+`put` twice changes nothing. The model (`full_clean`) says which values a column may have, and
+`Resource.faults` which changes are allowed: the console's form, the API and the platform file ask
+both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import msgspec
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
 from django.db.models import Field, Model, QuerySet
 from django.http import Http404
@@ -22,6 +26,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 
 from msgplatform.core.errors import Changed, NotNow
+from msgplatform.core.flows.text import Text
 from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog, Biz
 from msgplatform.setup.refusals import LimitedKey
@@ -41,6 +46,19 @@ class Stored:
     shown_once: Mapping[str, Any] = field(default_factory=dict)
     differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Before:
+    """The stored row that is changed, and the secret fields whose stored values the change
+    keeps."""
+
+    row: Any
+    kept_secrets: frozenset[str] = frozenset()
+
+
+Faults = Iterator[tuple[str, Text]]  # the model's name of the field, and a sentence
+Group = tuple[Text | None, Sequence[str]]  # a title, and the model's names of its fields
 
 
 def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog:
@@ -77,8 +95,8 @@ def changed_error(differences: Mapping[str, Mapping[str, Any]]) -> Changed:
 class Resource:
     """One kind of object, such as consumers. An instance is the object that its address names.
 
-    A subclass sets the class attributes and implements `remove`; it overrides `new` when the
-    address is more than a name. `actor` is the name that the audit log shows.
+    A subclass sets the class attributes; it overrides `new` when the address is more than a name.
+    `actor` is the name that the audit log shows.
     """
 
     noun: ClassVar[str]  # "consumer", for sentences
@@ -107,6 +125,21 @@ class Resource:
     secret_fields: ClassVar[frozenset[str]] = frozenset()  # never written to the audit log
     # Fields that stay as they are stored when a body leaves them out; secrets always do.
     kept_fields: ClassVar[frozenset[str]] = frozenset()
+    # True if DELETE deletes the row; False: it switches the row off, because messages refer to it.
+    is_deleted: ClassVar[bool] = False
+    # Fields that must have valid values before a form asks for `faults`; None: all of them.
+    checked_fields: ClassVar[frozenset[str] | None] = None
+
+    # The console's form: its fields in groups, and texts where those of the model do not do.
+    groups: ClassVar[Sequence[Group]] = ()
+    form_texts: ClassVar[Mapping[str, Text]] = {}
+
+    # The list: the order in which it is paged, relations that are read with it, and the column of
+    # the business system by which it can be asked for ('': it cannot).
+    list_order: ClassVar[Sequence[str]] = ("name",)
+    list_related: ClassVar[Sequence[str]] = ()
+    list_prefetched: ClassVar[Sequence[str]] = ()
+    list_system: ClassVar[str] = ""
 
     # Texts of the OpenAPI document.
     example: ClassVar[Mapping[str, Any]]
@@ -118,6 +151,8 @@ class Resource:
 
     # Names of the business systems to which the caller is limited; empty: no limit.
     systems: frozenset[str] = frozenset()
+    # Many-to-many field → the rows that a change sets, for `faults`.
+    related: Mapping[str, Collection[Any]] = MappingProxyType({})
     # Where entries of the audit log are collected; None: each is stored at once.
     audit_entries: list[AuditLog] | None = None
 
@@ -150,7 +185,7 @@ class Resource:
     @classmethod
     def is_removed(cls, row: Any) -> bool:
         """True if `remove` has nothing left to do."""
-        return not getattr(row, "enabled", True)
+        return not (cls.is_deleted or getattr(row, "enabled", True))
 
     @classmethod
     def is_written(cls, row: Any, field_name: str) -> bool:
@@ -165,22 +200,66 @@ class Resource:
         """An unsaved row for the address, with default values."""
         return self.model(name=self.name)
 
+    @classmethod
+    def lock_reason(cls, row: Any) -> Text:
+        """The sentence why the stored row cannot be changed at all; '': it can be."""
+        return ""
+
+    @classmethod
+    def fixed_fields(cls, row: Any) -> Mapping[str, Text]:
+        """The fields that the stored row keeps as they are → the sentence why; '' for a part of the
+        address, which no body can change."""
+        return {}
+
+    @classmethod
+    def removal_fault(cls, row: Any) -> Text:
+        """The sentence why the row cannot be deleted now; '': it can be."""
+        return ""
+
+    def faults(self, row: Any, before: Before | None) -> Faults:
+        """The faults of an unsaved row that involve more than one column, or what is stored.
+        `before` is None for a new row."""
+        yield from ()
+
+    @classmethod
+    def forget_cached(cls) -> None:
+        """Drop what this process remembers of such objects: one of them was changed."""
+
     def remove(self, row: Any) -> None:
-        """Do what DELETE means to the locked row, and write the audit log. Unless a subclass says
-        otherwise the row is switched off, because messages refer to it."""
-        if row.enabled:
-            row.enabled = False
-            row.save(update_fields=["enabled"])
-            self.audit(f"{self.audit_word}_disabled", self.title(row))
+        """Do what DELETE means to the locked row, and write the audit log. Raises NotNow."""
+        if not self.is_deleted:
+            if row.enabled:
+                row.enabled = False
+                row.save(update_fields=["enabled"])
+                self.audit(f"{self.audit_word()}_disabled", self.title(row))
+                transaction.on_commit(self.forget_cached)
+            return
+        if fault := self.removal_fault(row):
+            raise NotNow(str(fault))
+        self.audit(f"{self.audit_word()}_deleted", self.title(row), **self.deleted_detail(row))
+        row.delete()
+        transaction.on_commit(self.forget_cached)
 
-    @property
-    def audit_word(self) -> str:
+    @classmethod
+    def deleted_detail(cls, row: Any) -> Mapping[str, Any]:
+        """The audit log keeps this of a row that is deleted."""
+        return {}
+
+    @classmethod
+    def audit_word(cls) -> str:
         """The beginning of the audit log's actions."""
-        return self.audit_noun or self.noun.replace(" ", "_")
+        return cls.audit_noun or cls.noun.replace(" ", "_")
 
-    def title(self, row: Any) -> str:
+    @classmethod
+    def title(cls, row: Any) -> str:
         """The row's name in the audit log."""
         return str(row.name)
+
+    @classmethod
+    def secret_text(cls, row: Any, name: str) -> str:
+        """A description of the secret that is stored in this field, without the secret; '' when
+        there is none. The form shows it."""
+        return ""
 
     def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
         """Act in the transaction that stored a change; returns `Stored.shown_once`."""
@@ -190,13 +269,8 @@ class Resource:
         """Set further fields that follow from a change; returns their names."""
         return ()
 
-    def check_change(
-        self, row: Any, before: Mapping[str, Any], sent_names: Collection[str]
-    ) -> None:
-        """Raise an error when the change of the unsaved row is not allowed. `before` has the stored
-        values, `sent_names` the fields of the body."""
-
-    def audit_value(self, name: str, value: Any) -> Any:
+    @classmethod
+    def audit_value(cls, name: str, value: Any) -> Any:
         """A field's value as the audit log and the answer to a platform file show it."""
         return value
 
@@ -267,6 +341,7 @@ class Resource:
         body.is_valid(raise_exception=True)
         before = self.values(row)
         related = self._fill(row, body)
+        self.related = {name: body.validated_data.get(name, ()) for name in related}
         self.check_system(row)
         row.full_clean(validate_unique=False, validate_constraints=False)
         after = self.values(row) | related
@@ -275,17 +350,36 @@ class Resource:
             raise changed_error(self.differences(stored_row, row, before, related))
         if not is_new and not changed_names:
             return Stored(row)
-        self.check_change(row, before, body.validated_data.keys())
+        kept_secrets = self.secret_fields - body.validated_data.keys()
+        self._check_change(row, None if is_new else Before(stored_row, kept_secrets), changed_names)
         differences = {} if is_new else self.differences(stored_row, row, before, related)
         dependent_names = self.set_dependent_fields(row, changed_names)
         columns = [name for name in changed_names if name not in related]
         row.save(update_fields=None if is_new else [*columns, *dependent_names])
         for name in related:
-            getattr(row, name).set(body.validated_data.get(name, ()))
+            getattr(row, name).set(self.related[name])
         shown_once = self.after_save(row, is_new)
+        transaction.on_commit(self.forget_cached)
         self._audit_put(row, is_new, changed_names, before, after)
         changed_secrets = sorted(self.secret_fields.intersection(changed_names))
         return Stored(row, is_new, shown_once, differences, changed_secrets)
+
+    def _check_change(self, row: Any, before: Before | None, changed_names: Sequence[str]) -> None:
+        """Raises NotNow, and ValidationError with all faults by the body's fields."""
+        fixed: Mapping[str, Text] = {}
+        if before is not None:
+            if reason := self.lock_reason(before.row):
+                raise NotNow(str(reason))
+            fixed = self.fixed_fields(before.row)
+        fixed_faults = [(name, why) for name, why in fixed.items() if name in changed_names]
+        body_names = {
+            str(field.source): name for name, field in fields_of(self.serializer_class).items()
+        }
+        sentences: dict[str, list[str]] = {}
+        for name, sentence in [*fixed_faults, *self.faults(row, before)]:
+            sentences.setdefault(body_names.get(name, name), []).append(str(sentence))
+        if sentences:
+            raise ValidationError(sentences)
 
     def delete(self, version: str = "") -> None:
         """Delete the object, or switch it off. Raises Http404, Changed when the object does not
@@ -384,7 +478,7 @@ class Resource:
     ) -> None:
         """Write the change to the audit log: values before and after, without secrets."""
         names = set(after if is_new else changed_names) - self.secret_fields
-        noun = self.audit_word
+        noun = self.audit_word()
 
         def audit_values(values: Mapping[str, Any]) -> dict[str, Any]:
             return {name: self.audit_value(name, values[name]) for name in sorted(names)}

@@ -20,14 +20,15 @@ from django.utils.translation import gettext_lazy as _
 from crmsync import presence
 from crmsync.admin import run_cells
 from crmsync.admin.setup import policy_trial
-from crmsync.admin.setup.policy_form import PolicyForm
+from crmsync.admin.setup.policy_form import MappingField, PolicyForm
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
+from crmsync.setup.policies import PolicyResource
 from msgplatform.admin import (
     AutocompleteFilter,
     HealthList,
-    UndeletableAdmin,
+    ResourceAdmin,
     cells,
 )
 from msgplatform.core.connections import RedisError
@@ -133,10 +134,12 @@ class PolicyList(HealthList):
 
 
 @admin.register(Policy)
-class PolicyAdmin(UndeletableAdmin):
+class PolicyAdmin(ResourceAdmin):
+    resource = PolicyResource
     system_lookup = "biz"
     limited_views = frozenset({"changelist_view", "change_view"})
     form = PolicyForm
+    form_fields = {"mapping": MappingField}
     list_display = ["name", "state", "schedule", "read_up_to", "last_run"]
     list_filter = ["enabled", ("crm", AutocompleteFilter), ("source", AutocompleteFilter)]
     list_filter_submit = True
@@ -147,22 +150,12 @@ class PolicyAdmin(UndeletableAdmin):
     list_before_template = "admin/crmsync/policies_bar.html"
     change_form_outer_before_template = "admin/crmsync/policy_bar.html"
     change_form_after_template = "admin/crmsync/policy_trial.html"
-    fieldsets = [
-        (None, {"fields": ["source", "crm", "enabled"]}),
-        (_("When"), {"fields": ["interval_seconds", "cron", "hours", "sweep_cron", "batch_size"]}),
-        (_("What is sent"), {"fields": ["biz", "appkeys", "key_prefix", "mapping"]}),
-        (_("Records that people made in the CRM"), {"fields": ["on_conflict", "delete_adopted"]}),
-    ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:
         return PolicyList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Policy]:
         return super().get_queryset(request).select_related("source", "crm")
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """A policy's records and its watermark belong to this source and this CRM."""
-        return ["source", "crm"] if obj else []
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -172,9 +165,6 @@ class PolicyAdmin(UndeletableAdmin):
             path("<int:pk>/request/", wrap(self.request_view), name="crmsync_policy_request"),
             *super().get_urls(),
         ]
-
-    def audit_target(self, obj: Policy) -> str:
-        return f"{obj} #{obj.pk}"
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any

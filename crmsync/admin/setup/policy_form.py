@@ -2,46 +2,23 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
 from django import forms
 from django.utils import timezone
 from django.utils.translation import gettext
-from django.utils.translation import gettext_lazy as _
 
-from crmsync import setup_rules
-from crmsync.models import Policy
-from msgplatform.admin import Textarea
-from msgplatform.admin.fields import LinesField
+from msgplatform.admin import ResourceForm, Textarea
 
 
-class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    appkeys = LinesField(
-        check=lambda appkey: None,
-        label=_("APPKEYs"),
-        help_text=_("Only leads of these landing pages, one on each line. Empty: all."),
-    )
-    mapping = forms.CharField(
-        label=_("Mapping"),
-        max_length=20_000,
-        strip=False,
-        widget=Textarea({"rows": 12, "class": "lines", "spellcheck": "false",
-                         "placeholder": "LastName = name\nEmail = extra.email"}),
-        help_text=_(
-            "One line for each field of the CRM: LastName = name. A property of a JSON column: "
-            'Email = extra.email. Several choices, of which the first that is not empty is sent: '
-            'Company = extra.company or "-". Write text in quotation marks. An empty value is not '
-            "sent; when the line ends with “or null”, it clears the field in the CRM."
-        ),
-    )  # fmt: skip
+class MappingField(forms.CharField):
+    def __init__(self, **options: Any) -> None:
+        widget = Textarea({"rows": 12, "class": "lines", "spellcheck": "false",
+                           "placeholder": "LastName = name\nEmail = extra.email"})  # fmt: skip
+        super().__init__(max_length=20_000, strip=False, widget=widget, **options)
 
-    class Meta:
-        model = Policy
-        fields = ["source", "crm", "enabled", "biz", "appkeys", "mapping", "key_prefix",
-                  "on_conflict", "delete_adopted",
-                  "interval_seconds", "cron", "hours", "batch_size", "sweep_cron"]  # fmt: skip
 
+class PolicyForm(ResourceForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         for name in ("source", "crm"):
@@ -56,15 +33,3 @@ class PolicyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
                     "zone": timezone.get_default_timezone_name(),
                     "help": self.fields[name].help_text,
                 }
-
-    def clean(self) -> dict[str, Any]:
-        form_values = super().clean() or {}
-        row = copy(self.instance)  # the form's own row must not change before it is valid
-        for name, value in form_values.items():
-            setattr(row, name, value)
-        if row.source_id and row.crm_id:
-            for name, sentence in setup_rules.policy_faults(row):
-                # A field that has no valid value says so itself.
-                if name in form_values:
-                    self.add_error(name, sentence)
-        return form_values

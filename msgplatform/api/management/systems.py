@@ -39,6 +39,7 @@ class System(Resource):
     answers_limited_keys = True
     model = Biz
     serializer_class = SystemSerializer
+    groups = [(None, ["name", "title", "enabled", "validates_events", "encrypts_payloads"])]
     example = {"title": "Order service", "validates_events": True}
     on_delete = (
         "Disables it, for messages refer to it: its API keys are refused, and what it sent stays. "
@@ -46,15 +47,10 @@ class System(Resource):
     )
     list_notes = "Every business system, by name, those that are disabled too."
 
-    def after_save(self, row: Biz, is_new: bool) -> dict[str, Any]:
-        if not is_new:  # it may have been disabled: its keys are cached in this process
-            transaction.on_commit(keys.forget)
-        return {}
-
-    def remove(self, row: Biz) -> None:
-        if row.enabled:
-            super().remove(row)
-            transaction.on_commit(keys.forget)
+    @classmethod
+    def forget_cached(cls) -> None:
+        """The keys of a system that was disabled are cached in this process."""
+        keys.forget()
 
 
 def _of_name(name: str) -> dict[str, str]:
@@ -111,6 +107,7 @@ class Key(Resource):
         "system that are not revoked have this name."
     )
     list_notes = "Newest first, revoked ones too. A key itself is never shown again."
+    list_order = ("-id",)
     parameters = [
         OpenApiParameter(
             "name",
@@ -190,8 +187,6 @@ class Key(Resource):
 
 
 class KeyListView(ResourceListView):
-    keyset_ordering = ("-id",)
-
     def get_queryset(self) -> QuerySet[ApiKey]:
         system = self.kwargs.get("system", "")
         systems = own_rows(self.request, Biz.objects.filter(name=system), "name")
