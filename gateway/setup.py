@@ -10,8 +10,9 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz
+from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField
-from msgplatform.setup.resource import Before, Faults, Resource
+from msgplatform.setup.resource import Resource
 from msgplatform.setup.serializers import WholeSerializer
 
 

@@ -18,8 +18,9 @@ from crmsync.adapters.settings import read_settings
 from crmsync.models import Crm
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.http import destinations
+from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import ObjectField, WaitsField
-from msgplatform.setup.resource import Before, Faults, Resource
+from msgplatform.setup.resource import Resource
 from msgplatform.setup.serializers import WholeSerializer
 
 # Names of settings in which adapters of others may hold an address that is not a URL.

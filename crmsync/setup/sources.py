@@ -15,8 +15,9 @@ from crmsync.poller.policy_poll import source_from_row
 from crmsync.trials.probing import as_sentence
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput
+from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import SecretTextField, TextListField
-from msgplatform.setup.resource import Before, Faults, Resource
+from msgplatform.setup.resource import Resource
 from msgplatform.setup.serializers import WholeSerializer
 
 SOURCE_NAME = {"type": "string", "pattern": r"^[^/\s]([^/]*[^/\s])?$", "maxLength": 100}

@@ -21,7 +21,8 @@ from msgplatform.admin import fields
 from msgplatform.admin.base import ModelAdmin
 from msgplatform.core.errors import Temporary
 from msgplatform.setup import fields as json_fields
-from msgplatform.setup.resource import Before, Resource
+from msgplatform.setup.declaration import Before
+from msgplatform.setup.resource import Resource
 from msgplatform.setup.serializers import fields_of
 
 
@@ -95,6 +96,11 @@ class ResourceAdmin(ModelAdmin):
     ) -> Any:
         form: Any = super().get_form(request, obj, change, **kwargs)
         form.resource = self.resource(request.user.get_username())  # a class of this request's own
+        if obj is not None and not self.has_change_permission(request, obj):
+            # Django leaves all fields out, and with them the widgets that show lists.
+            for column in self.opts.concrete_fields:
+                if _form_field(self.resource, column) or column.name in self.form_fields:
+                    form.base_fields[column.name] = self.formfield_for_dbfield(column, request)
         return form
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:

@@ -1,6 +1,7 @@
 """What people set up: each kind of object is declared once, as a Resource.
 
-resource       the declaration, and its objects: created, replaced, deleted
+declaration    fields in groups, secrets, rules, removal, texts of one kind
+resource       its objects: created, replaced, deleted, with the entries of the audit log
 serializers    the body that describes a whole object
 fields         its fields, as JSON has them
 refusals       the errors by which a change is refused, field by field

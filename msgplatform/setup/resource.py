@@ -9,26 +9,24 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import Field, Model, QuerySet
+from django.db.models import Field
 from django.http import Http404
 from django.utils.crypto import salted_hmac
-from drf_spectacular.utils import OpenApiParameter
-from rest_framework import serializers
 
 from msgplatform.core.errors import Changed, NotNow
 from msgplatform.core.flows.text import Text
 from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog, Biz
+from msgplatform.setup.declaration import Before, Declaration, value_at
 from msgplatform.setup.refusals import LimitedKey
 from msgplatform.setup.serializers import fields_of
 
@@ -48,19 +46,6 @@ class Stored:
     changed_secrets: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class Before:
-    """The stored row that is changed, and the secret fields whose stored values the change
-    keeps."""
-
-    row: Any
-    kept_secrets: frozenset[str] = frozenset()
-
-
-Faults = Iterator[tuple[str, Text]]  # the model's name of the field, and a sentence
-Group = tuple[Text | None, Sequence[str]]  # a title, and the model's names of its fields
-
-
 def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog:
     """An entry of the audit log, not stored yet."""
     values = msgspec.to_builtins(detail, enc_hook=str)
@@ -70,13 +55,6 @@ def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog
 def record(actor: str, action: str, target: str, **detail: Any) -> None:
     """Store an action in the audit log."""
     audit_entry(actor, action, target, **detail).save(force_insert=True)
-
-
-def value_at(row: Any, lookup: str) -> Any:
-    """The value of a lookup such as `biz__name`; None where a row on the way is missing."""
-    for name in lookup.split("__"):
-        row = getattr(row, name, None)
-    return row
 
 
 def system_of(name: str) -> Biz:
@@ -92,189 +70,12 @@ def changed_error(differences: Mapping[str, Mapping[str, Any]]) -> Changed:
     return Changed(words, differences)
 
 
-class Resource:
-    """One kind of object, such as consumers. An instance is the object that its address names.
+class Resource(Declaration):
+    """The operations on an object. See `Declaration`."""
 
-    A subclass sets the class attributes; it overrides `new` when the address is more than a name.
-    `actor` is the name that the audit log shows.
-    """
-
-    noun: ClassVar[str]  # "consumer", for sentences
-    nouns: ClassVar[str]  # "consumers", the group of the operations in the OpenAPI document
-    list_path: ClassVar[str]  # "consumers"; '': the list of another kind includes these objects
-    path: ClassVar[str]  # "consumers/<slug:name>"
-    audit_noun: ClassVar[str] = ""  # prefix of actions in the audit log; '': `noun`
-    # Part of the address → lookup of its value in a row.
-    address_lookups: ClassVar[Mapping[str, str]] = {"name": "name"}
-    scope: ClassVar[str]  # scope that a management key needs
-    # Lookup of the business system that an object belongs to; '': it belongs to the platform.
-    system_lookup: ClassVar[str] = ""
-    # True if keys that are limited to business systems may use the operations; they change only
-    # what belongs to these systems.
-    answers_limited_keys: ClassVar[bool | None] = None
-    # In a platform file: the name of the section ('': `list_path`), and whether there is one.
-    section: ClassVar[str] = ""
-    is_in_files: ClassVar[bool] = True
-    # Models of other kinds that values name as text; those of the address and of NamedFields are
-    # known without it.
-    named_models: ClassVar[tuple[type[Model], ...]] = ()
-    model: ClassVar[type[Model]]
-    serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
-    # Serializer of the answer to the PUT that creates an object, when that answer shows more.
-    created_serializer_class: ClassVar[type[serializers.BaseSerializer[Any]] | None] = None
-    secret_fields: ClassVar[frozenset[str]] = frozenset()  # never written to the audit log
-    # Fields that stay as they are stored when a body leaves them out; secrets always do.
-    kept_fields: ClassVar[frozenset[str]] = frozenset()
-    # True if DELETE deletes the row; False: it switches the row off, because messages refer to it.
-    is_deleted: ClassVar[bool] = False
-    # Fields that must have valid values before a form asks for `faults`; None: all of them.
-    checked_fields: ClassVar[frozenset[str] | None] = None
-
-    # The console's form: its fields in groups, and texts where those of the model do not do.
-    groups: ClassVar[Sequence[Group]] = ()
-    form_texts: ClassVar[Mapping[str, Text]] = {}
-
-    # The list: the order in which it is paged, relations that are read with it, and the column of
-    # the business system by which it can be asked for ('': it cannot).
-    list_order: ClassVar[Sequence[str]] = ("name",)
-    list_related: ClassVar[Sequence[str]] = ()
-    list_prefetched: ClassVar[Sequence[str]] = ()
-    list_system: ClassVar[str] = ""
-
-    # Texts of the OpenAPI document.
-    example: ClassVar[Mapping[str, Any]]
-    on_delete: ClassVar[str]
-    notes: ClassVar[str] = ""
-    list_notes: ClassVar[str] = "By name."
-    parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
-    conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
-
-    # Names of the business systems to which the caller is limited; empty: no limit.
-    systems: frozenset[str] = frozenset()
-    # Many-to-many field → the rows that a change sets, for `faults`.
-    related: Mapping[str, Collection[Any]] = MappingProxyType({})
     # Where entries of the audit log are collected; None: each is stored at once.
     audit_entries: list[AuditLog] | None = None
 
-    def __init__(self, actor: str, **address: str) -> None:
-        self.actor, self.address = actor, address
-
-    # -- for subclasses --------------------------------------------------------------------------
-    @property
-    def name(self) -> str:
-        return self.address["name"]
-
-    def rows(self) -> QuerySet[Any]:
-        """The row that the address names, or none."""
-        lookups = {lookup: self.address[part] for part, lookup in self.address_lookups.items()}
-        return self.model._default_manager.filter(**lookups)
-
-    @classmethod
-    def all_rows(cls) -> QuerySet[Any]:
-        """The rows that a platform file has."""
-        return cls.model._default_manager.all()
-
-    @classmethod
-    def visible_rows(cls, rows: QuerySet[Any], systems: Collection[str]) -> QuerySet[Any]:
-        """The rows that a caller may see who is limited to these business systems (empty: all):
-        theirs, and of a kind that belongs to the platform all."""
-        if not systems or not cls.system_lookup:
-            return rows
-        return rows.filter(**{f"{cls.system_lookup}__in": systems})
-
-    @classmethod
-    def is_removed(cls, row: Any) -> bool:
-        """True if `remove` has nothing left to do."""
-        return not (cls.is_deleted or getattr(row, "enabled", True))
-
-    @classmethod
-    def is_written(cls, row: Any, field_name: str) -> bool:
-        """True if a platform file has this field of the row when it is not the default."""
-        return True
-
-    def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The body that takes up an object that was removed, from that of a platform file."""
-        return body
-
-    def new(self) -> Any:
-        """An unsaved row for the address, with default values."""
-        return self.model(name=self.name)
-
-    @classmethod
-    def lock_reason(cls, row: Any) -> Text:
-        """The sentence why the stored row cannot be changed at all; '': it can be."""
-        return ""
-
-    @classmethod
-    def fixed_fields(cls, row: Any) -> Mapping[str, Text]:
-        """The fields that the stored row keeps as they are → the sentence why; '' for a part of the
-        address, which no body can change."""
-        return {}
-
-    @classmethod
-    def removal_fault(cls, row: Any) -> Text:
-        """The sentence why the row cannot be deleted now; '': it can be."""
-        return ""
-
-    def faults(self, row: Any, before: Before | None) -> Faults:
-        """The faults of an unsaved row that involve more than one column, or what is stored.
-        `before` is None for a new row."""
-        yield from ()
-
-    @classmethod
-    def forget_cached(cls) -> None:
-        """Drop what this process remembers of such objects: one of them was changed."""
-
-    def remove(self, row: Any) -> None:
-        """Do what DELETE means to the locked row, and write the audit log. Raises NotNow."""
-        if not self.is_deleted:
-            if row.enabled:
-                row.enabled = False
-                row.save(update_fields=["enabled"])
-                self.audit(f"{self.audit_word()}_disabled", self.title(row))
-                transaction.on_commit(self.forget_cached)
-            return
-        if fault := self.removal_fault(row):
-            raise NotNow(str(fault))
-        self.audit(f"{self.audit_word()}_deleted", self.title(row), **self.deleted_detail(row))
-        row.delete()
-        transaction.on_commit(self.forget_cached)
-
-    @classmethod
-    def deleted_detail(cls, row: Any) -> Mapping[str, Any]:
-        """The audit log keeps this of a row that is deleted."""
-        return {}
-
-    @classmethod
-    def audit_word(cls) -> str:
-        """The beginning of the audit log's actions."""
-        return cls.audit_noun or cls.noun.replace(" ", "_")
-
-    @classmethod
-    def title(cls, row: Any) -> str:
-        """The row's name in the audit log."""
-        return str(row.name)
-
-    @classmethod
-    def secret_text(cls, row: Any, name: str) -> str:
-        """A description of the secret that is stored in this field, without the secret; '' when
-        there is none. The form shows it."""
-        return ""
-
-    def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
-        """Act in the transaction that stored a change; returns `Stored.shown_once`."""
-        return {}
-
-    def set_dependent_fields(self, row: Any, names: Sequence[str]) -> Sequence[str]:
-        """Set further fields that follow from a change; returns their names."""
-        return ()
-
-    @classmethod
-    def audit_value(cls, name: str, value: Any) -> Any:
-        """A field's value as the audit log and the answer to a platform file show it."""
-        return value
-
-    # -- operations ------------------------------------------------------------------------------
     def get(self, for_change: bool = False) -> Any:
         """The row, locked with `for_change`. Raises Http404, and with `for_change` LimitedKey."""
         self.check_address()
@@ -391,6 +192,21 @@ class Resource:
                 self.remove(row)
         except IntegrityError:  # a reference that `remove` does not look for
             raise NotNow(f"Something refers to this {self.noun}.") from None
+
+    def remove(self, row: Any) -> None:
+        """Do what DELETE means to the locked row, and write the audit log. Raises NotNow."""
+        if not self.is_deleted:
+            if row.enabled:
+                row.enabled = False
+                row.save(update_fields=["enabled"])
+                self.audit(f"{self.audit_word()}_disabled", self.title(row))
+                transaction.on_commit(self.forget_cached)
+            return
+        if fault := self.removal_fault(row):
+            raise NotNow(str(fault))
+        self.audit(f"{self.audit_word()}_deleted", self.title(row), **self.deleted_detail(row))
+        row.delete()
+        transaction.on_commit(self.forget_cached)
 
     def check_version(self, row: Any, version: str) -> None:
         """Raise Changed when the row does not have this version ('' and "*": any)."""

@@ -13,8 +13,9 @@ from rest_framework import serializers
 
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http import destinations
+from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import TextField, TextListField
-from msgplatform.setup.resource import Before, Faults, Resource
+from msgplatform.setup.resource import Resource
 from msgplatform.setup.serializers import WholeSerializer
 from notify import operations
 from notify.models import BizReceive, Receive

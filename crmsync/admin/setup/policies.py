@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Max, QuerySet
@@ -20,7 +21,6 @@ from django.utils.translation import gettext_lazy as _
 from crmsync import presence
 from crmsync.admin import run_cells
 from crmsync.admin.setup import policy_trial
-from crmsync.admin.setup.policy_form import MappingField, PolicyForm
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
@@ -29,6 +29,8 @@ from msgplatform.admin import (
     AutocompleteFilter,
     HealthList,
     ResourceAdmin,
+    ResourceForm,
+    Textarea,
     cells,
 )
 from msgplatform.core.connections import RedisError
@@ -121,6 +123,30 @@ _VIEWS = {
     "dry-run": policy_trial.dry_run_view,
     "fields": policy_trial.fields_view,
 }
+
+
+class MappingField(forms.CharField):
+    def __init__(self, **options: Any) -> None:
+        widget = Textarea({"rows": 12, "class": "lines", "spellcheck": "false",
+                           "placeholder": "LastName = name\nEmail = extra.email"})  # fmt: skip
+        super().__init__(max_length=20_000, strip=False, widget=widget, **options)
+
+
+class PolicyForm(ResourceForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("source", "crm"):
+            if name in self.fields:
+                # No pencil beside the choice: it would open another form over a half-filled one.
+                self.fields[name].widget.can_change_related = False
+                self.fields[name].widget.can_view_related = False
+        for name in ("cron", "hours", "sweep_cron"):
+            if name in self.fields:
+                # The reader's own zone may be another one.
+                self.fields[name].help_text = gettext("Times in %(zone)s. %(help)s") % {
+                    "zone": timezone.get_default_timezone_name(),
+                    "help": self.fields[name].help_text,
+                }
 
 
 class PolicyList(HealthList):

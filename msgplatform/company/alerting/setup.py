@@ -12,8 +12,9 @@ from msgplatform.company.alerting import addresses, channel_alert
 from msgplatform.core.errors import Undecryptable
 from msgplatform.models import AlertChannel, AlertRule, Biz
 from msgplatform.models.alerts_out import MAX_URL
+from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField
-from msgplatform.setup.resource import Before, Faults, Resource
+from msgplatform.setup.resource import Resource
 from msgplatform.setup.serializers import WholeSerializer
 
 SCOPE = "manage:alert-channels"

@@ -15,7 +15,8 @@ from django.urls.converters import get_converters
 from rest_framework import serializers
 
 from msgplatform.core import flows
-from msgplatform.setup.resource import Resource, value_at
+from msgplatform.setup.declaration import value_at
+from msgplatform.setup.resource import Resource
 
 Kind = type[Resource]
 _PART = re.compile(r"<(\w+):(\w+)>")

@@ -33,7 +33,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog, Biz, Preferences
-from msgplatform.setup.resource import Before, Faults
+from msgplatform.setup.declaration import Before, Faults
 from tests.integration.crmsync.console_client import ADMIN, get, person, post
 from tests.support import crm_rows
 from tests.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
