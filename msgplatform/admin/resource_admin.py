@@ -94,7 +94,8 @@ class ResourceAdmin(ModelAdmin):
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        form: Any = super().get_form(request, obj, change, **kwargs)
+        texts = self.resource.form_texts
+        form: Any = super().get_form(request, obj, change, **{"help_texts": texts, **kwargs})
         form.resource = self.resource(request.user.get_username())  # a class of this request's own
         if obj is not None and not self.has_change_permission(request, obj):
             # Django leaves all fields out, and with them the widgets that show lists.
@@ -104,19 +105,17 @@ class ResourceAdmin(ModelAdmin):
         return form
 
     def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
-        name, resource = db_field.name, self.resource
-        options = dict(self.field_options.get(name, {}))
-        if name in resource.form_texts:
-            options["help_text"] = resource.form_texts[name]
-        if make := self.form_fields.get(name) or _form_field(resource, db_field):
-            usual = {
-                "label": capfirst(db_field.verbose_name), "help_text": db_field.help_text,
-                "required": not db_field.blank,
-            }  # fmt: skip
-            if (default := db_field.get_default()) not in ({}, [], "", None):
-                usual["initial"] = default
-            return make(**{**usual, **options})
-        return super().formfield_for_dbfield(db_field, request, **kwargs, **options)
+        options = self.field_options.get(db_field.name, {})
+        make = self.form_fields.get(db_field.name) or _form_field(self.resource, db_field)
+        if make is None:
+            return super().formfield_for_dbfield(db_field, request, **kwargs, **options)
+        usual = {
+            "label": capfirst(db_field.verbose_name), "required": not db_field.blank,
+            "help_text": kwargs.get("help_text", db_field.help_text),
+        }  # fmt: skip
+        if (default := db_field.get_default()) not in ({}, [], "", None):
+            usual["initial"] = default
+        return make(**{**usual, **options})
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         fixed_names = list(self.resource.fixed_fields(obj)) if obj else []
