@@ -306,14 +306,6 @@ def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
     return choices
 
 
-class UndeletableAdmin(ModelAdmin):
-    """Rows to which messages refer: people disable them instead of deleting, so that history is
-    readable."""
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
-
-
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time
     """Pages through a hot table: the count is bounded, and only ids are sorted."""
 

@@ -79,6 +79,8 @@ class ResourceAdmin(ModelAdmin):
 
     resource: ClassVar[type[Resource]]
     form = ResourceForm
+    # Whether people may delete a row; None: where DELETE deletes it, and does not switch it off.
+    may_delete: bool | None = None
     # Form fields of the admin's own, by column: they get `label`, `help_text` and `required`.
     form_fields: Mapping[str, Callable[..., forms.Field]] = {}
     # Further arguments of form fields, such as a widget.
@@ -87,7 +89,8 @@ class ResourceAdmin(ModelAdmin):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         this: Any = self
-        this.fieldsets = [(title, {"fields": names}) for title, names in self.resource.groups]
+        groups = [(title, {"fields": names}) for title, names in self.resource.groups]
+        this.fieldsets = groups or None
         if lookup := self.resource.system_lookup:
             self.system_lookup = lookup.rpartition("__")[0] or "pk"
 
@@ -126,8 +129,8 @@ class ResourceAdmin(ModelAdmin):
         return not is_locked and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Never of a kind that is switched off instead, since messages refer to it."""
-        if not self.resource.is_deleted or (obj is not None and self.resource.removal_fault(obj)):
+        is_deleted = self.resource.is_deleted if self.may_delete is None else self.may_delete
+        if not is_deleted or (obj is not None and self.resource.removal_fault(obj)):
             return False
         return super().has_delete_permission(request, obj)
 

@@ -22,10 +22,10 @@ from unfold.widgets import (
 from msgplatform import person_limits
 from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import next_page
-from msgplatform.admin.resource_admin import ResourceAdmin
+from msgplatform.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
-from msgplatform.api.management.systems import System
+from msgplatform.api.management.systems import Key, System
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
@@ -107,7 +107,7 @@ class BizAdmin(ResourceAdmin):
         return super().audit_action(form, change)
 
 
-class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
+class ApiKeyForm(ResourceForm):
     user: Any = None  # who fills it in; the admin sets it
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
@@ -148,18 +148,11 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        owner = values.get("biz") if "biz" in self.fields else self.instance.biz
-        for check in (
-            lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
-            lambda: keys.check_limit(values.get("systems", []), is_management=owner is None),
-            lambda: self._check_wider(values.get("systems", [])),
-            lambda: keys.check_expiry(values.get("expires_at")),
-        ):
-            try:
-                check()
-            except InvalidInput as error:
-                if error.field not in self.errors and not self.has_error("biz"):
-                    self.add_error(error.field, str(error))
+        try:
+            self._check_wider(values.get("systems", []))
+        except InvalidInput as error:
+            if error.field not in self.errors and not self.has_error("biz"):
+                self.add_error(error.field, str(error))
         return values
 
     def _check_wider(self, names: list[str]) -> None:
@@ -173,9 +166,9 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(SecretPageAdmin):
-    audit_name = "api_key"
-    system_lookup = "biz"
+class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
+    resource = Key
+    may_delete = True
     limited_views = frozenset({"changelist_view", "change_view", "add_view"})
     limited_may_change = True
     form = ApiKeyForm
@@ -198,14 +191,13 @@ class ApiKeyAdmin(SecretPageAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         fields = super().get_readonly_fields(request, obj)
         # A key that is being made has no prefix and no history yet.
-        return [*fields, "biz"] if obj else []
+        return fields if obj else []
 
     def save_model(
         self, request: HttpRequest, obj: ApiKey, form: ModelForm[ApiKey], change: bool
     ) -> None:
         if change:
             super().save_model(request, obj, form, change)
-            transaction.on_commit(keys.forget)
             return
         # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
         row, obj.plain = keys.create(  # type: ignore[attr-defined]
@@ -231,14 +223,6 @@ class ApiKeyAdmin(SecretPageAdmin):
             obj.plain,  # type: ignore[attr-defined]
             next_page(request) or reverse("admin:msgplatform_apikey_changelist"),
         )
-
-    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
-        super().delete_model(request, obj)
-        transaction.on_commit(keys.forget)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        super().delete_queryset(request, queryset)
-        transaction.on_commit(keys.forget)
 
     @admin.action(description=_("Revoke"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:

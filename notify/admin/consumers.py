@@ -25,7 +25,6 @@ from msgplatform.admin import (
     ResourceAdmin,
     ResourceForm,
     SecretPageAdmin,
-    UndeletableAdmin,
     audit,
     confirmed,
     next_page,
@@ -114,8 +113,9 @@ class RotationForm(forms.Form):
 
 
 @admin.register(Receive)
-class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin, ResourceAdmin):
+class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
     resource = Consumer
+    may_delete = False
     limited_views = frozenset({"changelist_view", "change_view"})
     form = ConsumerForm
     form_fields = {"headers": partial(HeadersField, check=limits.headers)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any
 
@@ -15,6 +16,7 @@ from msgplatform.api.access import keys
 from msgplatform.api.management.resources import ResourceListView, own_rows
 from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
+from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import TextField
 from msgplatform.setup.resource import Resource, Stored, changed_error
 from msgplatform.setup.serializers import WholeSerializer
@@ -96,6 +98,7 @@ class Key(Resource):
     is_in_files = False  # a key is shown once, and cannot be written down again
     model = ApiKey
     serializer_class = KeySerializer
+    checked_fields = frozenset({"biz"})
     created_serializer_class = CreatedKeySerializer
     example = {"scopes": ["events:write", "events:read"]}
     on_delete = (
@@ -116,6 +119,31 @@ class Key(Resource):
         )
     ]
     conflicts = ("PUT", "DELETE")
+
+    @classmethod
+    def fixed_fields(cls, row: ApiKey) -> Mapping[str, str]:
+        return {"biz": ""}
+
+    @classmethod
+    def title(cls, row: ApiKey) -> str:
+        return str(row)
+
+    @classmethod
+    def forget_cached(cls) -> None:
+        keys.forget()
+
+    def faults(self, row: ApiKey, before: Before | None) -> Faults:
+        is_management = row.biz is None
+        checks: list[Callable[[], Any]] = [
+            lambda: keys.check_scopes(row.scopes, is_management),
+            lambda: keys.check_limit(row.systems or (), is_management),
+            lambda: keys.check_expiry(row.expires_at),
+        ]
+        for check in checks:
+            try:
+                check()
+            except InvalidInput as error:
+                yield error.field, str(error)
 
     def rows(self) -> QuerySet[ApiKey]:
         """Valid keys come first, then the newest."""
@@ -149,7 +177,7 @@ class Key(Resource):
         row.scopes, row.expires_at = scopes, expires_at
         if version not in ("", "*", self.version(stored_row)):
             raise changed_error(self.differences(stored_row, row, before, {}))
-        keys.check_expiry(expires_at)
+        self._check_change(row, Before(stored_row), [])
         row.save(update_fields=["scopes", "expires_at"])
         self._log("api_key_changed", row, before=before)
         transaction.on_commit(keys.forget)
