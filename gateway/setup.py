@@ -11,9 +11,8 @@ from django.utils.translation import gettext_lazy as _
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.models import Biz
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import NamedField, SecretTextField, TextListField
+from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 
 
 class PasswordField(SecretTextField):
@@ -116,7 +115,6 @@ class Gateway(Resource):
         "again."
     )
     notes = "Senders and receivers notice a change within seconds."
-    list_notes = "Every gateway, by name."
 
     def faults(self, row: SmsGateway, before: Before | None) -> Faults:
         """A stored password goes to no other server than the one for which it was entered."""
@@ -199,7 +197,6 @@ class Account(Resource):
         "enabled true takes it up again."
     )
     notes = "The business system and the gateways must be there."
-    list_notes = "Every account, by name."
     list_related = ("biz",)
     list_prefetched = ("gateways",)
     list_system = "biz"

@@ -19,9 +19,8 @@ from crmsync.models import Crm
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.http import destinations
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import ObjectField, WaitsField
+from msgplatform.setup.fields import ObjectField, WaitsField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 
 # Names of settings in which adapters of others may hold an address that is not a URL.
 _ADDRESS_SETTINGS = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
@@ -98,7 +97,6 @@ class CrmResource(Resource):
         "Nothing is sent before a policy carries a source to it. Another account or database needs "
         "a CRM of its own: the records of this one have ids of the present account."
     )
-    list_notes = "Every CRM, by name."
 
     @classmethod
     def fixed_fields(cls, row: Crm) -> Mapping[str, str]:

@@ -14,9 +14,8 @@ from crmsync.models.leads import MAX_APPKEY, appkey_prefix
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import NamedField, TextListField
+from msgplatform.setup.fields import NamedField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 
 _FORM_FIELD = {
     "type": "object",

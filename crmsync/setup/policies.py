@@ -19,9 +19,8 @@ from crmsync.setup.sources import SOURCE_NAME
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import NamedField, TextListField
+from msgplatform.setup.fields import NamedField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 
 
 class SyncPolicySerializer(WholeSerializer):

@@ -16,9 +16,8 @@ from crmsync.trials.probing import as_sentence
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import SecretTextField, TextListField
+from msgplatform.setup.fields import SecretTextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 
 SOURCE_NAME = {"type": "string", "pattern": r"^[^/\s]([^/]*[^/\s])?$", "maxLength": 100}
 # Where rows are read: watermarks of policies are places there, and records have versions of it.
@@ -82,7 +81,6 @@ class SourceResource(Resource):
         "The hive, the platform's own leads, is there already and cannot be changed; neither can "
         "the table and the columns by which changes are seen while a policy carries the source."
     )
-    list_notes = "Every source, by name."
     parameters = [OpenApiParameter("name", SOURCE_NAME, OpenApiParameter.PATH)]
     conflicts = ("PUT", "DELETE")
 

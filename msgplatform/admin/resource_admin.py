@@ -22,8 +22,8 @@ from msgplatform.admin.base import ModelAdmin
 from msgplatform.core.errors import Temporary
 from msgplatform.setup import fields as json_fields
 from msgplatform.setup.declaration import Before
+from msgplatform.setup.fields import fields_of
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import fields_of
 
 
 class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time

@@ -2,8 +2,7 @@
 
 declaration    fields in groups, secrets, rules, removal, texts of one kind
 resource       its objects: created, replaced, deleted, with the entries of the audit log
-serializers    the body that describes a whole object
-fields         its fields, as JSON has them
+fields         the body that describes a whole object, and its fields as JSON has them
 refusals       the errors by which a change is refused, field by field
 platform_file  all objects as a file that is kept in a repository and applied
 

@@ -87,7 +87,7 @@ class Declaration:
     example: ClassVar[Mapping[str, Any]]
     on_delete: ClassVar[str]
     notes: ClassVar[str] = ""
-    list_notes: ClassVar[str] = "By name."
+    list_notes: ClassVar[str] = ""  # '': "Every consumer, by name."
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
     conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
 

@@ -27,8 +27,8 @@ from msgplatform.core.flows.text import Text
 from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog, Biz
 from msgplatform.setup.declaration import Before, Declaration, value_at
+from msgplatform.setup.fields import fields_of
 from msgplatform.setup.refusals import LimitedKey
-from msgplatform.setup.serializers import fields_of
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,8 @@ from rest_framework import serializers
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.http import destinations
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import TextField, TextListField
+from msgplatform.setup.fields import TextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
@@ -103,7 +102,6 @@ class Consumer(Resource):
     notes = (
         "Only the answer that creates it (201) has the signing secret; `rotate` makes a new one."
     )
-    list_notes = "Every consumer, by name."
     conflicts = ("DELETE",)
     is_deleted = True
     groups = [

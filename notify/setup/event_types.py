@@ -11,9 +11,8 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
 from msgplatform.models import Biz
-from msgplatform.setup.fields import ObjectField
+from msgplatform.setup.fields import ObjectField, WholeSerializer
 from msgplatform.setup.resource import Resource, system_of
-from msgplatform.setup.serializers import WholeSerializer
 from notify.intake import catalogue
 from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.models import EventType

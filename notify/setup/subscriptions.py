@@ -13,9 +13,14 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from msgplatform.setup.fields import DurationField, NumberField, TextListField, WaitsField
+from msgplatform.setup.fields import (
+    DurationField,
+    NumberField,
+    TextListField,
+    WaitsField,
+    WholeSerializer,
+)
 from msgplatform.setup.resource import Resource, system_of
-from msgplatform.setup.serializers import WholeSerializer
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits, matching
 

@@ -26,9 +26,8 @@ from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
 from msgplatform.core import invitations
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.setup.fields import FlagField, NamedField, TextField
+from msgplatform.setup.fields import FlagField, NamedField, TextField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 
 SCOPE = "manage:people"
 _NAME = OpenApiParameter(

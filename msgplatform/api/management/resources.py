@@ -169,7 +169,7 @@ def _described_list(resource: type[Resource]) -> Any:
         get=extend_schema(
             tags=[resource.nouns],
             summary=f"List {resource.nouns}",
-            description=resource.list_notes,
+            description=resource.list_notes or f"Every {resource.noun}, by name.",
         )
     )
 

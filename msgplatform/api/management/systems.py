@@ -17,9 +17,8 @@ from msgplatform.api.management.resources import ResourceListView, own_rows
 from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import TextField
+from msgplatform.setup.fields import TextField, WholeSerializer
 from msgplatform.setup.resource import Resource, Stored, changed_error
-from msgplatform.setup.serializers import WholeSerializer
 
 
 class SystemSerializer(WholeSerializer):

@@ -13,9 +13,8 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.models import AlertChannel, AlertRule, Biz
 from msgplatform.models.alerts_out import MAX_URL
 from msgplatform.setup.declaration import Before, Faults
-from msgplatform.setup.fields import NamedField, SecretTextField, TextListField
+from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource
-from msgplatform.setup.serializers import WholeSerializer
 
 SCOPE = "manage:alert-channels"
 
@@ -125,6 +124,7 @@ class AlertRuleResource(Resource):
     model = AlertRule
     serializer_class = AlertRuleSerializer
     is_deleted = True
+    checked_fields = frozenset({"channels"})
     groups = [
         (None, ["name", "enabled"]),
         (gettext_lazy("Which alerts"), ["kinds", "min_severity", "systems"]),

@@ -17,6 +17,7 @@ from django.db import DataError, IntegrityError, transaction
 from msgplatform.core.errors import Changed, NotNow
 from msgplatform.models import AuditLog, KeptObject
 from msgplatform.setup.declaration import value_at
+from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, labels
 from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
@@ -24,7 +25,6 @@ from msgplatform.setup.platform_file.outcome import Action, Change, Outcome
 from msgplatform.setup.platform_file.reading import Description, Entry
 from msgplatform.setup.refusals import REFUSALS, field_errors
 from msgplatform.setup.resource import Resource, Stored
-from msgplatform.setup.serializers import fields_of
 
 _REFUSALS_OF_DATABASE = (IntegrityError, DataError)
 # Its own words name tables and may have values of others.

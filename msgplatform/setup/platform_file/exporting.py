@@ -17,10 +17,10 @@ from rest_framework import serializers
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.values import is_same
 from msgplatform.setup.declaration import value_at
+from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
-from msgplatform.setup.serializers import fields_of
 
 _INDENT = "    "
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from msgplatform.core.json.values import MAX_STORED, depth
+from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
 from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
@@ -30,7 +31,6 @@ from msgplatform.setup.platform_file.references import (
     WrongReference,
     is_reference,
 )
-from msgplatform.setup.serializers import fields_of
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
