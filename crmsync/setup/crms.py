@@ -12,7 +12,6 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
-from crmsync.adapters.base import CRMAdapter
 from crmsync.adapters.registry import open_adapter, registry
 from crmsync.adapters.settings import read_settings
 from crmsync.models import Crm
@@ -114,8 +113,15 @@ class CrmResource(Resource):
         try:
             open_adapter(row.adapter, row.settings, row.credentials).close()
         except InvalidInput as error:
-            adapter_class = registry().adapters.get(row.adapter)
-            yield (_column_of(adapter_class, error) if adapter_class else "adapter"), str(error)
+            column = "adapter"
+            if adapter_class := registry().adapters.get(row.adapter):
+                # The value at fault is one of the settings unless only the credentials have it.
+                name = error.field.partition(".")[0].partition("[")[0]
+                credentials = {*adapter_class.Credentials.__struct_fields__, "database"}
+                is_secret = name in credentials | {"credentials"}
+                is_secret = is_secret and name not in adapter_class.Settings.__struct_fields__
+                column = "credentials" if is_secret else "settings"
+            yield column, str(error)
         if before is None or "credentials" not in before.kept_secrets or not row.credentials:
             return
         adapter, settings = before.row.adapter, before.row.settings
@@ -153,11 +159,3 @@ def _addresses_in(value: Any, name: str = "") -> Iterator[str]:
         yield destinations.origin(value)
     elif name.lower() in _ADDRESS_SETTINGS and value not in (None, ""):
         yield f"{name} {value}"
-
-
-def _column_of(adapter_class: type[CRMAdapter], error: InvalidInput) -> str:
-    """The column that holds the value at fault: "settings" or "credentials"."""
-    name = error.field.partition(".")[0].partition("[")[0]
-    credentials = {*adapter_class.Credentials.__struct_fields__, "database", "credentials"}
-    is_secret = name in credentials and name not in adapter_class.Settings.__struct_fields__
-    return "credentials" if is_secret else "settings"

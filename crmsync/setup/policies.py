@@ -137,46 +137,30 @@ class PolicyResource(Resource):
                 yield name, _("The source has no column %s: leave this empty.") % column
         if row.sweep_cron and not row.source.version_column:
             yield "sweep_cron", _("The source has no version column to compare: leave this empty.")
-        yield from _prefix_faults(row)
-        yield from _system_faults(row)
-
-
-def _system_faults(row: Policy) -> Faults:
-    """People who are limited to a policy's system act on all of its records, by bulk jobs too."""
-    stored = Policy.objects.filter(pk=row.pk).select_related("biz").first()
-    if stored is None or row.biz_id in (None, stored.biz_id):
-        return
-    if Record.objects.filter(policy_id=row.pk).exists():
-        yield (
-            "biz",
-            _("Records of %s exist: people who are limited to the new system could act on them. "
-              "Leave it as it is, or empty for all systems.") % (stored.biz or _("all systems")),
-        )  # fmt: skip
-
-
-def _prefix_faults(row: Policy) -> Faults:
-    """Two sources may have equal keys, and one prefix would make them one record in the CRM."""
-    # Locked: of two requests with one prefix, the second sees the first one's policy.
-    if transaction.get_connection().in_atomic_block:
-        list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
-    for other in Policy.objects.filter(crm_id=row.crm_id).exclude(pk=row.pk):
-        if _are_mixed(row.key_prefix.casefold(), other.key_prefix.casefold()):
-            yield (
-                "key_prefix",
-                _("%s uses it, or its prefix and a digit are the same: two sources of one CRM need "
-                  "different prefixes, or one overwrites the other's records.") % other,
-            )  # fmt: skip
-            break
-    # Compared here: in MariaDB's collation “A” and “a” are equal, and are other keys in the CRM.
-    prefixes = Policy.objects.filter(pk=row.pk).values_list("key_prefix", flat=True)
-    stored_prefix = prefixes.first()
-    is_other = stored_prefix not in (None, row.key_prefix)
-    if is_other and Record.objects.filter(policy_id=row.pk).exists():
-        yield (
-            "key_prefix",
-            _("Records were sent under “%s”: with another prefix all of them would be made a "
-              "second time.") % stored_prefix,
-        )  # fmt: skip
+        # Two sources may have equal keys, and one prefix would make them one record in the CRM.
+        # Locked: of two requests with one prefix, the second sees the first one's policy.
+        if transaction.get_connection().in_atomic_block:
+            list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
+        for other in Policy.objects.filter(crm_id=row.crm_id).exclude(pk=row.pk):
+            if _are_mixed(row.key_prefix.casefold(), other.key_prefix.casefold()):
+                words = _("%s uses it, or its prefix and a digit are the same: two sources of one "
+                          "CRM need different prefixes, or one overwrites the other's "
+                          "records.")  # fmt: skip
+                yield "key_prefix", words % other
+                break
+        if before is None or not Record.objects.filter(policy_id=row.pk).exists():
+            return
+        # Not by the database: for MariaDB's collation “A” and “a” are equal, and are other keys in
+        # the CRM.
+        if row.key_prefix != before.row.key_prefix:
+            words = _("Records were sent under “%s”: with another prefix all of them would be made "
+                      "a second time.")  # fmt: skip
+            yield "key_prefix", words % before.row.key_prefix
+        # People who are limited to a policy's system act on all of its records, by bulk jobs too.
+        if row.biz_id not in (None, before.row.biz_id):
+            words = _("Records of %s exist: people who are limited to the new system could act on "
+                      "them. Leave it as it is, or empty for all systems.")  # fmt: skip
+            yield "biz", words % (before.row.biz or _("all systems"))
 
 
 def _are_mixed(prefix: str, other: str) -> bool:

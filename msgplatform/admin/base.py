@@ -123,12 +123,12 @@ class ModelAdmin(ComparedAdmin):
             return fieldsets
         secret_names = hidden_fields(self.model)
 
-        def shown(names: Sequence[Any]) -> list[Any]:
+        def show(names: Sequence[Any]) -> list[Any]:
             shown_names = [self.shown_instead.get(name, name) for name in names]
             return [name for name in shown_names if name not in secret_names]
 
         return [
-            (title, {**options, "fields": shown(options["fields"])}) for title, options in fieldsets
+            (title, {**options, "fields": show(options["fields"])}) for title, options in fieldsets
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:

@@ -45,7 +45,8 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
         checked_names = self.resource.checked_fields
-        if self.errors if checked_names is None else not self._has_all(checked_names, values):
+        names = self.fields.keys() if checked_names is None else checked_names & self.fields.keys()
+        if names - values.keys():  # a field that has no valid value says so itself
             return values
         row = copy(self.instance)  # the form's own row must not change before it is valid
         columns = {column.name for column in row._meta.concrete_fields}
@@ -55,7 +56,7 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         self.resource.related = {name: values[name] for name in relations & values.keys()}
         is_stored = self.instance.pk is not None
         before = Before(self.instance, frozenset(self.kept_secrets())) if is_stored else None
-        invalid_names = {*self.errors}  # they say so themselves
+        invalid_names = {*self.errors}
         try:
             faults = list(self.resource.faults(row, before))
         except Temporary as error:  # what checks it does not answer
@@ -68,10 +69,6 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
     def kept_secrets(self) -> set[str]:
         """The secret fields whose stored values stay."""
         return {name for name in self.resource.secret_fields if name not in self.changed_data}
-
-    def _has_all(self, names: frozenset[str], values: Mapping[str, Any]) -> bool:
-        """True if each of these fields has a valid value, or is not changed by this form."""
-        return all(name in values or name not in self.fields for name in names)
 
 
 class ResourceAdmin(ModelAdmin):

@@ -27,7 +27,6 @@ from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
 from msgplatform.api.management.systems import Key, System
 from msgplatform.core import flows, personal
-from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
 from msgplatform.setup.platform_file import kinds
 
@@ -148,21 +147,13 @@ class ApiKeyForm(ResourceForm):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        try:
-            self._check_wider(values.get("systems", []))
-        except InvalidInput as error:
-            if error.field not in self.errors and not self.has_error("biz"):
-                self.add_error(error.field, str(error))
-        return values
-
-    def _check_wider(self, names: list[str]) -> None:
-        """Raises InvalidInput for a limit that is taken back by somebody who could not give what
-        the key may then do."""
-        stored_names = set(self.instance.systems or ())
+        # A limit is not taken back by somebody who could not give what the key may then do.
+        stored_names, names = set(self.instance.systems or ()), values.get("systems", [])
         is_wider = bool(stored_names) and (not names or not stored_names.issuperset(names))
         if is_wider and not all(can_give(self.user, scope) for scope in self.instance.scopes):
             words = gettext("The key has scopes that you cannot give: its limit stays, or narrows.")
-            raise InvalidInput(words, "systems")
+            self.add_error("systems" if "systems" in self.fields else None, words)
+        return values
 
 
 @admin.register(ApiKey)

@@ -167,17 +167,17 @@ class Resource(Declaration):
 
     def _check_change(self, row: Any, before: Before | None, changed_names: Sequence[str]) -> None:
         """Raises NotNow, and ValidationError with all faults by the body's fields."""
-        fixed: Mapping[str, Text] = {}
+        faults: list[tuple[str, Text]] = []
         if before is not None:
             if reason := self.lock_reason(before.row):
                 raise NotNow(str(reason))
-            fixed = self.fixed_fields(before.row)
-        fixed_faults = [(name, why) for name, why in fixed.items() if name in changed_names]
+            fixed_fields = self.fixed_fields(before.row).items()
+            faults = [(name, why) for name, why in fixed_fields if name in changed_names]
         body_names = {
             str(field.source): name for name, field in fields_of(self.serializer_class).items()
         }
         sentences: dict[str, list[str]] = {}
-        for name, sentence in [*fixed_faults, *self.faults(row, before)]:
+        for name, sentence in [*faults, *self.faults(row, before)]:
             sentences.setdefault(body_names.get(name, name), []).append(str(sentence))
         if sentences:
             raise ValidationError(sentences)

@@ -149,8 +149,15 @@ def routes(
     name = resource.noun.replace(" ", "-")
     patterns = [path(resource.path, _described(resource)(one).as_view(), name=name)]
     if resource.list_path:
-        many = _described_list(resource)(many).as_view()
-        patterns.insert(0, path(resource.list_path, many, name=f"{name}-list"))
+        describe_list = extend_schema_view(
+            get=extend_schema(
+                tags=[resource.nouns],
+                summary=f"List {resource.nouns}",
+                description=resource.list_notes or f"Every {resource.noun}, by name.",
+            )
+        )
+        view = describe_list(many).as_view()
+        patterns.insert(0, path(resource.list_path, view, name=f"{name}-list"))
     return patterns
 
 
@@ -162,16 +169,6 @@ def _version(request: Request) -> str:
     text = request.headers.get("If-Match", "").strip()
     match = _ENTITY_TAG.fullmatch(text)
     return match[1] if match else text
-
-
-def _described_list(resource: type[Resource]) -> Any:
-    return extend_schema_view(
-        get=extend_schema(
-            tags=[resource.nouns],
-            summary=f"List {resource.nouns}",
-            description=resource.list_notes or f"Every {resource.noun}, by name.",
-        )
-    )
 
 
 def _described(resource: type[Resource]) -> Any:
