@@ -70,7 +70,7 @@ class LandingPageResource(Resource):
     model = LandingPage
     serializer_class = LandingPageSerializer
     groups = [
-        (None, ["biz", "title", "appkey", "enabled", "page"]),
+        (None, ["biz", "title", "appkey", "enabled", "page"]),  # "page" is a cell of the console
         (gettext_lazy("The page"), ["text", "form_fields", "language"]),
         (gettext_lazy("Hosted elsewhere"), ["allowed_origins"]),
     ]
