@@ -1,14 +1,22 @@
-"""Bulk actions whose filter is read by the fields of the action."""
+"""Bulk actions: their filter, and pages of rows that are not read by their ids.
+
+An action on messages pages by the engine (`select_ids`). Where the index that narrows has another
+order than the ids, `select_in_places` goes through it: place by place, such as one subscription or
+one policy after the other, each in the order of the index.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from msgplatform.core.flows import BulkAction, Fields, Selection
+from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import Values
-from msgplatform.messages.engine import read_filter
+from msgplatform.messages import engine
+from msgplatform.messages.scan import Candidates, scan
 
 Select = Callable[[Values, datetime], Selection]
 
@@ -21,6 +29,41 @@ def bulk_action(
     the `required` fields is empty."""
 
     def select_messages(filter: Mapping[str, Any], started_at: datetime) -> Selection:
-        return select(read_filter(fields, filter, required), started_at)
+        return select(engine.read_filter(fields, filter, required), started_at)
 
     return BulkAction(fields=fields, required=required, select=select_messages, **parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a place of an index. `key` is where it stands there; `is_matching`, whether it is
+    selected."""
+
+    id: int
+    key: str
+    is_matching: bool
+
+
+# (place, key, size) → up to `size` rows behind the key, '' at first. Fewer: there are no others.
+ReadPlace = Callable[[int, str, int], Sequence[Row]]
+
+
+def select_in_places(places: Iterable[int], read: ReadPlace, position: str, limit: int) -> Page:
+    """The next page of the rows in these places, which ascend. A position is the place and the key
+    of the last row that was looked at."""
+    ordered_places = sorted(places)
+
+    def read_batch(last: tuple[int, int, str]) -> Candidates[tuple[int, int, str]]:
+        _id, first_place, last_key = last
+        judged: list[tuple[tuple[int, int, str], bool]] = []
+        for place in ordered_places:
+            if place >= first_place and len(judged) < engine.BATCH:
+                key = last_key if place == first_place else ""
+                rows = read(place, key, engine.BATCH - len(judged))
+                judged += [((row.id, place, row.key), row.is_matching) for row in rows]
+        return Candidates(judged, len(judged) < engine.BATCH)
+
+    place_text, _comma, key = position.partition(",")
+    page = scan(read_batch, (0, read_id(place_text), key), limit, engine.MAX_SELECTED_FROM)
+    ids = [pk for pk, _place, _key in page.ids]
+    return Page(ids, f"{page.last[1]},{page.last[2]}" if page.last else "")

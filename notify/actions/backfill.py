@@ -19,7 +19,8 @@ from msgplatform.core.errors import Temporary
 from msgplatform.core.flows import Applied
 from msgplatform.core.flows.bulk_pages import Page
 from msgplatform.core.flows.messages import Values
-from notify.actions.replay import Messages
+from msgplatform.messages.engine import select_ids
+from notify.actions.replay import message_values, split_messages
 from notify.archive import stores
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions.matching import Filter as Wanted
@@ -130,12 +131,12 @@ class Backfill:
     """The bulk action: messages of a business system since a time."""
 
     def __init__(self, values: Values, started_at: datetime) -> None:
-        self._subscription = values.get("subscription")
-        self._messages = Messages(values, started_at, (stores.hot(),))
+        self._values = message_values(values, started_at)
+        self._subscription = self._values.pop("subscription", None)
 
     def apply(self, ids: Sequence[int]) -> Applied:
         return Applied(add_missing(ids, self._subscription))
 
     def page(self, position: str, limit: int) -> Page:
-        messages, following = self._messages.page(position, limit)
-        return Page(messages, following)
+        sources = [split_messages(stores.hot(), self._values)]
+        return select_ids(sources, self._values, position, limit)

@@ -120,7 +120,9 @@ def _archived_deliveries(field: str, column: str) -> Index:
     return Index((field,), open)
 
 
-def _source(store: Store, values: Values) -> Source:
+def messages_of(store: Store, values: Values) -> Source:
+    """The messages of a store, as this filter finds them."""
+
     def with_delivery(values: Values, ids: Sequence[int]) -> set[int]:
         status = values.get("status")
         if status == ACCEPTED and "subscription" not in values:
@@ -203,7 +205,7 @@ def _warning(systems: Systems) -> str:
 MESSAGES = MessageStore(
     fields=FIELDS,
     # The hot store counts: a killed archiver may have left a copy of a hot message in the archive.
-    sources=lambda values: [_source(stores.hot(), values), _source(stores.cold(), values)],
+    sources=lambda values: [messages_of(store, values) for store in (stores.hot(), stores.cold())],
     readings=_readings,
     other_lines=subscription_lines,
     check=_check,

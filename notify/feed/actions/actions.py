@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
-from typing import Any
 
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -18,7 +16,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Described, Tally
-from msgplatform.messages.engine import read_filter
+from msgplatform.messages.bulk import bulk_action
 from notify.feed.actions.resend import Dismissed, SetAside
 from notify.feed.messages import states as message_lines
 from notify.feed.messages.index import TOPIC
@@ -41,12 +39,6 @@ _FIELDS: flows.Fields = {
     "until": filter_fields.until(_("Posted before this time")),
     "ids": filter_fields.ids(_("Ids of events, at most 500")),
 }
-
-
-def _select(
-    filter: Mapping[str, Any], started_at: datetime, events: type[SetAside] = SetAside
-) -> SetAside:
-    return events(read_filter(_FIELDS, filter), started_at)
 
 
 def _select_message(id: str, recipient: str, _by: str) -> tuple[SetAside, list[int]]:
@@ -86,24 +78,24 @@ def lines(qids: Sequence[str]) -> list[flows.Hit]:
 
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
-    "resend": flows.BulkAction(
+    "resend": bulk_action(
+        SetAside,
         title=_("Replay events that were set aside"),
         fields=_FIELDS,
         help=_("They wait for the dispatcher again, and go on where they failed. No timeline gets "
                "a post twice."),
-        select=_select,
         describe=_describe,
         show=_show,
         outcome=outcome,
         lines=lines,
         select_message=_select_message,
     ),
-    "dismiss": flows.BulkAction(
+    "dismiss": bulk_action(
+        Dismissed,
         title=_("Dismiss events that were set aside"),
         fields=_FIELDS,
         help=_("They are not tried any more: timelines that lack their posts or changes stay so. "
                "Lists show them as handled, with their reasons; statistics do not count them."),
-        select=partial(_select, events=Dismissed),
         describe=_describe,
         show=_show,
     ),

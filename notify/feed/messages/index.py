@@ -151,7 +151,7 @@ def _with_post(values: Values, ids: Sequence[int]) -> set[int]:
     return set(rows.filter(**conditions).values_list("id", flat=True))
 
 
-_EVENTS = Source(
+EVENTS = Source(
     rows=EventQueue.objects.all,
     id="qid",
     lines=lines,
@@ -169,9 +169,9 @@ _EVENTS = Source(
 
 def _sources(values: Values) -> list[Source]:
     if values.get("state") in OPEN or values.get("topic") == _UPKEEP:
-        return [_EVENTS]
+        return [EVENTS]
     # An id alone may be an event's of upkeep.
-    return [_POSTS, _EVENTS] if values.keys() == {"id"} else [_POSTS]
+    return [_POSTS, EVENTS] if values.keys() == {"id"} else [_POSTS]
 
 
 def _records(biz: int, ids: Sequence[int]) -> dict[int, Feed]:

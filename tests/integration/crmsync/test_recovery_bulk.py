@@ -9,13 +9,13 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from crmsync.actions import pages
 from crmsync.flow import FLOW
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.recovery import resend
 from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import engine
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import (
     confirmed,
@@ -144,7 +144,8 @@ def test_what_dies_again_waits_for_another_job(policy: Policy) -> None:
 def test_pages_read_a_bounded_number_of_rows(
     policy: Policy, other: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "SCANNED", 3)
+    monkeypatch.setattr(engine, "BATCH", 3)
+    monkeypatch.setattr(engine, "MAX_SELECTED_FROM", 3)
     for number in range(10):
         dead(policy, f"key-{number}", "retry" if number % 5 else "invalid")
         confirmed(other, f"key-{number}")

@@ -13,6 +13,7 @@ from django.utils import timezone
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue, receiver
@@ -141,7 +142,8 @@ def test_one_that_fails_again_waits_for_another_job(biz: Biz) -> None:
 
 
 def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notify.feed.actions.resend.SCANNED", 3)
+    monkeypatch.setattr(engine, "BATCH", 3)
+    monkeypatch.setattr(engine, "MAX_SELECTED_FROM", 3)
     for n in range(8):
         set_aside(biz, "ann", topic=("friend", "vip")[n % 2])
     bobs = set_aside(biz, "bob")
