@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims, transactions
@@ -86,8 +86,13 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
     )
 
 
-def ended(place: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
-    """A place's deliveries in one of the statuses that last changed before `started_at`, without
+def ended(store: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
+    """The store's deliveries in one of the statuses that last changed before `started_at`, without
     those that an erasure ended."""
-    rows = place.deliveries.filter(status__in=list(statuses), updated_at__lte=started_at)
-    return rows.exclude(status=_Status.SKIPPED, error=ending.ERASED)
+    return store.deliveries.filter(is_ended(statuses, started_at))
+
+
+def is_ended(statuses: Iterable[int], started_at: datetime) -> Q:
+    """The condition of `ended`."""
+    ended = Q(status__in=list(statuses), updated_at__lte=started_at)
+    return ended & ~Q(status=_Status.SKIPPED, error=ending.ERASED)
