@@ -1,8 +1,8 @@
-"""Bulk actions: their filter, and pages of rows that are not read by their ids.
+"""Bulk actions: their filter, and the pages of what they select.
 
-An action on messages pages by the engine (`select_ids`). Where the index that narrows has another
-order than the ids, `select_in_places` goes through it: place by place, such as one subscription or
-one policy after the other, each in the order of the index.
+Messages are selected by the engine, oldest first (`Selected`). Where the index that narrows has
+another order than the ids, `select_in_places` goes through it: place by place, such as one
+subscription or one policy after the other, each in the order of the index.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from msgplatform.core.flows import BulkAction, Fields, Selection
+from msgplatform.core.flows import Applied, BulkAction, Fields, Selection
 from msgplatform.core.flows.bulk_pages import Page, read_id
-from msgplatform.core.flows.messages import Values
+from msgplatform.core.flows.messages import Source, Values
 from msgplatform.messages import engine
 from msgplatform.messages.scan import Candidates, scan
 
@@ -32,6 +32,21 @@ def bulk_action(
         return select(engine.read_filter(fields, filter, required), started_at)
 
     return BulkAction(fields=fields, required=required, select=select_messages, **parts)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The messages of these sources that match, by ascending id, and what is done to them."""
+
+    sources: Sequence[Source]
+    values: Values
+    change: Callable[[Sequence[int]], int]  # returns how many it changed
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(self.change(ids))
+
+    def page(self, position: str, limit: int) -> Page:
+        return engine.select_ids(self.sources, self.values, position, limit)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -16,8 +17,8 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Described, Tally
-from msgplatform.messages.bulk import bulk_action
-from notify.feed.actions.resend import Dismissed, SetAside
+from msgplatform.messages.bulk import Selected, bulk_action
+from notify.feed.actions.resend import dismiss_events, select_events
 from notify.feed.messages import states as message_lines
 from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
@@ -41,12 +42,12 @@ _FIELDS: flows.Fields = {
 }
 
 
-def _select_message(id: str, recipient: str, _by: str) -> tuple[SetAside, list[int]]:
+def _select_message(id: str, recipient: str, _by: str) -> tuple[Selected, list[int]]:
     """An event, if it was set aside. A post and its event have the same id, and one card."""
     qid = number(id)
     if recipient not in ("", str(qid)) or not EventQueue.objects.filter(pk=qid).exists():
         raise InvalidInput(gettext("there is no such event"), "id")
-    return SetAside({"ids": (qid,)}, sql.now()), [qid]
+    return select_events({"ids": (qid,)}, sql.now()), [qid]
 
 
 def _describe(qids: Sequence[int]) -> Described[tuple[str, str]]:
@@ -79,7 +80,7 @@ def lines(qids: Sequence[str]) -> list[flows.Hit]:
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
     "resend": bulk_action(
-        SetAside,
+        select_events,
         title=_("Replay events that were set aside"),
         fields=_FIELDS,
         help=_("They wait for the dispatcher again, and go on where they failed. No timeline gets "
@@ -91,7 +92,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         select_message=_select_message,
     ),
     "dismiss": bulk_action(
-        Dismissed,
+        partial(select_events, change=dismiss_events),
         title=_("Dismiss events that were set aside"),
         fields=_FIELDS,
         help=_("They are not tried any more: timelines that lack their posts or changes stay so. "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -11,10 +11,8 @@ from django.db.models import QuerySet
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.flows import Applied
-from msgplatform.core.flows.bulk_pages import Page
 from msgplatform.core.flows.messages import Check, Values, named
-from msgplatform.messages.engine import select_ids
+from msgplatform.messages.bulk import Selected
 from notify.feed.messages.index import EVENTS
 from notify.feed.models import EventQueue, FeedUser
 from notify.feed.monitor import failures
@@ -32,29 +30,6 @@ _SOURCE = replace(
     indexes=[named(("ids",), lambda values: values["ids"]), *EVENTS.indexes],
     checks=[Check(("answer",), _with_answer)],
 )
-
-
-class SetAside:
-    """Events that are set aside, in the order of their ids; none that came after `begun`, so that
-    a job has an end."""
-
-    def __init__(self, values: Values, started_at: datetime) -> None:
-        end = id_numbers.first_id_at(started_at)
-        until = min(values.get("until", end), end)
-        self._values = {**values, "until": until, "state": "set_aside"}
-
-    def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(resend_events(ids))
-
-    def page(self, position: str, limit: int) -> Page:
-        return select_ids([_SOURCE], self._values, position, limit)
-
-
-class Dismissed(SetAside):
-    """As SetAside; the events end."""
-
-    def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(dismiss_events(ids))
 
 
 def resend_events(qids: Collection[int]) -> int:
@@ -92,3 +67,12 @@ def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
     events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
     failures.take_back(events)
     return EventQueue.objects.filter(qid__in=[event.qid for event in events])
+
+
+def select_events(
+    values: Values, started_at: datetime, change: Callable[[Sequence[int]], int] = resend_events
+) -> Selected:
+    """Events that are set aside; none that came after the job began, so that it has an end."""
+    end = id_numbers.first_id_at(started_at)
+    until = min(values.get("until", end), end)
+    return Selected([_SOURCE], {**values, "until": until, "state": "set_aside"}, change)
