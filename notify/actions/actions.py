@@ -1,5 +1,5 @@
-"""Notify's bulk actions: the deliveries of each, what is done to them, what it would change and what
-became of it."""
+"""Notify's bulk actions: the deliveries of each, its preview, and what became of deliveries that
+were resent."""
 
 from __future__ import annotations
 
