@@ -188,15 +188,15 @@ def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None
 
 
 def _describe_entries(ids: Sequence[int]) -> Described[Kind]:
-    for some in chunks(ids, _CHUNK):
-        rows = RecoveryEntry.objects.filter(id__in=some)
+    for chunk_ids in chunks(ids, _CHUNK):
+        rows = RecoveryEntry.objects.filter(id__in=chunk_ids)
         for pk, policy, why, at in rows.values_list("id", "policy_id", "error_class", "created_at"):
             yield pk, (policy, why), at
 
 
 def _describe_records(ids: Sequence[int]) -> Described[Kind]:
-    for some in chunks(ids, _CHUNK):
-        rows = Record.objects.filter(id__in=some).values_list("id", "policy_id", "state")
+    for chunk_ids in chunks(ids, _CHUNK):
+        rows = Record.objects.filter(id__in=chunk_ids).values_list("id", "policy_id", "state")
         for pk, policy, state in rows:
             yield pk, (policy, str(_State(state).label)), id_numbers.datetime_of(pk)
 

@@ -69,7 +69,7 @@ def first_tries(operation: Operation, limit: int) -> list[Item]:
     prefixes = Policy.objects.filter(pk=operation.policy_id).values_list("key_prefix", flat=True)
     prefix = prefixes.first() or ""
     requests = orders.load(bytes(operation.data))[:limit]
-    by_key = {each.key.removeprefix(prefix): each for each in requests}
+    by_key = {request.key.removeprefix(prefix): request for request in requests}
     rows = Record.objects.filter(policy_id=operation.policy_id, key__in=list(by_key))
     at, milliseconds = operation.first_try_at, operation.first_try_ms or 0
     return [
@@ -123,9 +123,9 @@ def _read_operations(
     unread = set(operation_ids)
     while unread and len(seen) < SHOWN_OPERATIONS:
         # The newest first, of all records together.
-        some = sorted(unread, reverse=True)[: SHOWN_OPERATIONS - len(seen)]
-        seen.update(some)
-        rows = Operation.objects.filter(id__in=some, policy_id__in=keys)
+        newest_ids = sorted(unread, reverse=True)[: SHOWN_OPERATIONS - len(seen)]
+        seen.update(newest_ids)
+        rows = Operation.objects.filter(id__in=newest_ids, policy_id__in=keys)
         for pk, policy, at, milliseconds, data in rows.values_list(*columns):
             for request in orders.load(bytes(data)):
                 if request.key == keys[policy]:

@@ -172,8 +172,8 @@ def lines(ids: Sequence[str]) -> list[Hit]:
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
     """For each its id, its account and how it ended, and when it was accepted."""
-    for some in chunks(ids, _CHUNK):
-        rows = SgipMt.objects.filter(id__in=some).values_list("id", "account_id", "final")
+    for chunk_ids in chunks(ids, _CHUNK):
+        rows = SgipMt.objects.filter(id__in=chunk_ids).values_list("id", "account_id", "final")
         for pk, account, final in rows:
             yield pk, (account, final), id_numbers.datetime_of(pk)
 
@@ -218,8 +218,8 @@ def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:
     # An account's number may have changed since: then there is no extension to repeat.
-    own = account.sp_number
-    extension = row.sp_number[len(own) :] if row.sp_number.startswith(own) else ""
+    sp_number = account.sp_number
+    extension = row.sp_number[len(sp_number) :] if row.sp_number.startswith(sp_number) else ""
     return Request(
         biz=row.biz_id,
         to=(sgip.written_form(row.user_number),),

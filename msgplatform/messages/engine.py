@@ -173,8 +173,9 @@ def search(
         if result.hits:
             return SearchResult([*lines, *result.hits])
         # Readings that looked at the same messages have the same, or a part of it.
-        if result.cursor and not any(result.notice in each for each in notices):
-            notices = [each for each in notices if each not in result.notice] + [result.notice]
+        if result.cursor and not any(result.notice in notice for notice in notices):
+            notices = [notice for notice in notices if notice not in result.notice]
+            notices.append(result.notice)
     return SearchResult(lines, notice=" ".join(notices))
 
 
@@ -344,7 +345,7 @@ class Table:
         """True if each row that the index gives matches the whole filter."""
         return not self._unchecked()
 
-    def ids(self, bound: int, size: int, is_ascending: bool) -> Sequence[int]:
+    def ids(self, bound: int, size: int, is_ascending: bool = False) -> Sequence[int]:
         return self._choose()[0](bound, size, is_ascending)
 
     def present(self, ids: Sequence[int]) -> set[int]:

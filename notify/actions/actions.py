@@ -45,8 +45,8 @@ Kind = tuple[int, str]
 
 def _describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
     """For each delivery its id, subscription and event type, and when its message was accepted."""
-    for some in chunks(list(delivery_ids), _CHUNK):
-        rows = _deliveries(some)
+    for chunk_ids in chunks(list(delivery_ids), _CHUNK):
+        rows = _deliveries(chunk_ids)
         types = _types({message for message, _subscription, _status in rows.values()})
         for pk, (message, subscription, _status) in rows.items():
             at = id_numbers.datetime_of(message)
@@ -55,9 +55,9 @@ def _describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
 
 def _describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
     """The same for messages."""
-    for some in chunks(list(message_ids), _CHUNK):
-        types = _types(some)
-        for pk in some:
+    for chunk_ids in chunks(list(message_ids), _CHUNK):
+        types = _types(chunk_ids)
+        for pk in chunk_ids:
             yield pk, (0, types.get(pk, "?")), id_numbers.datetime_of(pk)
 
 

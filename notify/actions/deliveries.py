@@ -51,9 +51,9 @@ def resend_deliveries(
     """
     # The hot ones first: they need no archive, which may be unavailable.
     resent_count = resend_hot(delivery_ids, statuses, started_at)
-    for some in chunks(delivery_ids, CHUNK):
-        hot_ids = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
-        if archived_ids := [pk for pk in some if pk not in hot_ids]:
+    for chunk_ids in chunks(delivery_ids, CHUNK):
+        hot_ids = set(ReceiveMsg.objects.filter(id__in=chunk_ids).values_list("id", flat=True))
+        if archived_ids := [pk for pk in chunk_ids if pk not in hot_ids]:
             rows = ended(stores.cold(), statuses, started_at).filter(id__in=archived_ids)
             messages = set(rows.order_by().values_list("msg_id", flat=True))
             resent_count += restore(
@@ -65,10 +65,10 @@ def resend_deliveries(
 def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_at: datetime) -> int:
     """The same for deliveries in the hot table; others are passed over."""
 
-    def once(some: Sequence[int]) -> int:
+    def once(chunk_ids: Sequence[int]) -> int:
         with transaction.atomic():
             # By id alone: for a condition on the status MariaDB might lock by another index.
-            rows = ReceiveMsg.objects.select_for_update().filter(id__in=some).order_by("id")
+            rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk_ids).order_by("id")
             rows_found = [
                 row
                 for row in rows.values_list(*failures.COLUMNS, "id")
@@ -81,9 +81,8 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
             deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in rows_found])
             return claims.update_by_key(deliveries, _ANEW)
 
-    return sum(
-        transactions.retrying(partial(once, some)) for some in chunks(list(delivery_ids), CHUNK)
-    )
+    id_chunks = chunks(list(delivery_ids), CHUNK)
+    return sum(transactions.retrying(partial(once, chunk_ids)) for chunk_ids in id_chunks)
 
 
 def ended(store: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:

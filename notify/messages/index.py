@@ -82,8 +82,8 @@ def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterat
 def _with_answer(store: Store, message_ids: Sequence[int], text: str) -> set[int]:
     deliveries = dict(store.deliveries_of(message_ids).order_by().values_list("id", "msg_id"))
     ids: set[int] = set()
-    for some in chunks(sorted(deliveries), _DELIVERIES):
-        rows = store.attempts_of(some).filter(
+    for chunk_ids in chunks(sorted(deliveries), _DELIVERIES):
+        rows = store.attempts_of(chunk_ids).filter(
             Q(response_body__contains=text)
             | Q(response_headers__contains=text)
             | Q(detail__contains=text)
@@ -118,9 +118,9 @@ def _ids_of_key(store: Store, values: Values) -> Iterator[int]:
         return
     # The index begins with the bucket, which follows from business system and key.
     systems = [values["biz"]] if "biz" in values else Biz.objects.values_list("id", flat=True)
-    for some in chunks(sorted(systems), _SYSTEMS):
+    for system_ids in chunks(sorted(systems), _SYSTEMS):
         buckets = Q()
-        for biz_id in some:
+        for biz_id in system_ids:
             buckets |= Q(bucket=id_numbers.bucket(biz_id, key), biz_id=biz_id, key=key)
         yield from IdempotencyKey.objects.filter(buckets).values_list("id", flat=True)
 

@@ -66,14 +66,14 @@ def attempts_of(place: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]
     """The newest attempts of each delivery, newest first."""
     if not deliveries:
         return {}
-    each = max(1, min(_MAX_ATTEMPTS, SHOWN_ATTEMPTS // len(deliveries)))
+    max_attempts = max(1, min(_MAX_ATTEMPTS, SHOWN_ATTEMPTS // len(deliveries)))
     # Answers are long: first only which attempts there are, then those that are shown.
     rows = place.attempts_of([delivery.pk for delivery in deliveries])
     # Sorted here: for the newest of an order by id a database may read its whole table backwards.
     pairs = rows.order_by().values_list("id", "copy_id")[:_READ_ATTEMPTS]
     newest: dict[int, list[int]] = defaultdict(list)
     for pk, delivery in sorted(pairs, reverse=True):
-        if len(newest[delivery]) < each:
+        if len(newest[delivery]) < max_attempts:
             newest[delivery].append(pk)
     newest_ids = [pk for pks in newest.values() for pk in pks]
     attempts_by_id = {row.pk: row for row in place.attempts.filter(id__in=newest_ids)}

@@ -51,8 +51,8 @@ def _select_message(id: str, recipient: str, _by: str) -> tuple[Selected, list[i
 
 
 def _describe(qids: Sequence[int]) -> Described[tuple[str, str]]:
-    for some in chunks(qids, _CHUNK):
-        rows = EventQueue.objects.filter(qid__in=some)
+    for chunk_qids in chunks(qids, _CHUNK):
+        rows = EventQueue.objects.filter(qid__in=chunk_qids)
         for qid, topic, kind in rows.values_list("qid", "topic", "kind"):
             yield qid, (topic, kind), id_numbers.datetime_of(qid)
 

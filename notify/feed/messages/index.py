@@ -93,10 +93,10 @@ def _systems(values: Values) -> list[int]:
     """Systems in which this user has posted."""
     if "biz" in values:
         return [values["biz"]]
-    every = list(Biz.objects.order_by("id").values_list("id", flat=True))
+    all_ids = list(Biz.objects.order_by("id").values_list("id", flat=True))
     ids: set[int] = set()
-    for some in chunks(every, _SYSTEMS):
-        rows = Feed.objects.filter(biz_id__in=some, uid=values["user"])
+    for system_ids in chunks(all_ids, _SYSTEMS):
+        rows = Feed.objects.filter(biz_id__in=system_ids, uid=values["user"])
         ids.update(rows.order_by().values_list("biz_id", flat=True).distinct())
     return sorted(ids)
 
