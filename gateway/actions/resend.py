@@ -43,7 +43,6 @@ from msgplatform.core.flows import (
 )
 from msgplatform.core.flows.bulk_pages import Described, Page, Tally
 from msgplatform.core.flows.messages import MAX_ID, Check, Values, few, named
-from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.messages.engine import read_filter, select_ids
 
 log = logging.get(__name__)
@@ -116,19 +115,41 @@ class Failed:
         return select_ids([_SOURCE], self._values, position, limit)
 
     def apply(self, ids: Sequence[int]) -> Applied:
-        """Send them once more. A step that is repeated makes no other messages, see the keys."""
-        attempts = _send(ids)
+        """Send them once more, in the order of their ids. A step that is repeated makes no other
+        messages, see the keys."""
+        rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
+        accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
+        rows = [row for row in rows if row.account_id in accounts]
+        requests = [_request(row, accounts[row.account_id]) for row in rows]
+        if not requests:
+            return Applied(0)
+        # Accepted as a new message, by this call or by an earlier one, or refused by intake.
+        verdicts = accept.intake().send_many(requests)
+        reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+        if reasons:
+            log.warning("resend_refused", count=len(reasons), why=reasons[0])
+        # Intake keeps a key for a day; this one must outlast the time in which they may be sent
+        # again.
+        with sms_redis().pipeline(transaction=False) as pipe:
+            for request, verdict in zip(requests, verdicts, strict=True):
+                if verdict.outcome != "rejected":
+                    key = keys.idempotency(request.biz, request.idempotency_key)
+                    pipe.expire(key, _KEY_SECONDS)
+            pipe.execute()
+        # Messages that an earlier call sent are not counted twice. If this process dies before, the
+        # page Failures shows them until a person acknowledges them.
+        pairs = zip(rows, verdicts, strict=True)
+        new_rows = [row for row, verdict in pairs if verdict.outcome == "created"]
+        transactions.retrying(lambda: failures.take_back(new_rows))
         # A limit of today stops the job; a message sent behind it is found sent when the job goes
         # on.
-        limit_positions = (n for n, (_row, v) in enumerate(attempts) if v.code == LimitReached.code)
-        stop = next(limit_positions, len(attempts))
-        verdicts = [verdict for _row, verdict in attempts[:stop]]
-        sent_count = sum(verdict.outcome != "rejected" for verdict in verdicts)
-        new_ids = [new for verdict in verdicts for new in verdict.ids]
-        if stop < len(attempts):
-            position = str(attempts[stop - 1][0].pk) if stop else ""
-            return Applied(sent_count, attempts[stop][1].reason, new_ids, True, position)
-        reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+        limit_positions = (n for n, v in enumerate(verdicts) if v.code == LimitReached.code)
+        stop = next(limit_positions, len(verdicts))
+        sent_count = sum(verdict.outcome != "rejected" for verdict in verdicts[:stop])
+        new_ids = [new for verdict in verdicts[:stop] for new in verdict.ids]
+        if stop < len(verdicts):
+            position = str(rows[stop - 1].pk) if stop else ""
+            return Applied(sent_count, verdicts[stop].reason, new_ids, True, position)
         return Applied(sent_count, reasons[0] if reasons else "", new_ids)
 
 
@@ -187,33 +208,6 @@ def _values(filter: Mapping[str, Any]) -> Values:
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
     return {**states, **values, "since": min(since, MAX_ID)}
-
-
-def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
-    """Each in the order of their ids, with the new message as which it was accepted, by this call
-    or by an earlier one, or with why intake refused it."""
-    rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
-    accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
-    rows = [row for row in rows if row.account_id in accounts]
-    requests = [_request(row, accounts[row.account_id]) for row in rows]
-    if not requests:
-        return []
-    verdicts = accept.intake().send_many(requests)
-    reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
-    if reasons:
-        log.warning("resend_refused", count=len(reasons), why=reasons[0])
-    # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
-    with sms_redis().pipeline(transaction=False) as pipe:
-        for request, verdict in zip(requests, verdicts, strict=True):
-            if verdict.outcome != "rejected":
-                pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)
-        pipe.execute()
-    # Messages that an earlier call sent are not counted twice. If this process dies before, the
-    # page Failures shows them until a person acknowledges them.
-    attempts = list(zip(rows, verdicts, strict=True))
-    fresh = [row for row, verdict in attempts if verdict.outcome == "created"]
-    transactions.retrying(lambda: failures.take_back(fresh))
-    return attempts
 
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:

@@ -297,9 +297,9 @@ class _Search:
         return Candidates([(pk, pk in matching) for pk in page], not ends)
 
     def _parts(self, page: Sequence[int]) -> Iterable[tuple[Sequence[int], Table]]:
-        """The ids that each source is asked about. An action must miss no message that moves to a
-        later source meanwhile: it asks each source about all of them, and looks again at its own
-        messages. Lists take the message's own source, and ask half as much."""
+        """The ids that each source is asked about. A list asks the message's own source. An action
+        asks each source about all ids, because it must not miss a message that moves to a later
+        source meanwhile; it judges by the newest state when it applies."""
         if self._is_ascending:
             return [(page, table) for table in self._readable() if page]
         return self._split(page)
