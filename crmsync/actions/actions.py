@@ -16,7 +16,7 @@ from crmsync.messages import lines as message_lines
 from crmsync.messages import policies
 from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from crmsync.messages.lines import RECORD
-from crmsync.models import Policy, Record, RecoveryEntry
+from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import entries, resend
 from msgplatform.api import filter_fields, filters
 from msgplatform.core import flows
@@ -25,7 +25,7 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Applied, Ending, FilterField, Hit, Preview
-from msgplatform.core.flows.bulk_pages import Described, Page, Tally, read_id
+from msgplatform.core.flows.bulk_pages import Described, Page, Tally
 from msgplatform.core.flows.messages import Source, Values, named, ordered
 from msgplatform.messages.bulk import Row, Selected, bulk_action, select_in_places
 
@@ -88,12 +88,7 @@ class Records:
         return Applied(resend.resend(ids, self._begun, self._by))
 
     def page(self, position: str, limit: int) -> Page:
-        rows = Policy.objects.filter(id__gte=read_id(position.partition(",")[0]))
-        if "policy" in self._values:
-            rows = rows.filter(id=self._values["policy"])
-        if "crm" in self._values:
-            rows = rows.filter(crm_id=self._values["crm"])
-        policy_ids = list(rows.values_list("id", flat=True))
+        policy_ids = policies.matching(policies.by_id(), self._values)
         return select_in_places(policy_ids, self._read, position, limit)
 
     def _read(self, policy: int, after: str, size: int) -> list[Row]:
