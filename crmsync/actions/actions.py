@@ -144,8 +144,8 @@ def _show(rows: Tally[Kind], started_at: datetime, of_records: bool) -> Preview:
     """The preview of entries, or of records, that were counted."""
     policies_by_id = policies.by_id()
     titles = {(pk, what): f"{policies_by_id.get(pk, pk)} · {what}" for pk, what in rows.groups}
-    record_ids = rows.sample if of_records else _records_of_entries(rows.sample)
-    return rows.preview(started_at, titles, _record_lines(record_ids, policies_by_id))
+    sample = [str(pk) for pk in rows.sample]
+    return rows.preview(started_at, titles, _lines(sample, of_records))
 
 
 def _outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
@@ -171,7 +171,7 @@ def _lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
     """The lines of the records of these entries, or of these records."""
     record_by_id = _records_named(ids, of_records)
     record_ids = [record for pk in ids if (record := record_by_id.get(pk)) is not None]
-    return _record_lines(record_ids, policies.by_id())
+    return list(message_lines.of_records(record_ids, policies.by_id()).values())
 
 
 def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None]:
@@ -194,15 +194,6 @@ def _describe_records(ids: Sequence[int]) -> Described[Kind]:
         rows = Record.objects.filter(id__in=chunk_ids).values_list("id", "policy_id", "state")
         for pk, policy, state in rows:
             yield pk, (policy, str(_State(state).label)), id_numbers.datetime_of(pk)
-
-
-def _records_of_entries(entry_ids: Sequence[int]) -> list[int]:
-    rows = RecoveryEntry.objects.filter(id__in=entry_ids, record_id__isnull=False)
-    return [record for record in rows.values_list("record_id", flat=True) if record is not None]
-
-
-def _record_lines(record_ids: Sequence[int], policies_by_id: policies.Policies) -> list[Hit]:
-    return list(message_lines.of_records(record_ids, policies_by_id).values())
 
 
 # -- the actions ---------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from msgplatform.api.filters import number
 from msgplatform.core import flows
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
 from msgplatform.core.lazy_text import joined
@@ -77,10 +77,23 @@ def _page(store: Store, message: Any, after: str) -> Page:
         store.deliveries_of([message.pk]).order_by().values_list("status").annotate(Count("id"))
     )
     biz = Biz.objects.filter(id=message.biz_id).first()
+    state = pgettext("state", "archived") if store.cold else str(BizMsg.State(message.state).label)
+    # The deliveries say more than "split".
+    is_split = not store.cold and message.state == BizMsg.State.SPLIT
+    parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
+    # The key is kept for some time; the archive keeps it with the message.
+    key = message.key if store.cold else key_of(IdempotencyKey, message.pk)
     return Page(
         id=str(message.pk),
         title=message.event_type,
-        facts=_facts(store, message, biz, counts),
+        facts={
+            **({} if is_split else {_("State"): state}),
+            _("Deliveries"): joined(parts) or "–",
+            _("Accepted"): local(message.created_at),
+            _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
+            _("Channel"): message.channel or "–",
+            _("Idempotency key"): key or "–",
+        },
         body=bytes(message.payload).decode("utf-8", "replace"),
         timeline=_timeline(store, message, deliveries, attempts, circumstances),
         recipients=recipients.cards(message, deliveries, attempts, circumstances),
@@ -119,25 +132,6 @@ def _headline(
         if status != Status.DELIVERED
     ]
     return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
-
-
-def _facts(
-    store: Store, message: Any, biz: Biz | None, counts: Mapping[int, int]
-) -> dict[str, Value]:
-    state = pgettext("state", "archived") if store.cold else str(BizMsg.State(message.state).label)
-    # The deliveries say more than "split".
-    is_split = not store.cold and message.state == BizMsg.State.SPLIT
-    parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
-    # It is kept for some time; the archive keeps it with the message.
-    key = message.key if store.cold else key_of(IdempotencyKey, message.pk)
-    return {
-        **({} if is_split else {_("State"): state}),
-        _("Deliveries"): joined(parts) or "–",
-        _("Accepted"): local(message.created_at),
-        _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
-        _("Channel"): message.channel or "–",
-        _("Idempotency key"): key or "–",
-    }
 
 
 def _timeline(
