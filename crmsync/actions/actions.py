@@ -65,9 +65,9 @@ def _select_entries(
     """Open entries of the recovery log."""
     # Ids of entries say nothing about their times: these are conditions.
     names = {"since": "entered_since", "until": "entered_until"}
-    entered = {names.get(name, name): value for name, value in values.items()}
+    entry_filter = {names.get(name, name): value for name, value in values.items()}
     # A record that dies again while the job runs is left: the job would go on for ever.
-    entry_filter = {**entered, "state": RecoveryEntry.State.OPEN, "begun": started_at}
+    entry_filter |= {"state": RecoveryEntry.State.OPEN, "begun": started_at}
     return Selected(
         [_ENTRY_SOURCE],
         entry_filter,

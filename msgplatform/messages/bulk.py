@@ -70,13 +70,13 @@ def select_in_places(places: Iterable[int], read: ReadPlace, position: str, limi
 
     def read_batch(last: tuple[int, int, str]) -> Candidates[tuple[int, int, str]]:
         _id, first_place, last_key = last
-        judged: list[tuple[tuple[int, int, str], bool]] = []
+        candidates: list[tuple[tuple[int, int, str], bool]] = []
         for place in ordered_places:
-            if place >= first_place and len(judged) < engine.BATCH:
+            if place >= first_place and len(candidates) < engine.BATCH:
                 key = last_key if place == first_place else ""
-                rows = read(place, key, engine.BATCH - len(judged))
-                judged += [((row.id, place, row.key), row.is_matching) for row in rows]
-        return Candidates(judged, len(judged) < engine.BATCH)
+                rows = read(place, key, engine.BATCH - len(candidates))
+                candidates += [((row.id, place, row.key), row.is_matching) for row in rows]
+        return Candidates(candidates, len(candidates) < engine.BATCH)
 
     place_text, _comma, key = position.partition(",")
     page = scan(read_batch, (0, read_id(place_text), key), limit, engine.MAX_SELECTED_FROM)

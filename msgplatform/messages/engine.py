@@ -247,20 +247,20 @@ class _Search:
 
     def run(
         self,
-        bound: int,
+        last_id: int,
         max_scanned: int,
         seconds: float = math.inf,
         skipped_ids: Collection[int] = (),
     ) -> Scan[int]:
-        """The next page behind `bound`. It may have fewer than the limit, or none, and still not be
-        the last one: it ends after `max_scanned` candidates."""
+        """The next page behind `last_id`. It may have fewer than the limit, or none, and still not
+        be the last one: it ends after `max_scanned` candidates."""
 
-        def read(bound: int) -> Candidates[int]:
-            page = self._candidates(bound)
+        def read(last_id: int) -> Candidates[int]:
+            page = self._candidates(last_id)
             candidates = [(pk, matches and pk not in skipped_ids) for pk, matches in page.judged]
             return replace(page, judged=candidates)
 
-        return scan(read, bound, self._limit, max_scanned, seconds)
+        return scan(read, last_id, self._limit, max_scanned, seconds)
 
     def lines(self, page: Scan[int]) -> list[Hit]:
         """The lines of the ids; a message that is gone since it was found has none."""
@@ -269,15 +269,15 @@ class _Search:
             lines |= self._read(table, partial(table.source.lines, ids)) or {}
         return [lines[pk] for pk in page.ids if pk in lines]
 
-    def _candidates(self, bound: int) -> Candidates[int]:
-        """Ids behind `bound` of all sources, each with whether it matches."""
+    def _candidates(self, last_id: int) -> Candidates[int]:
+        """Ids behind `last_id` of all sources, each with whether it matches."""
         tables = self._readable()
         is_exact = all(self._read(table, table.is_exact) for table in tables)
         size = self._limit + 1 if is_exact else BATCH
         merged_ids: set[int] = set()
         ends = list[int]()
         for table in tables:
-            ids = self._read(table, partial(table.ids, bound, size, self._is_ascending)) or ()
+            ids = self._read(table, partial(table.ids, last_id, size, self._is_ascending)) or ()
             merged_ids.update(ids)
             if len(ids) == size:
                 # The source may have others behind its last one: until those are read, ids of
@@ -345,8 +345,8 @@ class Table:
         """True if each row that the index gives matches the whole filter."""
         return not self._unchecked()
 
-    def ids(self, bound: int, size: int, is_ascending: bool = False) -> Sequence[int]:
-        return self._choose()[0](bound, size, is_ascending)
+    def ids(self, last_id: int, size: int, is_ascending: bool = False) -> Sequence[int]:
+        return self._choose()[0](last_id, size, is_ascending)
 
     def present(self, ids: Sequence[int]) -> set[int]:
         if self._is_of_system:

@@ -69,16 +69,16 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
         with transaction.atomic():
             # By id alone: for a condition on the status MariaDB might lock by another index.
             rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk_ids).order_by("id")
-            rows_found = [
+            matching_rows = [
                 row
                 for row in rows.values_list(*failures.COLUMNS, "id")
                 if row[0] in statuses and row[4] <= started_at
                 if not ending.is_erased(row[0], row[3])
             ]
-            if not rows_found:
+            if not matching_rows:
                 return 0
-            failures.counted(row[:-1] for row in rows_found)
-            deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in rows_found])
+            failures.counted(row[:-1] for row in matching_rows)
+            deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in matching_rows])
             return claims.update_by_key(deliveries, _ANEW)
 
     id_chunks = chunks(list(delivery_ids), CHUNK)
@@ -93,5 +93,5 @@ def ended(store: Store, statuses: Iterable[int], started_at: datetime) -> QueryS
 
 def is_ended(statuses: Iterable[int], started_at: datetime) -> Q:
     """The condition of `ended`."""
-    ended = Q(status__in=list(statuses), updated_at__lte=started_at)
-    return ended & ~Q(status=_Status.SKIPPED, error=ending.ERASED)
+    has_status = Q(status__in=list(statuses), updated_at__lte=started_at)
+    return has_status & ~Q(status=_Status.SKIPPED, error=ending.ERASED)

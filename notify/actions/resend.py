@@ -55,28 +55,30 @@ class FailedDeliveries:
             # A message's id means all its deliveries. Hot ones first: one that the archiver moves
             # meanwhile is in the archive before its hot row is gone. What was brought back is
             # still in the archive, as it was then; its hot row counts.
-            ids = self._named(stores.hot(), page_ids)
-            archived_ids = self._named(stores.cold(), page_ids) - ids
+            ids = self._find_named(stores.hot(), page_ids)
+            archived_ids = self._find_named(stores.cold(), page_ids) - ids
             restored_ids = set(
                 ReceiveMsg.objects.filter(id__in=archived_ids).values_list("id", flat=True)
             )
             if restored_ids:  # or it came back since the hot ones were read
-                ids |= self._named(stores.hot(), page_ids)
+                ids |= self._find_named(stores.hot(), page_ids)
             ids |= archived_ids - restored_ids
             return Page(sorted(ids), str(page_ids[-1]) if len(remaining_ids) > limit else "")
         return select_in_places(self._subscriptions(position), self._read, position, limit)
 
-    def _named(self, store: Store, ids: Sequence[int]) -> set[int]:
+    def _find_named(self, store: Store, ids: Sequence[int]) -> set[int]:
         with reading(store):
             rows = ended(store, self._statuses, self._begun).order_by()
             rows_by_id = rows.values_list(
                 "biz_id", "biz_receive_id",
                 "id", "msg_id", "updated_at", "status", "http_status", "error",
             )  # fmt: skip
-            named = [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)]
+            named_rows = [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)]
             biz, subscription = (self._values.get(name) for name in ("biz", "subscription"))
             of_filter = [
-                row[2:] for row in named if biz in (None, row[0]) and subscription in (None, row[1])
+                row[2:]
+                for row in named_rows
+                if biz in (None, row[0]) and subscription in (None, row[1])
             ]
             return self._matching(of_filter, store)
 
@@ -120,12 +122,12 @@ class FailedDeliveries:
         failed_since = self._values.get("failed_since")
         message_by_delivery = {
             delivery_id: message_id
-            for delivery_id, message_id, updated_at, *ended in rows
+            for delivery_id, message_id, updated_at, *outcome in rows
             if min_id <= message_id < below
             and (failed_since is None or failed_since <= updated_at)
             and updated_at <= self._begun
-            and not ending.is_erased(ended[0], ended[2])
-            and self._values.get("answer") in (None, failures.answer(*ended))
+            and not ending.is_erased(outcome[0], outcome[2])
+            and self._values.get("answer") in (None, failures.answer(*outcome))
         }
         # The type is the message's: asked last, of what is left.
         if "event_type" in self._values and message_by_delivery:

@@ -148,8 +148,8 @@ def _timeline(
     if store.cold:
         restored_at = message.restored_at
     else:
-        restored = RestoredMsg.objects.filter(id=message.pk)
-        restored_at = restored.values_list("restored_at", flat=True).first()
+        restored_rows = RestoredMsg.objects.filter(id=message.pk)
+        restored_at = restored_rows.values_list("restored_at", flat=True).first()
     if restored_at:
         timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
     if store.cold:

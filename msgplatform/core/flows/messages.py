@@ -70,8 +70,8 @@ Fields = Mapping[str, FilterField]
 # Field → its value; a field that was not entered is absent. `since` and `until` are ids of
 # messages, for ids grow with time: since <= id < until.
 Values = Mapping[str, Any]
-# (bound, size, is_ascending) → up to `size` ids below `bound`, descending, or above it, ascending.
-# Fewer: there are no others.
+# (last_id, size, is_ascending) → up to `size` ids above `last_id`, ascending, or else below it,
+# descending. Fewer: there are no others.
 Reader = Callable[[int, int, bool], Sequence[int]]
 
 
@@ -130,12 +130,12 @@ def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reade
     """Reads ids from places of an index, each of which is in descending order. The newest of all
     are among the newest of each place, and the oldest among the oldest."""
 
-    def read(bound: int, size: int, is_ascending: bool) -> Sequence[int]:
+    def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
         if is_ascending:
-            first = max(bound + 1, values.get("since", 0))
+            first = max(last_id + 1, values.get("since", 0))
             bounds = {f"{id}__gte": first, f"{id}__lt": values.get("until", MAX_ID)}
         else:
-            bounds = {f"{id}__lt": bound, f"{id}__gte": values.get("since", 0)}
+            bounds = {f"{id}__lt": last_id, f"{id}__gte": values.get("since", 0)}
         ids: list[int] = []
         for rows in parts:
             in_order = rows.reverse() if is_ascending else rows
@@ -150,10 +150,10 @@ def read_ids(ids: Iterable[int], values: Values) -> Reader:
     min_id, below = values.get("since", 0), values.get("until", MAX_ID)
     ascending = sorted({pk for pk in ids if min_id <= pk < below})
 
-    def read(bound: int, size: int, is_ascending: bool) -> Sequence[int]:
+    def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
         if is_ascending:
-            return [pk for pk in ascending if pk > bound][:size]
-        return [pk for pk in reversed(ascending) if pk < bound][:size]
+            return [pk for pk in ascending if pk > last_id][:size]
+        return [pk for pk in reversed(ascending) if pk < last_id][:size]
 
     return read
 

@@ -15,7 +15,6 @@ from crmsync.recovery import resend
 from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.messages import engine
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import (
     confirmed,
@@ -26,6 +25,7 @@ from tests.integration.crmsync.recovery_steps import (
     send_what_is_due,
 )
 from tests.integration.crmsync.sync_support import Customers
+from tests.support import small_pages
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _State, _Entry = Record.State, RecoveryEntry.State
@@ -144,8 +144,7 @@ def test_what_dies_again_waits_for_another_job(policy: Policy) -> None:
 def test_pages_read_a_bounded_number_of_rows(
     policy: Policy, other: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BATCH", 3)
-    monkeypatch.setattr(engine, "MAX_SELECTED_FROM", 3)
+    small_pages.set_page_size(monkeypatch, 3)
     for number in range(10):
         dead(policy, f"key-{number}", "retry" if number % 5 else "invalid")
         confirmed(other, f"key-{number}")

@@ -21,6 +21,7 @@ from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed
 from notify.models import BizMsg, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 from tests.integration.crmsync.sync_support import hive
+from tests.support import small_pages
 
 pytestmark = pytest.mark.django_db(transaction=True)
 # One row in twelve of half of the smaller table is more than a page.
@@ -179,8 +180,7 @@ def test_a_page_of_a_bulk_action_reads_as_many_rows_whatever_the_size_of_its_tab
 ) -> None:
     if connection.vendor != "mysql":
         return
-    monkeypatch.setattr(engine, "BATCH", PAGE)
-    monkeypatch.setattr(engine, "MAX_SELECTED_FROM", PAGE)
+    small_pages.set_page_size(monkeypatch, PAGE)
     hive("hubspot")
     crm = Crm.objects.get()
     for number in range(1, 10):
