@@ -68,17 +68,18 @@ def select_in_places(places: Iterable[int], read: ReadPlace, position: str, limi
     of the last row that was looked at."""
     ordered_places = sorted(places)
 
-    def read_batch(last: tuple[int, int, str]) -> Candidates[tuple[int, int, str]]:
-        _id, first_place, last_key = last
-        candidates: list[tuple[tuple[int, int, str], bool]] = []
+    def read_batch(last: tuple[int, Row]) -> Candidates[tuple[int, Row]]:
+        last_place, last_row = last
+        candidates: list[tuple[tuple[int, Row], bool]] = []
         for place in ordered_places:
-            if place >= first_place and len(candidates) < engine.BATCH:
-                key = last_key if place == first_place else ""
+            if place >= last_place and len(candidates) < engine.BATCH:
+                key = last_row.key if place == last_place else ""
                 rows = read(place, key, engine.BATCH - len(candidates))
-                candidates += [((row.id, place, row.key), row.is_matching) for row in rows]
+                candidates += [((place, row), row.is_matching) for row in rows]
         return Candidates(candidates, len(candidates) < engine.BATCH)
 
     place_text, _comma, key = position.partition(",")
-    page = scan(read_batch, (0, read_id(place_text), key), limit, engine.MAX_SELECTED_FROM)
-    ids = [pk for pk, _place, _key in page.ids]
-    return Page(ids, f"{page.last[1]},{page.last[2]}" if page.last else "")
+    start = (read_id(place_text), Row(0, key, is_matching=False))
+    page = scan(read_batch, start, limit, engine.MAX_SELECTED_FROM)
+    ids = [row.id for _place, row in page.ids]
+    return Page(ids, f"{page.last[0]},{page.last[1].key}" if page.last else "")
