@@ -49,11 +49,11 @@ chaos: tools  ## kill, freeze, empty and fill everything at once (CHAOS_ROUNDS, 
 check: tools  ## style, types, size, translations, imports, migrations
 	@scripts/check.sh
 
-bench: tools  ## the benchmarks, into docs/benchmarks.md (ARGS="intake --json")
-	@$(python) manage.py bench $(or $(ARGS),--all --write docs/benchmarks.md)
+bench: tools  ## the benchmarks, into var/bench/benchmarks.md (ARGS="intake --json")
+	@$(python) manage.py bench $(or $(ARGS),--all --write var/bench/benchmarks.md)
 
 docs: tools  ## write the pages of docs/ that come from the code
-	@$(python) manage.py write_docs
+	@$(python) -m scripts.reference
 
 clients: tools  ## client libraries, into clients/dist: Python, TypeScript, Go, Java, PHP
 	@scripts/clients.sh

@@ -8,7 +8,7 @@ A module of `core/`, `notify/`, `feed/`, `gateway/` or `crmsync/` with a `NAME` 
 
     catalogue   which benches there are            ground      private servers and the environment
     measure     one stretch: start, count, check   processes   real processes, their CPU and memory
-    outcome     medians, ratios, the JSON object   report      docs/benchmarks.md
+    outcome     medians, ratios, the JSON object   report      the document
     batch       work with an end: the time until all of it is done
     interleave  all stretches of a bench, in turns
     programs/   programs that make or take in the work: load, sink, drain

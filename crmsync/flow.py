@@ -73,16 +73,11 @@ FLOW = flows.Flow(
         declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
+        runbook_texts=runbooks.TEXTS,
     ),
     setup=flows.Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.call()],
-        demo="crmsync.demo.run.run_demo",
-        # All leads of the demo come from one address; a CRM that fails is probed again soon.
-        demo_environment=lambda: {
-            "CRM_RATE_PER_IP": "off", "CRM_RATE_APPKEY": "off", "CRM_BREAKER_SECONDS": "4",
-        },
-        environment_prefix="CRM_",
     ),
     queue_pattern=orders.PATTERN,
     links=(

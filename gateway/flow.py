@@ -17,7 +17,6 @@ from gateway.person_data import stores
 from gateway.pump.retention import ARCHIVE, kept_data
 from msgplatform.core import flows
 from msgplatform.core.archive import retention
-from msgplatform.core.servers.private_server import free_port
 
 # Serves all gateways, except those with a process of their own (`own_processes`).
 _SENDER = flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways")
@@ -82,13 +81,11 @@ FLOW = flows.Flow(
         declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
+        runbook_texts=runbooks.TEXTS,
     ),
     setup=flows.Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.CALL],
-        demo="gateway.demo.run.run_demo",
-        demo_environment=lambda: {"SMS_RECEIVER_PORT": str(free_port())},
-        environment_prefix="SMS_",
     ),
     redis=(SMS,),
     links=(flows.Link(gettext_lazy("Test SMS"), "send_to_mobile", "admin:sms_test",

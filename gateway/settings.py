@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgplatform import env
 
 # The truth of SMS until it is archived: `appendonly yes`, `appendfsync always`, `maxmemory-policy
-# noeviction` (`docs/sms.md`).
+# noeviction` (`docs/sms-redis.md`).
 # By default: an embedded server, which `make up` starts
 SMS_REDIS_URL = env.redis_url("SMS_REDIS_URL", "sms.sock")
 SMS_REDIS_EMBEDDED = not env.secret("SMS_REDIS_URL")

@@ -45,7 +45,7 @@ def wrong_settings() -> list[CheckMessage]:
 
 @register(TAG)
 def settings_check(app_configs: Any, **kwargs: Any) -> list[CheckMessage]:
-    return [*wrong_settings(), *_shared_redis_server(), *_debug(), *_old_names()]
+    return [*wrong_settings(), *_shared_redis_server(), *_debug()]
 
 
 @register(TAG, deploy=True)
@@ -173,16 +173,6 @@ def _debug() -> Iterator[CheckMessage]:
             hint="Set DEBUG=no: error pages show settings and source to everybody.",
             obj="DEBUG",
             id="msgplatform.W007",
-        )
-
-
-def _old_names() -> Iterator[CheckMessage]:
-    for old_name, name in env.renamed.items():
-        yield Warning(
-            f"{old_name} is the old name of {name}",
-            hint=f"Set {name} instead: a later version does not read {old_name} any more.",
-            obj=old_name,
-            id="msgplatform.W008",
         )
 
 

@@ -41,40 +41,14 @@ class Problem:
 
 problems: list[Problem] = []
 
-# Every variable that was read, by its present name.
+# Every variable that was read.
 names: set[str] = set()
-
-# New name → the name that a variable had before. The old one is still read, with a warning.
-OLD_NAMES = {
-    "NOTIFY_BREAKER_ENABLED": "NOTIFY_BREAKER",
-    "FEED_SHARE_BY_HOUR": "FEED_HOURS",
-    "FEED_MIN_SHARE": "FEED_SHARE_LEAST",
-    "FEED_MAX_AUTHORS": "FEED_MOST_AUTHORS",
-    "FEED_FANOUT_BATCH": "FEED_SLICE",
-    "FEED_READ_FANOUT_ABOVE": "FEED_MERGE_ABOVE",
-    "FEED_WRITE_FANOUT_BELOW": "FEED_PUSH_BELOW",
-    "CRM_RATE_PER_IP": "CRM_RATE_ADDRESS",
-}
-# Old name → new name of every variable that was read under its old name.
-renamed: dict[str, str] = {}
 
 
 def _value(name: str) -> str:
-    """The value of the variable, or of its old name; '' when it is unset or empty."""
+    """The value of the variable; '' when it is unset or empty."""
     names.add(name)
-    value = os.environ.get(name, "").strip()
-    old_name = OLD_NAMES.get(name, "")
-    old_value = os.environ.get(old_name, "").strip() if old_name else ""
-    if not old_value:
-        return value
-    renamed[old_name] = name
-    if value and value != old_value:
-        _report(
-            name,
-            f"{name}={value} and {old_name}={old_value} differ, and both name the same setting",
-            f"Remove {old_name}, the old name of {name}.",
-        )
-    return value or old_value
+    return os.environ.get(name, "").strip()
 
 
 def _report(variable: str, message: str, hint: str) -> None:

@@ -115,9 +115,11 @@ _PAGES = [
     "allauth.mfa",
     "allauth.usersessions",
 ]
+# Folders beside the product, each with a command of its name; an installation may lack them.
+_BESIDE = [name for name in ("demo", "bench") if (BASE_DIR / name / "__init__.py").exists()]
 INSTALLED_APPS = [
     "msgplatform",
-    *([] if DAEMON else _PAGES),
+    *([] if DAEMON else [*_PAGES, *_BESIDE]),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",  # daemons delete those that have expired
@@ -447,8 +449,6 @@ LOGGING_CONFIG = None
 platform_logging.configure(
     level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG), cell=CELL.label
 )
-for _old_name, _name in env.renamed.items():
-    platform_logging.get(__name__).warning("setting_renamed", old_name=_old_name, use=_name)
 
 UNFOLD = {
     "SITE_TITLE": "msgplatform",

@@ -96,16 +96,12 @@ FLOW = flows.Flow(
         declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
+        runbook_texts=runbooks.TEXTS,
     ),
     setup=flows.Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.CALL],
         snippets=first_steps.snippets,
-        demo="notify.demo.run.run_demo",
-        # A subscriber that does not answer is noticed within the time that a demo takes, and
-        # deliveries that wait for a subscriber that never answers end in it.
-        demo_environment=lambda: {"NOTIFY_BREAKER_SECONDS": "4", "NOTIFY_BREAKER_KEEP_HOURS": "0"},
-        environment_prefix="NOTIFY_",
     ),
     queues=(orders.MARKER_QUEUE,),
     # A result on the marker's queue is the only copy of an answer: it is never dropped.
@@ -119,7 +115,5 @@ FLOW = flows.Flow(
         flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
                    ("notify.view_eventtype",), is_reference=True),
     ),
-    icons={
-        "Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail",
-    },
+    icons={"Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail"},
 )  # fmt: skip

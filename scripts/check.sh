@@ -13,7 +13,7 @@ python=.venv/bin/python
 "$python" deploy/secret_key.py 2>/dev/null  # the encryption key
 "$python" -m ruff check .
 "$python" -m ruff format --check .
-"$python" -m mypy msgplatform notify gateway crmsync tests bench >"$state/types" 2>&1 &
+"$python" -m mypy msgplatform notify gateway crmsync demo bench tests >"$state/types" 2>&1 &
 types=$!
 "$python" scripts/shape.py --check
 scripts/messages.sh --check

@@ -25,7 +25,7 @@ options=(--locale zh_Hans --no-wrap --add-location file --no-obsolete)
 
 mkdir -p locale/zh_Hans/LC_MESSAGES
 "$python" manage.py makemessages "${options[@]}" \
-  --ignore '.venv*' --ignore tests --ignore bench --ignore node_modules --ignore deploy --ignore scripts
+  --ignore '.venv*' --ignore tests --ignore bench --ignore demo --ignore node_modules --ignore deploy --ignore scripts
 # A text that is merely similar to another one has no translation.
 msgattrib --clear-fuzzy --empty --no-wrap --output-file="$state/own.po" locale/$po
 mv "$state/own.po" locale/$po

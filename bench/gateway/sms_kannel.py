@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.gateway import sms_messages, sms_rows
-from bench.gateway.sms import Sms
+from bench.gateway.sms_side import Sms
 from bench.harness.ground import Ground
 from bench.harness.processes import BenchFailed, Crew, Program
 from bench.notify.notify_rows import same

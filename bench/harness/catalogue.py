@@ -1,7 +1,7 @@
 """Which benches there are: the modules of `bench` with a `NAME`.
 
 Such a module also has `ORDER` (its place among the others), `ABOUT` (a paragraph for
-docs/benchmarks.md) and `sides()` (subclasses of `measure.Side`, ours first). It may have `UNIT`,
+the document) and `sides()` (subclasses of `measure.Side`, ours first). It may have `UNIT`,
 and `facts(ground)`, which is called after all runs: what the result says beside the rates. With
 facts that deserve a table, it has `details(result)`: lines of Markdown for the document. There is
 no ratio of rates with `IS_OPEN` (its times are to be compared), and none of the sides whose names
@@ -20,7 +20,7 @@ import bench
 from bench.harness.measure import Side
 
 # A soak has no sides and a command of its own.
-_NO_BENCHES = ("harness", "references", "soak")
+_NO_BENCHES = ("harness", "management", "references", "soak")
 
 
 @lru_cache(maxsize=1)

@@ -1,4 +1,4 @@
-"""The results for people: a table for the terminal, and the document docs/benchmarks.md."""
+"""The results for people: a table for the terminal, and a Markdown document."""
 
 from __future__ import annotations
 

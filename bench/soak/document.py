@@ -1,4 +1,4 @@
-"""A soak for people: a table on the terminal, a section of docs/benchmarks.md, a chart."""
+"""A soak for people: a table on the terminal, a section of a document, a chart."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _verdict(result: Result) -> str:
 
 
 def section(result: Result, image: str) -> str:
-    """The section of docs/benchmarks.md, between its marks."""
+    """The section of the document, between its marks."""
     parts = [START, "## Soak", "", _introduction(result), "", f"![Latency and memory]({image})", ""]
     parts += [_LEDGER_TEXT, "", f"| way | {' | '.join(_LEDGER)} |"]
     parts.append("|---|" + "---:|" * len(_LEDGER))

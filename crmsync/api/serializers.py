@@ -162,7 +162,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
 
 
 def crm_state(state: CrmState) -> dict[str, Any]:
-    """The JSON of a `crm_states.CrmState`."""
+    """A lead at one CRM as JSON."""
     record = state.record
     return {
         "crm": state.policy.crm.name,

@@ -74,7 +74,7 @@ class Delivery:
         outdated_entries: Collection[Entry],
         shared_deletions: Collection[Entry],
     ) -> DeliveryResult:
-        """Deliver `entries`. The others are not sent: `outdated` have a newer version, and
+        """Deliver `entries`. The others are not sent: `outdated_entries` have a newer version, and
         `shared_deletions` would delete a record that another one uses."""
         self._leave(outdated_entries, Unsent())
         self._send(entries)

@@ -46,7 +46,7 @@ def partition(_apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("crmsync", "0001_tables")]
+    dependencies = [("crmsync", "0001_initial")]
 
     operations = [
         # The model's name tells the router to which database an operation belongs.

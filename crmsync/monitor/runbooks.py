@@ -1,8 +1,9 @@
-"""Where to act on the alerts of CRM sync; `docs/operations.md` says what to do."""
+"""Where to act on the alerts of CRM sync; `runbooks.md` beside this file says what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from crmsync.monitor.failures import CRM
 from msgplatform.core.flows import Runbook
@@ -23,3 +24,4 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "crmsync.failures": Runbook("console:failures"),
     "crmsync.retention": Runbook("console:overview"),
 }
+TEXTS = Path(__file__).with_suffix(".md")

@@ -167,7 +167,7 @@ def _wrong(line: int, why: str) -> InvalidInput:
 def _at(path: Path, values: Mapping[str, Any], decoded_columns: dict[str, Any]) -> Any:
     """The value at a path, as JSON can carry it. Raises ValueError.
 
-    `opened` keeps decoded columns: several lines of a mapping may use the same one.
+    `decoded_columns` is a cache: several lines of a mapping may use the same column.
     """
     value = values.get(path.column)
     if path.inside:

@@ -13,13 +13,10 @@ from crmsync.models.operations import UNKNOWN
 from crmsync.orders import Entry, MainQueue, Order, Queue, RetryQueue
 from crmsync.poller.decisions import Round, StoredRound
 from crmsync.poller.due import Due
-from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import claims, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.tracing import spans
-
-log = logging.get(__name__)
 
 # Orders that wait for a CRM in addition to those in flight: enough that no worker is idle.
 _AHEAD = 3

@@ -22,7 +22,6 @@ from crmsync import models, presence
 from crmsync.directory import Crms, Policies
 from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.retention import Housekeeping
-from msgplatform.core import logging
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.presence import Presence
@@ -112,8 +111,6 @@ class PolicyLeases:
         claim = claims.claim_ids(rows, candidates, lease=LEASE_SECONDS)
         self.tokens |= dict.fromkeys(claim.ids, claim.token)
 
-
-log = logging.get(__name__)
 
 _REPORT_SECONDS = 1.0
 _RECOVER_SECONDS = 10.0

@@ -13,7 +13,8 @@ from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway import codes, sgip
+from gateway import codes
+from gateway.messages.in_flight import searched_numbers
 from gateway.models import SgipMo, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
 from msgplatform.admin import (
     IdTimeFilter,
@@ -24,7 +25,6 @@ from msgplatform.admin import (
     sees_personal,
 )
 from msgplatform.admin.base import BoundedList
-from msgplatform.core.characters import phone_number
 from msgplatform.models import Biz
 
 _MAX_SYSTEMS = 500  # that the filter offers
@@ -113,7 +113,7 @@ class ArchiveAdmin(ReadOnlyAdmin):
         number = row_id(text)
         if number is not None and rows.filter(pk=number).exists():
             return rows.filter(pk=number)
-        numbers = sgip.searched_numbers(phone_number(text) or text)
+        numbers = searched_numbers(text)
         return rows.filter(user_number__in=numbers) if clear else rows.none()
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:

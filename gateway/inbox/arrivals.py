@@ -62,8 +62,8 @@ class Arrival:
 
 
 class Arrivals:
-    """`changed` is set when a Report came. The loop appends to `_waiting` and `_mos`; the worker's
-    thread takes from the first, the MOs' thread from the second."""
+    """`wake_event` is set when a Report came. The loop appends to `_waiting` and `_mos`; the
+    worker's thread takes from the first, the MOs' thread from the second."""
 
     def __init__(self, net: NetThread, wake_event: threading.Event, directory: Directory) -> None:
         self._net, self._changed, self._directory = net, wake_event, directory

@@ -1,4 +1,4 @@
-"""The names of the keys; `docs/sms.md` says what each holds. The scripts compute the same names."""
+"""The names of the keys; `docs/sms-redis.md` says what each holds. Scripts make the same names."""
 
 from __future__ import annotations
 

@@ -44,6 +44,11 @@ class Walk:
     cursor: int | None = 0
 
 
+def searched_numbers(text: str) -> tuple[str, ...]:
+    """The numbers, as SGIP has them, that a text in a search may mean."""
+    return sgip.searched_numbers(phone_number(text) or text)
+
+
 def walk(
     matches: Callable[[Mt, str], bool],
     cursor: int,
@@ -128,7 +133,7 @@ class InFlight:
     ) -> TextSearchResult:
         """By number, reference or text. A cursor is `<where the walk goes on>:<looked at>`."""
         begin, _colon, seen_text = cursor.partition(":")
-        numbers = sgip.searched_numbers(phone_number(query) or query)
+        numbers = searched_numbers(query)
 
         def matches(mt: Mt, _final: str) -> bool:
             return query in mt.text or query == mt.reference or mt.user_number in numbers

@@ -14,15 +14,13 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from gateway import sgip
-from gateway.messages.in_flight import InFlight
+from gateway.messages.in_flight import InFlight, searched_numbers
 from gateway.messages.lines import archived_lines
 from gateway.messages.page import page
 from gateway.messages.states import archived_states
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from msgplatform.api import filter_fields, filters
-from msgplatform.core.characters import phone_number
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, MessageStore, Option
@@ -46,8 +44,7 @@ _USUAL = (_Final.DELIVERED, _Final.ACCEPTED)
 
 # -- fields --------------------------------------------------------------------------------------
 def _read_numbers(text: str, field: str) -> tuple[str, ...]:
-    text = filters.searchable(text, field)
-    return sgip.searched_numbers(phone_number(text) or text)
+    return searched_numbers(filters.searchable(text, field))
 
 
 def _read_account(text: str, field: str) -> int:

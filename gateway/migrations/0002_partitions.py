@@ -18,7 +18,7 @@ def partition(_apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("gateway", "0001_tables")]
+    dependencies = [("gateway", "0001_initial")]
 
     operations = [
         migrations.RunPython(partition, migrations.RunPython.noop, atomic=False),

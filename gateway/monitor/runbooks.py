@@ -1,8 +1,9 @@
-"""Where to act on the alerts of SMS; `docs/operations.md` says what to do."""
+"""Where to act on the alerts of SMS; `runbooks.md` beside this file says what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from gateway.monitor.failures import GATEWAY
 from msgplatform.core.flows import Runbook
@@ -26,3 +27,4 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "sms.replicas": Runbook("console:overview", severity="critical"),
     "sms.retention": Runbook("console:overview"),
 }
+TEXTS = Path(__file__).with_suffix(".md")

@@ -105,8 +105,8 @@ class Stranded:
     def turn(
         self, closed_ids: Collection[int], absent: Callable[[], Collection[int]], connected_ids: Up
     ) -> int:
-        """How much was done for the gateways that are `closed`, and for those whose process is
-        `absent` at two looks: it may be starting."""
+        """How much was done for the gateways `closed_ids`, and for those that are among
+        `absent` at two looks: their process may be starting."""
         if self._next.take():
             absent_now = frozenset(absent())
             absent_ids, self._absent = self._absent & absent_now, absent_now

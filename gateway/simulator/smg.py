@@ -255,12 +255,6 @@ class Simulator:
                 Report(sequence, submit.sequence, 0, user, behaviour.state, behaviour.error_code)
             )
 
-    def _put_report(
-        self, sequence: SequenceNumber, submit_sequence: SequenceNumber, user: str
-    ) -> None:
-        state, error = self.behaviour.state, self.behaviour.error_code
-        self.outbox.put(Report(sequence, submit_sequence, 0, user, state, error))
-
     def _pump(self) -> None:
         self.outbox.pump()
         if self._client and len(self.outbox):

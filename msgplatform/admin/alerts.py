@@ -118,7 +118,7 @@ class AlertAdmin(RowsAdmin):
         can_push = button is not None and request.user.has_perm(button[0].permission)
         return {
             "section": runbooks.section(row.kind),
-            "section_language": runbooks.document()[1],
+            "section_language": runbooks.language(),
             "anchor": runbooks.anchor(row.kind),
             "link": runbooks.link(row),
             "button": button if can_push else None,

@@ -5,17 +5,16 @@ them.
         query = [OpenApiParameter("kind", str, description="Only of this kind")]
 
 `self.query_values` has the values that the caller sent, by name; an empty parameter counts as
-absent. `accepted_between` reads the parameters SINCE and UNTIL of lists whose ids sort by time.
+absent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from django.db.models import Q
 from django.utils.dateparse import parse_datetime
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -23,7 +22,6 @@ from rest_framework.generics import ListAPIView
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
-from msgplatform.core.data import ids
 from msgplatform.core.errors import InvalidInput
 
 
@@ -89,16 +87,6 @@ SINCE = OpenApiParameter(
 UNTIL = OpenApiParameter(
     "until", OpenApiTypes.DATETIME, description="Only those accepted before this time"
 )
-
-
-def accepted_between(values: Mapping[str, str]) -> Q:
-    """Rows whose ids were made from `since` on and before `until`. Raises InvalidInput."""
-    condition = Q()
-    if "since" in values:
-        condition &= Q(id__gte=ids.first_id_at(moment(values["since"], "since")))
-    if "until" in values:
-        condition &= Q(id__lt=ids.first_id_at(moment(values["until"], "until")))
-    return condition
 
 
 def moment(text: str, field: str) -> datetime:

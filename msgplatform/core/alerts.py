@@ -134,8 +134,8 @@ def reconcile(
     """Make the open alerts of these kinds match what holds now; it can be repeated at any time.
 
     A condition without an open alert raises one; a condition with one renews its text. Open alerts
-    whose condition does not hold are resolved, except for the keys in `undecided`, of which this
-    process cannot tell. Raises only what iterating `holding` raises; returns False if the open
+    whose condition does not hold are resolved, except for `undecided_keys`, of which this process
+    cannot tell. Raises only what iterating `holding` raises; returns False if the open
     alerts could not be read, and nothing was done.
     """
     try:

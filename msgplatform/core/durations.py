@@ -9,8 +9,6 @@ from django.utils.translation import gettext_noop
 
 _SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,12})?)\s*([a-z]*)")
-# Durations with a unit, as `seconds` takes them; for the schema of an API.
-PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,12})? ?(s|sec|m|min|h|d)$"
 
 
 def seconds(text: str, needs_unit: bool = False) -> int | float:

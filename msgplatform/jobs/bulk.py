@@ -25,7 +25,7 @@ from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from msgplatform.core import flows, logging
+from msgplatform.core import flows
 from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims, ids
@@ -35,8 +35,6 @@ from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.jobs.upkeep import DeletedRows
 from msgplatform.models import BulkJob, MessageTrace
 from msgplatform.monitor import counters
-
-log = logging.get(__name__)
 
 PAGE = 500
 LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job waits this long

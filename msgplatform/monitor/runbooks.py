@@ -1,8 +1,10 @@
-"""The runbook: for each kind of alert the page on which to act, and what the documents say.
+"""The runbook: for each kind of alert the page on which to act, and what to do.
 
-`docs/operations.md` has a section for each kind, `docs/runbook.<language>.md` its translation. A
-section begins with the first step, in bold: the alert's page and `doctor` show it as a sentence of
-its own. The texts are written nowhere else.
+`runbooks.md` beside this file, and one in the folder `monitor` of each flow, have a section for
+each kind: in each of LANGUAGES, in this order, the first step as a line in bold, then a text. The
+alert's page, `doctor` and messages to people show them, and `make docs` writes docs/runbook.md and
+docs/runbook.zh-hans.md from them. The texts are written nowhere else; their links are those of a
+page in docs/.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from django.apps import apps
-from django.conf import settings
 from django.core.exceptions import FieldDoesNotExist
 from django.db.models import QuerySet
 from django.urls import NoReverseMatch, reverse
@@ -29,9 +31,8 @@ from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.flows import Button, Runbook
 from msgplatform.models import Alert
 
-_DOCS = settings.BASE_DIR / "docs"
-# The document with the English sections; those of another language are in `runbook.<language>.md`.
-_ENGLISH = "operations.md"
+LANGUAGES = ("en", "zh-hans")
+_TEXTS = Path(__file__).with_suffix(".md")
 # Views of a row or of a list, and the titles of buttons that lead to other views.
 _OF_MODEL = re.compile("admin:([a-z]+)_([a-z]+)_(?:change|changelist|add)")
 _TITLES = {
@@ -52,10 +53,15 @@ _PLATFORM = {
 
 @dataclass(frozen=True)
 class Section:
-    """The section of the runbook about a kind of alert: its first step, and the rest as HTML."""
+    """The section of the runbook about a kind of alert in one language, in Markdown."""
 
     first_step: str = ""
-    text: str = ""
+    markdown: str = ""
+
+    @property
+    def text(self) -> SafeString:
+        """What follows the first step, as HTML."""
+        return SafeString(_MARKUP.sub(_html, escape(self.markdown)))
 
 
 def by_kind() -> dict[str, Runbook]:
@@ -107,34 +113,40 @@ def link_title(alert: Alert) -> str:
     return str(_TITLES.get(view, _("Open the page")))
 
 
-def document() -> tuple[str, str]:
-    """The document with the sections in the reader's language, or else in English; its language."""
-    language = translation.get_language() or "en"
-    name = f"runbook.{language}.md"
-    return (name, language) if (_DOCS / name).is_file() else (_ENGLISH, "en")
+def language() -> str:
+    """The reader's language, or English where there is no runbook in it."""
+    current = translation.get_language()
+    return current if current in LANGUAGES else LANGUAGES[0]
+
+
+def page(language: str) -> str:
+    """The name of the page in docs/ with the sections in this language."""
+    return "runbook.md" if language == LANGUAGES[0] else f"runbook.{language}.md"
 
 
 def anchor(kind: str) -> str:
     """The address of the section about this kind."""
-    return f"docs/{document()[0]}#" + kind.partition(":")[0].replace(".", "")
+    return f"docs/{page(language())}#" + kind.partition(":")[0].replace(".", "")
 
 
 def section(kind: str) -> Section:
-    """The section about this kind; empty where the documents are not installed."""
-    name = re.escape(kind.partition(":")[0])
-    pattern = rf"^### {name}\n+\*\*(.+?)\*\*\n+(.*?)\s*(?:^#|\Z)"
-    match = re.search(pattern, _text(document()[0]), re.MULTILINE | re.DOTALL)
-    return (
-        Section(match[1], SafeString(_MARKUP.sub(_html, escape(match[2])))) if match else Section()
-    )
+    """The section about this kind in the reader's language; empty for a kind without one."""
+    return sections().get(kind.partition(":")[0], {}).get(language(), Section())
 
 
 @cache
-def _text(document: str) -> str:
-    try:
-        return (_DOCS / document).read_text(encoding="utf-8")
-    except OSError:
-        return ""
+def sections() -> dict[str, dict[str, Section]]:
+    """Kind → language → its section, in the order of the files."""
+    files = [_TEXTS, *(flow.health.runbook_texts for flow in flows.all())]
+    texts = [file.read_text(encoding="utf-8") for file in files if file]
+    parts = [part for text in texts for part in re.split(r"^## (\S+)\n", text, flags=re.M)[1:]]
+    return dict(zip(parts[::2], map(_languages, parts[1::2]), strict=True))
+
+
+def _languages(body: str) -> dict[str, Section]:
+    parts = re.split(r"^\*\*(.+)\*\*$", body, flags=re.MULTILINE)[1:]
+    steps = zip(parts[::2], map(str.strip, parts[1::2]), strict=True)
+    return {name: Section(*step) for name, step in zip(LANGUAGES, steps, strict=True)}
 
 
 def _html(match: re.Match[str]) -> str:
@@ -142,8 +154,8 @@ def _html(match: re.Match[str]) -> str:
     if code or emphasis:
         return f"<code>{code}</code>" if code else f"<em>{emphasis}</em>"
     # The documents are not served: the page names the file instead of a link.
-    where = f"docs/{document()[0]}{target}" if target.startswith("#") else f"docs/{target}"
-    return f"<code>{where}</code>" if link in target else f"{link}: <code>{where}</code>"
+    where = f"<code>docs/{target}</code>"
+    return where if link in target else f"{link}: {where}"
 
 
 def of_systems(rows: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:

@@ -25,11 +25,10 @@ _EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.AS
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-_INSERT_TRACED = (
+_INSERT = (
     "INSERT INTO outbox (msg_key, event_type, channel, payload, traceparent)"
     " VALUES (%s, %s, %s, %s, %s)"
 )
-_INSERT = "INSERT INTO outbox (msg_key, event_type, channel, payload) VALUES (%s, %s, %s, %s)"
 
 
 class InvalidEvent(ValueError):
@@ -62,12 +61,10 @@ def publish(
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     _check(_KEY, "idempotency_key", key, "1 to 128 visible ASCII characters without spaces")
     text = _json_text(payload)
+    trace = traceparent if _TRACEPARENT.fullmatch(traceparent) else ""
     # No transaction of its own: the event belongs into the caller's.
     with connections[using].cursor() as cursor:
-        if _TRACEPARENT.fullmatch(traceparent):
-            cursor.execute(_INSERT_TRACED, (key, event_type, channel, text, traceparent))
-        else:
-            cursor.execute(_INSERT, (key, event_type, channel, text))
+        cursor.execute(_INSERT, (key, event_type, channel, text, trace))
     return key
 
 

@@ -10,7 +10,6 @@ from django.db.migrations.operations.base import Operation
 
 FOLDER = Path(__file__).parent / "ddl"
 TABLES = ("outbox_dead", "outbox")
-TRACEPARENT = "traceparent"  # a column that an older outbox does not have
 
 
 def ddl(vendor: str) -> str:
@@ -53,31 +52,3 @@ class CreateTables(Operation):
 
     def describe(self) -> str:
         return "Create the tables outbox and outbox_dead"
-
-
-class AddTraceparent(Operation):
-    """Add the column `traceparent` to an outbox that was made without it."""
-
-    reduces_to_sql = False
-    reversible = True
-
-    def state_forwards(self, app_label: str, state: Any) -> None:
-        """The field comes from the migration's state operations."""
-
-    def database_forwards(self, app_label: str, schema_editor: Any, *states: Any) -> None:
-        connection = schema_editor.connection
-        if not router.allow_migrate(connection.alias, app_label, model_name="outbox"):
-            return
-        with connection.cursor() as cursor:
-            columns = connection.introspection.get_table_description(cursor, "outbox")
-        if not any(column.name == TRACEPARENT for column in columns):
-            schema_editor.execute(
-                f"ALTER TABLE outbox ADD COLUMN {TRACEPARENT} VARCHAR(55) NOT NULL DEFAULT ''",
-                params=None,
-            )
-
-    def database_backwards(self, app_label: str, schema_editor: Any, *states: Any) -> None:
-        """The column stays: the earlier version does without it."""
-
-    def describe(self) -> str:
-        return "Add the column traceparent to outbox"

@@ -26,7 +26,6 @@ from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.failpoints import failpoint
 from notify.agent.models import Outbox
-from notify.agent.schema import TRACEPARENT
 
 ALIAS = "outbox"
 COUNTED = 20_000  # rows of a table
@@ -45,15 +44,14 @@ class Due:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A claimed row. Bytes, because SQLite's text may be anything; `traceparent` is empty in an
-    outbox without that column."""
+    """A claimed row. Bytes, because SQLite's text may be anything."""
 
     id: int
     msg_key: bytes
     event_type: bytes
     channel: bytes
     payload: bytes
-    traceparent: bytes = b""
+    traceparent: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +88,6 @@ class Store:
         self._mysql = connections[alias].vendor == "mysql"
         # Texts are read as bytes, whatever their encoding is.
         self._bytes = "BINARY" if self._mysql else "BLOB"
-        self._has_traceparent: bool | None = None  # None: not known yet
 
     def claim(self, limit: int, lease: float) -> claims.Claim:
         """Up to `limit` due rows, lowest ids first, for `lease` seconds. Raises Unavailable."""
@@ -106,9 +103,7 @@ class Store:
 
     def read(self, claim: claims.Claim, ids: Sequence[int]) -> list[Event]:
         """The rows of `ids` that still carry the claim."""
-        names = ["msg_key", "event_type", "channel", "payload"]
-        if self._can_trace():
-            names.append(TRACEPARENT)
+        names = ("msg_key", "event_type", "channel", "payload", "traceparent")
         columns = ", ".join(f"CAST({name} AS {self._bytes})" for name in names)
         return [Event(*row) for row in self._rows(f"id, {columns}", claim, ids)]
 
@@ -172,15 +167,6 @@ class Store:
     def close(self) -> None:
         """Close this thread's connection."""
         connections[self.alias].close()
-
-    def _can_trace(self) -> bool:
-        """True if the outbox has the column: older ones do without it."""
-        if self._has_traceparent is None:
-            connection = connections[self.alias]
-            with connection.cursor() as cursor:
-                columns = connection.introspection.get_table_description(cursor, "outbox")
-            self._has_traceparent = any(column.name == TRACEPARENT for column in columns)
-        return self._has_traceparent
 
     # -- statements ------------------------------------------------------------------------------
     def _rows(self, columns: str, claim: claims.Claim, ids: Sequence[int]) -> list[Any]:

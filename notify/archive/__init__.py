@@ -1,5 +1,6 @@
-"""`run_archiver`: `due` finds what may move, `move` moves it, `retention` says what is kept.
+"""`run_archiver`: `due` finds messages that may move, `move` moves them, `answers` removes
+answers that the log policy no longer keeps, `retention` says how long rows are kept.
 
-`stores` and `listing` show hot and archived messages as one. `restore` brings messages back,
-`restored` remembers which came back.
+`stores` shows hot and archived messages as one. `restore` brings messages back; `due` remembers
+which came back.
 """

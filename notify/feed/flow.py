@@ -49,18 +49,11 @@ FLOW = flows.Flow(
         declared_metrics=(*metrics.METRICS, *map(retention.metric, ARCHIVES)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
+        runbook_texts=runbooks.TEXTS,
     ),
     setup=flows.Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: first_steps.CALLS,
-        demo="notify.feed.demo.run.run_demo",
-        # So low that even in a small town authors are merged and timelines trimmed.
-        demo_environment=lambda: {
-            "FEED_READ_FANOUT_ABOVE": "400", "FEED_WRITE_FANOUT_BELOW": "350",
-            "FEED_TIMELINE_LENGTH": "100",
-            "FEED_REBUILD_LENGTH": "50", "FEED_CLEAN_SECONDS": "1", "API_RATE_READ": "off",
-        },
-        environment_prefix="FEED_",
     ),
     icons={"Feed": "dynamic_feed", "EventQueue": "queue"},
     links=(

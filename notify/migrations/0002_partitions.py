@@ -17,7 +17,7 @@ def partition(_apps: Any, schema_editor: Any) -> None:
 
 
 class Migration(migrations.Migration):
-    dependencies = [("notify", "0001_tables")]
+    dependencies = [("notify", "0001_initial")]
 
     operations = [
         # The model's name tells the router to which database this belongs.

@@ -77,8 +77,7 @@ def steps() -> list[FirstStep]:
 @lru_cache(maxsize=1)
 def snippets() -> tuple[Snippet, ...]:
     """Code that verifies a delivery, one file for each language, in the order of the page. The
-    files are complete and need the standard library only; `docs/integrate.md` shows the same
-    ones."""
+    files are complete and need the standard library only; `docs/integrate.md` leads to them."""
     folder = settings.BASE_DIR / "templates" / "notify" / "verify"
     return tuple(
         Snippet(name, language, (folder / file).read_text(encoding="utf-8").rstrip())

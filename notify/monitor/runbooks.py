@@ -1,8 +1,9 @@
-"""Where to act on Notify's alerts; `docs/operations.md` says what to do."""
+"""Where to act on Notify's alerts; `runbooks.md` beside this file says what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgplatform.core.flows import Runbook
 from notify.monitor.failures import DELIVER_NOW, SUBSCRIPTION
@@ -19,3 +20,4 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "notify.retention": Runbook("console:overview"),
     "notify.keys.retention": Runbook("console:overview"),
 }
+TEXTS = Path(__file__).with_suffix(".md")

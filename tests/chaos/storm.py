@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from demo.sink_process import SinkProcess
 from msgplatform.core.servers.private_server import PrivateServer
-from msgplatform.demo.sink_process import SinkProcess
 from tests.chaos.platform import PROGRAMS, ChaosPlatform, twin
 from tests.cluster import LEASE_SECONDS, WEB
 

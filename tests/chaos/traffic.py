@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from msgplatform.demo.sink_process import SinkProcess
-from notify.demo.traffic import Accepted, publish_all
+from demo.notify.traffic import Accepted, publish_all
+from demo.sink_process import SinkProcess
 from tests.chaos.platform import ChaosPlatform
 from tests.flows import feed_town
 from tests.flows.crm_account import TwoCrms, two_crms

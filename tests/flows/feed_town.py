@@ -6,10 +6,10 @@ import random
 import threading
 from contextlib import closing
 
-from msgplatform.demo.account import Differences, compare
-from msgplatform.demo.connection import Connection
-from notify.feed.demo.town import FRIEND, VIP, Post, Town
-from notify.feed.demo.traffic import LONG_PAGE, Client
+from demo.account import Differences, compare
+from demo.connection import Connection
+from demo.feed.town import FRIEND, VIP, Post, Town
+from demo.feed.traffic import LONG_PAGE, Client
 from tests.cluster import Cluster
 
 SET_UP = """

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.demo.traffic import Listener
+from demo.sms.traffic import Listener
 from tests.cluster import ROOT
 from tests.flows.sms_cluster import SmsCluster
 from tests.flows.sms_traffic import OPERATORS, SYSTEMS, Call, first_calls

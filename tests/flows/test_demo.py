@@ -20,7 +20,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from msgplatform.reference import metrics as metrics_page
+from scripts.reference import metrics as metrics_page
 from tests.cluster import ROOT
 from tests.unit.platform.monitoring_files import DECLARED, dashboard_expressions, rule_expressions
 
@@ -133,7 +133,7 @@ def test_it_goes_on_with_metrics_for_every_rule_and_chart_until_it_is_stopped(de
     assert demo.largest.keys() <= DECLARED.keys()
 
     children = psutil.Process(demo.process.pid).children(recursive=True)
-    assert any("msgplatform.demo.sink" in command(child) for child in children)
+    assert any("demo.sink" in command(child) for child in children)
     os.killpg(demo.process.pid, signal.SIGINT)  # as Ctrl-C does
     # Fewer messages than a demo needs: it says so at the end, and nothing else.
     assert demo.process.wait(SECONDS) == 1, demo.said

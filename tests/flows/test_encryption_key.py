@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from demo.notify.traffic import Accepted, publish_all
 from msgplatform.core.secrets import encryption
-from notify.demo.traffic import Accepted, publish_all
 from notify.subscriptions import signing
 from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console
 from tests.flows import dumps

@@ -203,7 +203,7 @@ class Platform:
 
     # -- backups ---------------------------------------------------------------------------------
     def dumps(self) -> list[bytes]:
-        """A logical dump of each database, as docs/operations.md has it."""
+        """A logical dump of each database, as docs/backup.md has it."""
         return [
             self._mysql("mariadb-dump", "--single-transaction", "--routines", "--triggers",
                         "--skip-extended-insert", "--databases", name)

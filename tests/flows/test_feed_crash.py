@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.demo.connection import Connection
-from notify.feed.demo.traffic import Client
+from demo.connection import Connection
+from demo.feed.traffic import Client
 from tests.cluster import WEB, Cluster
 from tests.flows.conftest import CRASH_KINDS
 from tests.flows.feed_town import (

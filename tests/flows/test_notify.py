@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from demo.notify.traffic import publish_all
+from demo.sink_process import SinkProcess
 from msgplatform.core.daemons.heartbeats import TTL_SECONDS
-from msgplatform.demo.sink_process import SinkProcess
-from notify.demo.traffic import publish_all
 from tests.cluster import DAEMONS, LEASE_SECONDS, WEB, Cluster
 from tests.flows.traffic import SYSTEMS, assert_marked, cast, duplicates, missing
 

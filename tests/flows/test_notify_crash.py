@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from msgplatform.demo.sink_process import SinkProcess
+from demo.notify.traffic import Accepted, publish_all
+from demo.sink_process import SinkProcess
 from notify import orders
-from notify.demo.traffic import Accepted, publish_all
 from tests.cluster import DAEMONS, PATIENT_LEASE_SECONDS, WEB, Cluster
 from tests.flows.conftest import CRASH_KINDS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, duplicates, missing

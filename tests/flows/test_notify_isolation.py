@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.demo.sink_process import SinkProcess
+from demo.sink_process import SinkProcess
 from tests.cluster import Cluster
 from tests.support.http_sinks import refusing_port
 

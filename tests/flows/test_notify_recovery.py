@@ -11,8 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from demo.sink_process import SinkProcess
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.demo.sink_process import SinkProcess
 from tests.cluster import PATIENT_LEASE_SECONDS, Cluster
 
 WAITING = 6_000

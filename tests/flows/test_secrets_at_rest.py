@@ -19,8 +19,8 @@ import pytest
 import requests
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.demo.sink_process import SinkProcess
-from notify.demo.traffic import publish_all
+from demo.notify.traffic import publish_all
+from demo.sink_process import SinkProcess
 from tests import migrated
 from tests.cluster import DAEMONS, WEB
 from tests.flows import dumps

@@ -1,6 +1,6 @@
-"""An installation of an older release is updated; its dump under load is loaded for another user of
-a server with a binary log. What clients were told yes to, and what consumers and handsets got, are
-compared: nothing is missing, and what comes twice can be told by id or key.
+"""An installation of SMS and Notify gets the other flows; its dump under load is loaded for another
+user of a server with a binary log. What clients were told yes to, and what consumers and handsets
+got, are compared: nothing is missing, and what comes twice can be told by id or key.
 """
 
 from __future__ import annotations
@@ -34,19 +34,17 @@ NOTIFY, SMS = (WEB, "run_maker", "run_sender", "run_marker"), (
     "sender-a", "receiver", "forwarder", "pump",
 )  # fmt: skip
 WAITING, PENDING, EXHAUSTED = 20, 10, 5
-# With the migrations of an earlier tree, and without Feed and CRM sync.
+# Without Feed and CRM sync.
 OLD_STATE = """
 import django
 django.setup()
 from datetime import timedelta
 from django.core.management import call_command
-from django.db import connection
 from django.utils import timezone
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.core.data import ids
 from msgplatform.models import Biz
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg
-from tests.earlier_database import disguise
 call_command("migrate", verbosity=0, skip_checks=True)
 now = timezone.now()
 biz = Biz.objects.create(name="shop")
@@ -69,9 +67,6 @@ SmsGateway.objects.create(
     smg_login_name="city", smg_login_password="secret", corp_id="99999")
 SmsAccount.objects.create(
     biz=biz, name="m", sp_number="10655", corp_id="99999", is_default=True)
-with connection.cursor() as cursor:
-    for statement in disguise("msgplatform", "notify", "gateway"):
-        cursor.execute(statement)
 """
 UPDATED = """
 import json
@@ -208,7 +203,7 @@ def update(cluster: SmsCluster, server: MariaDb, sink: Sink, secret: str) -> Non
 
 
 def restore(cluster: SmsCluster, server: MariaDb, dump: bytes) -> None:
-    """As docs/operations.md has it, for another user."""
+    """As docs/backup.md has it, for another user."""
     server.execute(f"DROP DATABASE {DATABASE}")
     mysql(server, "mariadb", given=dump)
     server.execute("DROP USER plat@localhost")

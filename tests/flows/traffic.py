@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from msgplatform.demo.sink_process import SinkProcess
-from notify.demo.traffic import Accepted
+from demo.notify.traffic import Accepted
+from demo.sink_process import SinkProcess
 from tests.cluster import Cluster
 
 CAST = """

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -53,33 +50,6 @@ class _Delivered:
 
     def apply(self, ids: Sequence[int]) -> flows.Applied:
         return flows.Applied(Letter.objects.filter(pk__in=ids).delete()[0])
-
-
-def run_demo(run: flows.DemoRun) -> Mapping[str, Any]:
-    from msgplatform.api.access import keys
-    from msgplatform.models import Biz
-
-    biz = Biz.objects.create(name="writers")
-    _key, plain = keys.create(biz, "demo", ["letters:write"])
-    accepted = 0
-    for number in range(20):
-        request = urllib.request.Request(
-            f"{run.base_url}/api/v1/letters",
-            json.dumps({"text": f"{settings.LETTERS_STAMP} {number}"}).encode(),
-            {"Authorization": f"Bearer {plain}", "Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            accepted += answer.status == 201
-    deadline = time.monotonic() + run.timeout
-    while Letter.objects.filter(delivered=False).exists() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    delivered = Letter.objects.filter(delivered=True).count()
-    return {
-        "accepted": accepted,
-        "delivered": delivered,
-        "lost": accepted - delivered,
-        "at_least": 20,
-    }
 
 
 def _lines(ids: Sequence[int]) -> dict[int, flows.Hit]:
@@ -138,11 +108,6 @@ FLOW = flows.Flow(
         examine=lambda: [flows.Finding("ok", f"a stamp is {settings.LETTERS_STAMP}")],
         metrics=lambda: [DELIVERED.of(Letter.objects.filter(delivered=True).count())],
         declared_metrics=(DELIVERED,),
-    ),
-    setup=flows.Setup(
-        demo="tests.letters.flow.run_demo",
-        demo_environment=lambda: {"LETTERS_STAMP": "nothing in the demo"},
-        environment_prefix="LETTERS_",
     ),
     redis=(RedisRole("letters", "LETTERS_REDIS_URL", is_truth=True),),
     queues=("letters-express",),

@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from msgplatform.demo.sink_process import SinkProcess
+from demo.sink_process import SinkProcess
 from tests.cluster import Cluster
 from tests.flows.traffic import cast
 from tests.scale.strikes import IS_SHARE

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 
 from bench.harness.mariadb import MariaDb
+from demo.sink_process import SinkProcess
 from msgplatform.core.connections import build
 from msgplatform.core.servers.private_server import RedisServer
-from msgplatform.demo.sink_process import SinkProcess
 from tests import migrated
 from tests.cluster import DAEMONS, MIGRATE, WEB, Cluster
 from tests.support.cells_proxy import HOST, CellsProxy

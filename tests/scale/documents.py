@@ -1,4 +1,4 @@
-"""The commands of docs/scale.md, and machines on which they run as written."""
+"""The commands of docs/scale.md and docs/cells.md, and machines on which they run as written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textwrap import dedent
 
 from tests.cluster import ROOT
 
-DOCUMENT = ROOT / "docs" / "scale.md"
+DOCUMENTS = [ROOT / "docs" / name for name in ("scale.md", "cells.md")]
 _PART = re.compile(
     r"^(?:#+ (?P<heading>[^\n]+)|(?P<indent> *)```sh\n(?P<block>.*?)^(?P=indent)```)$", re.M | re.S
 )
@@ -32,7 +32,7 @@ _SECONDS = 300
 
 def blocks() -> dict[str, list[str]]:
     """Heading → the blocks of shell commands below it, in their order."""
-    text = DOCUMENT.read_text(encoding="utf-8")
+    text = "".join(document.read_text(encoding="utf-8") for document in DOCUMENTS)
     heading, below = "", dict[str, list[str]]()
     for match in _PART.finditer(text):
         if match["heading"]:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from notify.feed.demo.traffic import Client
+from demo.feed.traffic import Client
 from tests.cluster import Cluster
 from tests.flows import feed_town
 from tests.flows.crm_account import TwoCrms, two_crms

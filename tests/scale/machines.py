@@ -19,7 +19,6 @@ PROGRAMS = (WEB, flows.BULK.command, *sorted(
     daemon.command for flow in flows.all() for daemon in flow.daemons
 ))  # fmt: skip
 MACHINES = ("a", "b")
-_RECEIVER = "run_sms_receiver"
 # A connection that one machine refuses goes to the other one at once. Gateways reach one machine
 # only, as by a floating address.
 _BALANCER = """

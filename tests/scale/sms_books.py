@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from gateway.demo.traffic import Listener
+from demo.sms.traffic import Listener
 from tests.flows.sms_business import CORP, ROWS
 from tests.scale.books import RATE, Books, longest_gap
 from tests.scale.redis_platform import SMG, RedisPlatform

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.demo.sink_process import SinkProcess
+from demo.sink_process import SinkProcess
 from tests import migrated
 from tests.cluster import MIGRATE, ROOT, Console
 from tests.scale.cells import CELLS, CellCluster, Load, sinks, two_cells

@@ -1,4 +1,4 @@
-"""docs/scale.md in the order in which one grows: every command, as written.
+"""docs/scale.md and docs/cells.md in the order in which one grows: every command, as written.
 
 Files go to private roots, where the programs themselves judge them; what asks or changes a running
 server does so on a cluster of databases, and on two groups of Redis.

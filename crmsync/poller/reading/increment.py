@@ -35,9 +35,6 @@ WAITING_CAP = 1_000  # rows beyond the horizon that are counted
 _KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
 _MORE = timedelta(minutes=1)
-# A horizon stays true, so pages that follow each other closely share one. MariaDB and MySQL renew
-# their list of transactions only when it was not read for 0.1 s.
-_HORIZON_SECONDS = 0.2
 _COUNT_SECONDS = 60.0  # rows without a time are counted as often
 
 
@@ -183,8 +180,6 @@ class Increment:
 
     def _read_horizon(self) -> Reading:
         last_reading, last_read_at = self._reading, self._read_at
-        if last_reading and time.monotonic() - last_read_at < _HORIZON_SECONDS:
-            return last_reading
         self._reading = reading = self._horizon.read()
         self._read_at = time.monotonic()
         # By this process's own clock, which never goes back.

@@ -12,8 +12,8 @@ written. They are read in this order, before the rows:
    not read for 0.1 s; a copy in which our own transaction is listed was made after step 2, so it is
    new enough. Readers have the number 0 and are left out.
 
-A horizon stays true, so the sources of one server share it within a process: each would keep the
-copy old for the others.
+A horizon stays true, so pages that follow each other closely, and the sources of one server, share
+it within a process: each would keep the copy old for the others.
 
 `trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
 PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of

@@ -31,15 +31,15 @@ def plan(now: datetime) -> int:
     if not news:
         return 0
     rules = matching.Rules()
-    opened = [each.alert for each in news if not each.is_end]
-    systems = matching.systems(opened) if rules else {}
+    systems = matching.systems(row.alert for row in news) if rules else {}
     with transaction.atomic():
-        for alert in opened if rules else ():
-            _tell_beginning(alert, rules, systems[alert.pk], now)
-        for each in news:
-            if each.is_end:
-                _tell_end(each.alert, rules, now)
-        AlertNews.objects.filter(pk__in=[each.pk for each in news]).delete()
+        for row in news if rules else ():
+            if not row.is_end:
+                _tell_beginning(row.alert, rules, systems[row.alert.pk], now)
+        for row in news:
+            if row.is_end:
+                _tell_end(row.alert, rules, systems.get(row.alert.pk), now)
+        AlertNews.objects.filter(pk__in=[row.pk for row in news]).delete()
     return len(news)
 
 
@@ -96,7 +96,7 @@ def _tell_beginning(alert: Alert, rules: matching.Rules, system: int | None, now
         _tell(alert, rule, channel, Event.OPENED, 0, now)
 
 
-def _tell_end(alert: Alert, rules: matching.Rules, now: datetime) -> None:
+def _tell_end(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
     """Tell the end of an alert to those channels that were told its beginning, or will be: by the
     same rule, or by another about this alert where that one was deleted meanwhile."""
     notices = AlertNotice.objects.filter(alert=alert, event=Event.OPENED)
@@ -104,7 +104,6 @@ def _tell_end(alert: Alert, rules: matching.Rules, now: datetime) -> None:
     for notice in notices.select_related("message__rule", "channel"):
         rule = notice.message.rule
         if rule is None:
-            system = matching.systems([alert])[alert.pk]
             pairs = rules.about(alert, system)
             rule = next((row for row, channel in pairs if channel == notice.channel), None)
         if rule is not None and rule.sends_resolved:

@@ -15,7 +15,7 @@ from django.db import DatabaseError
 from django.db.models import Exists, OuterRef, Q, QuerySet
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.core import alerts, logging
+from msgplatform.core import alerts
 from msgplatform.core.archive import partitions
 from msgplatform.core.archive.ages import DAY, horizon
 from msgplatform.core.archive.description import CHUNK, Archive, Table, delete_whole
@@ -25,8 +25,6 @@ from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.flows import Metric, Sample
 from msgplatform.core.lazy_text import lazy_message
-
-log = logging.get(__name__)
 
 EVERY_SECONDS = 600.0
 # Somebody reads the table, or some rows are final later than others: no alert before so many days.

@@ -11,7 +11,7 @@ page       the line and the page of one message
 actions    `BulkAction`: actions on many messages, and on one
 bulk_pages their cursor, count and preview
 health     `Health`: overview, alerts, failures, metrics, `doctor`
-setup      `Setup`: first steps, demo
+setup      `Setup`: first steps
 moving     settings and keys that move with a business system to another cell
 activity   counters, for charts and statistics
 metric     samples for `/metrics`
@@ -76,7 +76,7 @@ from msgplatform.core.flows.page import (
     Value,
 )
 from msgplatform.core.flows.programs import BULK, Daemon
-from msgplatform.core.flows.setup import DemoRun, FirstCall, FirstStep, Setup, Snippet
+from msgplatform.core.flows.setup import FirstCall, FirstStep, Setup, Snippet
 from msgplatform.core.flows.text import Text, ViewLink
 
 __all__ = [
@@ -91,7 +91,6 @@ __all__ = [
     "Call",
     "Counted",
     "Daemon",
-    "DemoRun",
     "Dimension",
     "Ending",
     "Failure",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Literal
 
 from msgplatform.core.alerts import Condition
@@ -108,7 +109,7 @@ Severity = Literal["info", "warning", "critical"]
 
 @dataclass(frozen=True)
 class Runbook:
-    """Where to act on the alerts of one kind; `docs/operations.md` has a section for each kind.
+    """Where to act on the alerts of one kind.
 
     `view` is the URL name of the page on which to act; its argument, if it `takes_subject`, is the
     part of the alert's key behind the kind. `model` ("notify.BizReceive") is the model of the row
@@ -162,6 +163,7 @@ class Health:
     examine: Callable[[], Iterable[Finding]] = _none
     activity: Activity | None = None  # counters for charts and statistics
     runbooks: Mapping[str, Runbook] = field(default_factory=dict)  # by the kind of an alert
+    runbook_texts: Path | None = None  # the sections of these kinds
 
     def status(self) -> Status:
         """Backlog and facts, or the problem why they cannot be read; never raises for a server that

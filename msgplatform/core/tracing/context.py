@@ -14,12 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from django.conf import settings
 from structlog.contextvars import bound_contextvars
 
-LENGTH = 55
+Kind = Literal["internal", "server", "client", "producer", "consumer"]  # of a span
+Value = str | int | float | bool  # of a span's attribute
+MAX_LINKS = 500  # of one span, and so of a batch
 # Version 00 has exactly these parts; a later version may have more, behind another "-".
 _FORM = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1

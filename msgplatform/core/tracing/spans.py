@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgplatform.core.tracing.context import Context, is_on, parse
+from msgplatform.core.tracing.context import MAX_LINKS, Context, Kind, Value, is_on, parse
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -19,10 +19,6 @@ __all__ = [
     "MAX_LINKS", "Kind", "Span", "Step", "Value", "context_of", "contexts", "end", "nanoseconds",
     "now", "record", "record_batch", "record_steps", "start",
 ]  # fmt: skip
-
-Kind = Literal["internal", "server", "client", "producer", "consumer"]
-Value = str | int | float | bool
-MAX_LINKS = 500  # of one span, and so of a batch
 
 
 def start(

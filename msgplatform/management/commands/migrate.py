@@ -1,8 +1,7 @@
 """Django's `migrate`, without the limit for the time that one statement may take.
 
 Errors that the platform raises on purpose are one sentence, and a database whose load was cut short
-is refused. A new database belongs to the cell that CELL names. A database of an earlier tree is
-brought over first (`management.earlier_database`).
+is refused. A new database belongs to the cell that CELL names.
 
 A server goes on with a statement that its client gave up: a large table would be changed, and the
 migration not be noted as applied, so that it could never be applied again.
@@ -19,7 +18,6 @@ from django.db import DatabaseError, connections
 from msgplatform.core import cells
 from msgplatform.core.data import cell_record, schema_state, transactions
 from msgplatform.core.errors import PlatformError
-from msgplatform.management import earlier_database
 
 _LIMITS = ("read_timeout", "write_timeout")
 # MySQL's: a table, column or key is there already, or one to be dropped is not.
@@ -45,14 +43,6 @@ class Command(migrate.Command):
     def _migrate(self, *args: Any, **options: Any) -> None:
         connection = connections[options["database"]]
         try:
-            is_read_only = options.get("plan") or options.get("check_unapplied")
-            if is_read_only and earlier_database.earlier_apps(connection):
-                raise CommandError(
-                    "The database is of an earlier tree: run migrate without --plan and --check "
-                    "first."
-                )
-            if labels := earlier_database.bring_over(connection):
-                self.stdout.write(f"Earlier migrations have new names now: {', '.join(labels)}.")
             if missing := schema_state.missing_tables(connection):
                 raise CommandError(missing)
             is_new = connection.alias == "default" and not connection.introspection.table_names()
@@ -69,5 +59,5 @@ class Command(migrate.Command):
                 f"{error.args[1]}: a migrate was killed in the middle of a migration, tables of "
                 "another release are there, or another migrate runs at this moment. Wait until no "
                 "other one runs, and run it again. If it says this again: drop the database, "
-                "restore the backup from before the update (docs/operations.md, To restore)."
+                "restore the backup from before the update (docs/backup.md, To restore)."
             ) from error

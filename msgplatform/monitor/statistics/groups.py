@@ -44,8 +44,8 @@ def sums(query: CounterQuery) -> Sums:
 
 
 def table(query: CounterQuery, dimension: Dimension, totals: Sums) -> list[Line]:
-    """The groups of a dimension as `ranked` sorts them, each message counted once; `totals` come
-    from `sums`."""
+    """The groups of a dimension as `rank_groups` sorts them, each message counted once; `totals`
+    come from `sums`."""
     if not dimension.is_apart and not query.activity.is_apart(query.selection):
         totals = {key: value for key, value in totals.items() if key.subject >= 0}
     return rank_groups(query.activity, dimension, totals)

@@ -42,8 +42,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.http import engine as http
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.tracing import figures
-from msgplatform.core.tracing.context import Context
-from msgplatform.core.tracing.spans import MAX_LINKS, Kind, Value
+from msgplatform.core.tracing.context import MAX_LINKS, Context, Kind, Value
 
 log = logging.get(__name__)
 

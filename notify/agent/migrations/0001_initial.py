@@ -30,6 +30,7 @@ class Migration(migrations.Migration):
                         ('next_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now(), verbose_name='next')),
                         ('claimed_by', models.CharField(blank=True, db_default='', max_length=32, verbose_name='claimed by')),
                         ('last_error', models.CharField(blank=True, db_default='', max_length=500, verbose_name='last error')),
+                        ('traceparent', models.CharField(blank=True, db_default='', max_length=55, verbose_name='traceparent')),
                     ],
                     options={
                         'verbose_name': 'outbox row',

@@ -47,7 +47,7 @@ def lock(
     topic: str, status: int, limit: int, since: int = 0, skipped_ids: Collection[int] = ()
 ) -> list[Event]:
     """Lock the oldest events of a topic with this status, in the caller's transaction; only those
-    from the id `since` on, and none of `without`."""
+    from the id `since` on, and none of `skipped_ids`."""
     condition = _oldest(status, limit, skipped_ids)
     return _lock(condition, (topic, since, *skipped_ids), "eventqueue_to_handle")
 
@@ -128,7 +128,7 @@ class Front:
         return is_found
 
     def lock(self, limit: int, skipped_ids: Collection[int] = ()) -> list[Event]:
-        """Lock the oldest events but for `without`, in the caller's transaction."""
+        """Lock the oldest events but for `skipped_ids`, in the caller's transaction."""
         start = self._clock()
         events = lock(self._topic, _STATUS.WAITING, limit, self._since, skipped_ids)
         if not self._since:

@@ -1,2 +1,2 @@
-"""Posts and events for search, list and API: `index` declares how they are found, `states` has
-their words, colours and lines. `page` is the page of one, with a card for its timelines."""
+"""Messages of Feed for search, list, page and API: `index` declares how posts and events are found,
+`states` names their states and makes the lines of lists, and `page` is the page of one."""

@@ -10,7 +10,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('msgplatform', '0001_tables'),
+        ('msgplatform', '0001_initial'),
     ]
 
     operations = [

@@ -1,8 +1,9 @@
-"""Where to act on Feed's alerts; `docs/operations.md` says what to do."""
+"""Where to act on Feed's alerts; `runbooks.md` beside this file says what to do."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from msgplatform.core.flows import Runbook
 
@@ -13,3 +14,4 @@ RUNBOOKS: Mapping[str, Runbook] = {
     "feed.entries.retention": Runbook("console:overview"),
     "feed.keys.retention": Runbook("console:overview"),
 }
+TEXTS = Path(__file__).with_suffix(".md")

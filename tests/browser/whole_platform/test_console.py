@@ -7,8 +7,8 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from msgplatform.demo.sink_process import SinkProcess
-from notify.demo.traffic import publish_all
+from demo.notify.traffic import publish_all
+from demo.sink_process import SinkProcess
 from tests.cluster import DAEMONS, Cluster
 
 

@@ -7,9 +7,9 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
+from demo.notify.traffic import publish_all
+from demo.sink_process import SinkProcess
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.demo.sink_process import SinkProcess
-from notify.demo.traffic import publish_all
 from tests.cluster import Cluster
 
 # Two consumers that refuse: nothing listens at their addresses.

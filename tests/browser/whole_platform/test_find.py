@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, StorageState, expect
 
-from msgplatform.demo.sink_process import SinkProcess
+from demo.sink_process import SinkProcess
 from tests.browser.conftest import PASSWORD
 from tests.browser.tabs import page_of_its_own
 from tests.cluster import Cluster

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, StorageState, expect
 
-from msgplatform.demo.sink_process import SinkProcess
+from demo.sink_process import SinkProcess
 from tests.browser.pages import fill, refused, row
 from tests.browser.tabs import Tab
 from tests.browser.walk import Walk

@@ -201,7 +201,7 @@ def test_a_window_that_is_shorter_than_a_minute(shop: Caller, settings: Settings
 
 
 def test_redis_keeps_the_key_by_which_it_is_known(shop: Caller) -> None:
-    """`turned_out_otherwise` asks for it."""
+    """`take_back_changed` asks for it."""
     message = archived(shop, result=5)
     resend(ids=message)
     assert sms_redis().exists(keys.idempotency(shop.biz.pk, f"resend:{message}:1"))

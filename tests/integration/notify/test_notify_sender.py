@@ -19,12 +19,12 @@ import standardwebhooks
 from django.conf import LazySettings
 from django.db import connection
 
+from demo.sink_process import SinkProcess
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.queues import jobs as queues
 from msgplatform.core.queues import owners
 from msgplatform.core.queues.owners import OWNER
 from msgplatform.core.rates import breaker
-from msgplatform.demo.sink_process import SinkProcess
 from msgplatform.models import Alert, Biz
 from notify import orders, presence, signals
 from notify.directory import Subscriptions

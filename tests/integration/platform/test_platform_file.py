@@ -16,14 +16,14 @@ from django.db import connection, connections
 from django.test import Client
 from jsonschema import Draft202012Validator
 
-from crmsync.demo import scenario as leads
-from crmsync.demo.crms import CallCentre, SalesTable
 from crmsync.models import Crm, LandingPage, Policy, Source
-from gateway.demo import scenario as sms
+from demo.crmsync import plan as leads
+from demo.crmsync.crms import CallCentre, SalesTable
+from demo.notify import scenario as events
+from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.management.platform_file import schema, text
 from msgplatform.models import AuditLog, Biz
-from notify.demo import scenario as events
 from notify.models import BizReceive, EventType, Receive
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -108,8 +108,7 @@ def empty() -> None:
 def demo(tmp_path: Path, settings: Any) -> None:
     """The platform of the demo, and what its demo does not set up: a catalogue and a source."""
     settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
-    consumers = events.consumers()
-    events.create(consumers, {each.name: f"http://127.0.0.1:1/{each.name}" for each in consumers})
+    events.create({each.name: f"http://127.0.0.1:1/{each.name}" for each in events.CONSUMERS})
     urls = {name: f"http://127.0.0.1:1/{name}" for name in sms.SYSTEMS}
     sms.create(urls, {each.name: 9000 for each in sms.OPERATORS})
     leads.create_pages()

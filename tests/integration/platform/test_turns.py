@@ -1,4 +1,4 @@
-"""What a turn of each program costs, as docs/architecture.md says."""
+"""What a turn of each program costs, as docs/durability.md says."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
 
 def documented() -> dict[str, tuple[int, int, int, int]]:
     """Program → statements and calls of an idle turn, and of one with much to do."""
-    text = (BASE_DIR / "docs" / "architecture.md").read_text()
+    text = (BASE_DIR / "docs" / "durability.md").read_text()
     rows = re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$", text, re.MULTILINE)
     return {name: (int(a), int(b), int(c), int(d)) for name, a, b, c, d in rows}
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.demo.sink_process import SinkProcess
+from demo.sink_process import SinkProcess
 from tests.cluster import WEB
 from tests.flows.sms_cluster import SmsCluster
 

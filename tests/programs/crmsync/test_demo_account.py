@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from crmsync.demo import leads
-from crmsync.demo.crms import CallCentre, SalesTable
-from crmsync.demo.leads import CRMS, Lead, Side
-from crmsync.demo.run import is_explained
 from crmsync.models import RecoveryEntry
-from msgplatform.demo import account
-from msgplatform.demo.account import Differences, Records
+from demo import account
+from demo.account import Differences, Records
+from demo.crmsync import leads
+from demo.crmsync.crms import CallCentre, SalesTable
+from demo.crmsync.leads import CRMS, Lead, Side
+from demo.crmsync.scenario import is_explained
 
 IN_TABLE, AT_CALL_CENTRE = CRMS
 TABLE = IN_TABLE.name
@@ -100,20 +100,6 @@ def test_a_fault_in_the_table_is_noticed(
     crm.run(fault)
     assert compare(IN_TABLE, people, crm.table.read()) == found
     assert found.count >= 1
-
-
-def test_what_a_person_corrected_for_one_crm_is_expected_there(
-    tmp_path: Path, people: list[Lead]
-) -> None:
-    crm = Table(tmp_path / "crm.sqlite3", people)
-    poisoned = person(people, 5)
-    poisoned.corrected[IN_TABLE.name] = {"company": "short"}
-    assert compare(IN_TABLE, people, crm.table.read()).missing == [poisoned.phone]
-    crm.run(
-        "INSERT INTO customer VALUES ('id-005', ?, ?, ?, 'short', NULL, ?, 0, 1)",
-        poisoned.name, poisoned.phone, poisoned.extra["email"], poisoned.page,
-    )  # fmt: skip
-    assert compare(IN_TABLE, people, crm.table.read()) == Differences()
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Every type of a column, from a source to CRMs: the least, the greatest and odd values.
 
-`docs/crm-sync.md` has the same table. Texts are those of JSON; rows of a `sql` CRM are compared by
+`docs/sources.md` has the same table. Texts are those of JSON; rows of a `sql` CRM are compared by
 the server itself.
 """
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.demo.scenario import OPERATORS
-from gateway.demo.smg import SmgProcess
+from demo.sms.plan import OPERATORS
+from demo.sms.smg import SmgProcess
 from msgplatform.core.servers.private_server import free_port
 from tests.support.sms_net_support import Raw, until
 

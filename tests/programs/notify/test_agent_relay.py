@@ -74,14 +74,6 @@ def test_the_trace_of_an_event_is_relayed(shop: Shop, intake: Intake, relays: Ma
     assert intake.requests[0][0]["traceparent"] == TRACEPARENT
 
 
-def test_an_outbox_without_the_column_is_relayed(shop: Shop, intake: Intake, relays: Make) -> None:
-    shop.execute("ALTER TABLE outbox DROP COLUMN traceparent")
-    shop.insert(2)
-    relays().turn()
-    assert shop.column("id") == []
-    assert ["traceparent" in item for item in intake.requests[0]] == [False, False]
-
-
 def test_keys_are_distinct_by_default(shop: Shop) -> None:
     shop.insert(50)
     assert len(set(shop.column("msg_key"))) == 50

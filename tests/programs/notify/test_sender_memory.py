@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from demo.sink_process import SinkProcess
 from msgplatform.core.queues import jobs
-from msgplatform.demo.sink_process import SinkProcess
 from msgplatform.models import Biz
 from notify import orders, presence
 from notify.models import BizReceive, Receive

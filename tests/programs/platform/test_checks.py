@@ -119,27 +119,6 @@ class TestWsgi:
         assert "base64.urlsafe_b64encode(os.urandom(32))" in result.stderr
         assert "Set TIME_ZONE to" in result.stderr
 
-    def test_an_old_name_of_a_variable_still_works(self, tmp_path: Path) -> None:
-        """With a line in the log that names the new one, and a finding of `doctor`."""
-        environment = {**GOOD, "FEED_SLICE": "20"}
-        program = (
-            "from msgplatform.web.wsgi import application; from django.conf import settings; "
-            "assert settings.FEED_FANOUT_BATCH == 20\n"
-            "from django.core.management import call_command; call_command('doctor')"
-        )
-        result = python(tmp_path, "-c", program, **environment)
-        (line,) = [line for line in result.stderr.splitlines() if "setting_renamed" in line]
-        assert "FEED_SLICE" in line
-        assert "FEED_FANOUT_BATCH" in line
-        assert "FEED_SLICE is the old name of FEED_FANOUT_BATCH" in result.stdout
-
-    def test_refuses_two_values_of_one_setting(self, tmp_path: Path) -> None:
-        environment = {**GOOD, "FEED_SLICE": "20", "FEED_FANOUT_BATCH": "30"}
-        result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **environment)
-        assert result.returncode == 1
-        assert "FEED_FANOUT_BATCH=30 and FEED_SLICE=20 differ" in result.stderr
-        assert "Remove FEED_SLICE" in result.stderr
-
     def test_refuses_what_a_flow_refuses(self, tmp_path: Path) -> None:
         """With the sentences of the daemons; the database is not asked, and is away here."""
         wrong = {

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from msgplatform.env import BASE_DIR
-from msgplatform.reference.metrics import read_rules
+from scripts.reference.metrics import read_rules
 from tests.support import everything
 from tests.support.api_server import Server
 

@@ -46,7 +46,7 @@ def test_every_link_leads_somewhere() -> None:
 
 def test_a_broken_link_is_found() -> None:
     here = ROOT / "docs" / "index.md"
-    assert broken(here, "[a](nowhere.md) [b](sms.md#nothing) [c](sms.md#the-keys)") == [
+    assert broken(here, "[a](nowhere.md) [b](sms.md#nothing) [c](sms.md#states)") == [
         "index.md: nowhere.md: there is no such file",
         "index.md: sms.md#nothing: there is no such heading",
     ]

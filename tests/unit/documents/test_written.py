@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from msgplatform.reference import bulk_actions, configuration, data_model, metrics
+from scripts.reference import bulk_actions, configuration, data_model, metrics, runbook
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
@@ -29,6 +29,12 @@ def test_it_is_up_to_date(page: ModuleType) -> None:
     name = page.__name__.rpartition(".")[2].replace("_", "-")
     written = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     assert written == page.page(), "run `make docs` and commit what it writes"
+
+
+@pytest.mark.parametrize(("name", "text"), runbook.pages().items())
+def test_the_runbook_is_up_to_date(name: str, text: str) -> None:
+    written = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    assert written == text, "run `make docs` and commit what it writes"
 
 
 def test_every_variable_that_is_read_is_in_the_configuration() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from msgplatform.demo.account import Differences, Records, compare
-from notify.feed.demo import town as town_module
-from notify.feed.demo.town import FRIEND, PAGE, STAR, VIP, Post, Scenario, Town
+from demo.account import Differences, Records, compare
+from demo.feed import town as town_module
+from demo.feed.town import FRIEND, PAGE, STAR, VIP, Population, Post, Town
 
 TOPICS = (FRIEND, VIP)
 
@@ -91,8 +91,8 @@ def test_each_difference_is_found(held: Records, found: Differences) -> None:
 
 def test_the_town_is_large_enough_and_the_same_in_each_run() -> None:
     people = town_module.citizens(1_000)
-    relations = Scenario(people).relations()
-    assert relations == Scenario(people).relations()
+    relations = Population(people).relations()
+    assert relations == Population(people).relations()
     made = Town()
     assert all(made.change(*relation) for relation in relations)
     assert len(made.friends) + len(made.follows) > 50_000
@@ -101,4 +101,4 @@ def test_the_town_is_large_enough_and_the_same_in_each_run() -> None:
         if author in recipients:
             recipients[author] += 1
     assert recipients[PAGE] < 350 < 400 < recipients[STAR]
-    assert not set(Scenario(people).newcomers) & set(Scenario(people).travellers)
+    assert not set(Population(people).newcomers) & set(Population(people).travellers)

@@ -11,7 +11,7 @@ from gateway.management.commands.run_smg_simulator import Command
 from gateway.sgip import State
 from gateway.simulator.behaviours import BEHAVIOURS, ReportTime
 from gateway.simulator.program import PORT, behaviour
-from msgplatform.reference import configuration
+from scripts.reference import configuration
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from notify.demo import scenario
-from notify.demo.scenario import Consumer
+from demo.notify import scenario
+from demo.notify.scenario import Consumer
 
 
-@pytest.mark.parametrize("consumer", scenario.consumers(), ids=lambda consumer: consumer.name)
+@pytest.mark.parametrize("consumer", scenario.CONSUMERS, ids=lambda consumer: consumer.name)
 def test_a_consumer_that_fails_says_that_it_is_on_purpose(consumer: Consumer) -> None:
     fails = {"--status", "--fail-every", "--down-for"} & set(consumer.sink)
     assert ("on purpose" in consumer.title) == bool(fails)

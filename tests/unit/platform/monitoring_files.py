@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgplatform.core import metrics
 from msgplatform.env import BASE_DIR
-from msgplatform.reference import metrics as metrics_page
+from scripts.reference import metrics as metrics_page
 
 RULES = BASE_DIR / "deploy" / "prometheus" / "rules.yml"
 

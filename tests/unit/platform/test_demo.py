@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from msgplatform.core import flows
+from demo.notify.scenario import SCENARIO, SCHEDULE
+from demo.run import Trickle
+from demo.show import configures, table, write_encryption_key
 from msgplatform.core.secrets import encryption
-from msgplatform.demo.show import Trickle, configures, table, write_encryption_key
-from notify.demo.scenario import SCHEDULE
 from notify.subscriptions import limits
 
 
@@ -39,9 +39,7 @@ def test_it_has_an_encryption_key_of_its_own(tmp_path: Path) -> None:
 
 
 def test_what_waits_for_the_dead_consumer_is_given_up_within_the_demo(settings: Any) -> None:
-    notify = flows.get("notify")
-    assert notify
-    for name, value in notify.setup.demo_environment().items():
+    for name, value in SCENARIO.environment().items():
         setattr(settings, name, float(value))
     assert limits.breaker_keep(SCHEDULE) + settings.NOTIFY_BREAKER_SECONDS < 30
 

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from msgplatform import env
-from msgplatform.reference import configuration
 
 REDIS = ("redis", "rediss", "unix")
 NAME = "SOME_VARIABLE"
@@ -314,55 +313,3 @@ def test_a_daemon_says_it_too(tmp_path: Path) -> None:
     assert result.returncode != 0
     assert "NOTIFY_LEASE_SECONDS" in result.stderr
     assert "Traceback" not in result.stderr
-
-
-class TestOldNames:
-    NEW, OLD = "FEED_FANOUT_BATCH", "FEED_SLICE"
-
-    @pytest.fixture(autouse=True)
-    def no_names(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(env, "renamed", {})
-        for name in (self.NEW, self.OLD):
-            monkeypatch.delenv(name, raising=False)
-
-    def read(self) -> int:
-        return env.integer(self.NEW, 5000, 10, 100_000)
-
-    def test_an_old_name_is_read_and_noted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(self.OLD, "20")
-        assert self.read() == 20
-        assert env.renamed == {self.OLD: self.NEW}
-        assert env.problems == []
-
-    def test_a_new_name_alone_is_not_noted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(self.NEW, "20")
-        assert self.read() == 20
-        assert env.renamed == {}
-
-    def test_both_with_the_same_value(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name in (self.NEW, self.OLD):
-            monkeypatch.setenv(name, "20")
-        assert self.read() == 20
-        assert env.problems == []
-
-    def test_both_with_different_values(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(self.NEW, "20")
-        monkeypatch.setenv(self.OLD, "30")
-        self.read()
-        (problem,) = env.problems
-        assert "FEED_FANOUT_BATCH=20 and FEED_SLICE=30 differ" in problem.message
-        assert problem.hint == "Remove FEED_SLICE, the old name of FEED_FANOUT_BATCH."
-
-    def test_a_wrong_value_names_the_new_name(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv(self.OLD, "5")
-        assert self.read() == 5000
-        (problem,) = env.problems
-        assert "Set FEED_FANOUT_BATCH to" in problem.hint
-
-    def test_every_old_name_belongs_to_a_setting(self) -> None:
-        files = [
-            env.BASE_DIR / flow / "settings.py" for flow in ("notify", "notify/feed", "crmsync")
-        ]
-        names = {variable.name for path in files for variable in configuration.read(path)}
-        assert set(env.OLD_NAMES) <= names
-        assert not set(env.OLD_NAMES.values()) & names

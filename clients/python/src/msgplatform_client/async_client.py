@@ -35,7 +35,7 @@ from .generated.types import UNSET
 from .retries import (
     PATIENCE_SECONDS,
     AsyncRetryTransport,
-    authorization,
+    clean_key,
     proxy_of,
     raise_problem_async,
 )
@@ -53,11 +53,11 @@ class AsyncClient:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        header = authorization(key)
-        self.api = Api(base_url=url.rstrip("/"), token=header["Authorization"].split()[1])
+        key = clean_key(key)
+        self.api = Api(base_url=url.rstrip("/"), token=key)
         self._http = httpx.AsyncClient(
             base_url=url.rstrip("/"),
-            headers=header,
+            headers={"Authorization": f"Bearer {key}"},
             timeout=timeout,
             transport=AsyncRetryTransport(httpx.AsyncHTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem_async]},

@@ -31,7 +31,7 @@ from .generated.models.paginated_message_list import PaginatedMessageList
 from .generated.models.sms import Sms
 from .generated.models.verdict import Verdict
 from .generated.types import UNSET
-from .retries import PATIENCE_SECONDS, RetryTransport, authorization, proxy_of, raise_problem
+from .retries import PATIENCE_SECONDS, RetryTransport, clean_key, proxy_of, raise_problem
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,11 +56,11 @@ class Client:
     def __init__(
         self, url: str, key: str, *, patience: float = PATIENCE_SECONDS, timeout: float = 30.0
     ) -> None:
-        header = authorization(key)
-        self.api = Api(base_url=url.rstrip("/"), token=header["Authorization"].split()[1])
+        key = clean_key(key)
+        self.api = Api(base_url=url.rstrip("/"), token=key)
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
-            headers=header,
+            headers={"Authorization": f"Bearer {key}"},
             timeout=timeout,
             transport=RetryTransport(httpx.HTTPTransport(proxy=proxy_of(url)), patience),
             event_hooks={"response": [raise_problem]},

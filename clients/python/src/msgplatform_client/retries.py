@@ -120,13 +120,13 @@ def proxy_of(url: str) -> httpx.URL | None:
     )
 
 
-def authorization(key: str) -> dict[str, str]:
-    """The header with an API key, without the blanks and line ends of the file that it is from.
-    Raises ValueError, without the key: errors get into logs."""
+def clean_key(key: str) -> str:
+    """The API key without the blanks and line ends of the file that it is from. Raises ValueError,
+    without the key: errors get into logs."""
     key = key.strip().strip(_INVISIBLE).strip()
     if not _KEY.fullmatch(key):
         raise ValueError("The API key is empty, or has characters that no API key has.")
-    return {"Authorization": f"Bearer {key}"}
+    return key
 
 
 def raise_problem(response: httpx.Response) -> None:
