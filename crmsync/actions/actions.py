@@ -59,7 +59,7 @@ _ENTRY_SOURCE = Source(
 )
 
 
-def _select_entries(
+def select_entries(
     values: Values, started_at: datetime, change: Callable[[Sequence[int], str], int]
 ) -> Selected:
     """Open entries of the recovery log."""
@@ -140,15 +140,15 @@ def select_message(id: str, recipient: str, by: str) -> tuple[Records, list[int]
 
 
 # -- previews and outcomes -----------------------------------------------------------------------
-def _show(rows: Tally[Kind], started_at: datetime, of_records: bool) -> Preview:
+def show(rows: Tally[Kind], started_at: datetime, of_records: bool) -> Preview:
     """The preview of entries, or of records, that were counted."""
     policies_by_id = policies.by_id()
     titles = {(pk, what): f"{policies_by_id.get(pk, pk)} · {what}" for pk, what in rows.groups}
     sample = [str(pk) for pk in rows.sample]
-    return rows.preview(started_at, titles, _lines(sample, of_records))
+    return rows.preview(started_at, titles, lines(sample, of_records))
 
 
-def _outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
+def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
     """The endings of the records of these entries, or of these records."""
     record_by_id = _records_named(ids, of_records)
     rows = Record.objects.filter(id__in=[pk for pk in record_by_id.values() if pk is not None])
@@ -167,7 +167,7 @@ def _outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
     return ending_by_id
 
 
-def _lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
+def lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
     """The lines of the records of these entries, or of these records."""
     record_by_id = _records_named(ids, of_records)
     record_ids = [record for pk in ids if (record := record_by_id.get(pk)) is not None]
@@ -182,14 +182,14 @@ def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None
     return {str(pk): record for pk, record in rows.values_list("id", "record_id")}
 
 
-def _describe_entries(ids: Sequence[int]) -> Described[Kind]:
+def describe_entries(ids: Sequence[int]) -> Described[Kind]:
     for chunk_ids in chunks(ids, _CHUNK):
         rows = RecoveryEntry.objects.filter(id__in=chunk_ids)
         for pk, policy, why, at in rows.values_list("id", "policy_id", "error_class", "created_at"):
             yield pk, (policy, why), at
 
 
-def _describe_records(ids: Sequence[int]) -> Described[Kind]:
+def describe_records(ids: Sequence[int]) -> Described[Kind]:
     for chunk_ids in chunks(ids, _CHUNK):
         rows = Record.objects.filter(id__in=chunk_ids).values_list("id", "policy_id", "state")
         for pk, policy, state in rows:
@@ -208,15 +208,15 @@ def _until(help: flows.Text) -> FilterField:
 
 # The parts of actions on entries of the recovery log, and on records.
 _OF_ENTRIES: Mapping[str, Any] = {
-    "describe": _describe_entries,
-    "show": partial(_show, of_records=False),
-    "lines": partial(_lines, of_records=False),
+    "describe": describe_entries,
+    "show": partial(show, of_records=False),
+    "lines": partial(lines, of_records=False),
 }
 _OF_RECORDS: Mapping[str, Any] = {
-    "describe": _describe_records,
-    "show": partial(_show, of_records=True),
-    "outcome": partial(_outcome, of_records=True),
-    "lines": partial(_lines, of_records=True),
+    "describe": describe_records,
+    "show": partial(show, of_records=True),
+    "outcome": partial(outcome, of_records=True),
+    "lines": partial(lines, of_records=True),
 }
 _ENTRIES = {
     "crm": CRM,
@@ -229,16 +229,16 @@ _ENTRIES = {
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
     "resend": bulk_action(
-        partial(_select_entries, change=entries.retry),
+        partial(select_entries, change=entries.retry),
         title=_("Try dead records again"),
         fields=_ENTRIES,
         help=_("Each gets all its tries again. Rows that the mapping refused are read again."),
         select_message=select_message,
-        outcome=partial(_outcome, of_records=False),
+        outcome=partial(outcome, of_records=False),
         **_OF_ENTRIES,
     ),
     "dismiss": bulk_action(
-        partial(_select_entries, change=entries.dismiss),
+        partial(select_entries, change=entries.dismiss),
         title=_("Dismiss dead records"),
         fields=_ENTRIES,
         help=_("These records are not sent. Later changes at the source are sent as usual."),

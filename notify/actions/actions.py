@@ -43,7 +43,7 @@ _ENDINGS: Mapping[int, Ending] = {
 Kind = tuple[int, str]
 
 
-def _describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
+def describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
     """For each delivery its id, subscription and event type, and when its message was accepted."""
     for chunk_ids in chunks(list(delivery_ids), _CHUNK):
         rows = _deliveries(chunk_ids)
@@ -53,7 +53,7 @@ def _describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
             yield pk, (subscription, types.get(message, "?")), at
 
 
-def _describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
+def describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
     """The same for messages."""
     for chunk_ids in chunks(list(message_ids), _CHUNK):
         types = _types(chunk_ids)
@@ -61,7 +61,7 @@ def _describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
             yield pk, (0, types.get(pk, "?")), id_numbers.datetime_of(pk)
 
 
-def _show_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
+def show_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
     subscription_ids = {subscription for subscription, _event_type in tally.groups}
     rows = BizReceive.objects.filter(id__in=subscription_ids).select_related("biz", "receive")
     subscriptions = {row.pk: row for row in rows}
@@ -79,12 +79,12 @@ def _show_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
     return replace(counts, notices=_open_breakers(subscriptions.values()))
 
 
-def _show_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
+def show_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
     titles = {kind: kind[1] for kind in tally.groups}
     return tally.preview(started_at, titles, _message_lines(tally.sample))
 
 
-def _outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
+def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
     """What became of these deliveries. Raises Unavailable when the archive cannot be read."""
     rows = _deliveries([int(pk) for pk in delivery_ids])
     return {
@@ -93,7 +93,7 @@ def _outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
     }
 
 
-def _why_waiting(delivery_ids: Sequence[str]) -> list[str]:
+def why_waiting(delivery_ids: Sequence[str]) -> list[str]:
     """The open breakers behind which some of these deliveries wait."""
     rows = _deliveries([int(pk) for pk in delivery_ids]).values()
     ids = {subscription for _message, subscription, status in rows if status not in _ENDINGS}
@@ -118,7 +118,7 @@ def _open_breakers(subscriptions: Iterable[BizReceive]) -> list[str]:
     ][:_SHOWN_BREAKERS]
 
 
-def _lines(delivery_ids: Sequence[str]) -> list[Hit]:
+def lines(delivery_ids: Sequence[str]) -> list[Hit]:
     """The messages of these deliveries, each once. Raises Unavailable as well."""
     rows = _deliveries([int(pk) for pk in delivery_ids])
     return _message_lines([rows[int(pk)][0] for pk in delivery_ids if int(pk) in rows])
@@ -183,11 +183,11 @@ def _action(
         fields=fields,
         help=help,
         required=required,
-        describe=_describe_messages if of_messages else _describe_deliveries,
-        show=_show_messages if of_messages else _show_deliveries,
-        outcome=None if of_messages else _outcome,
-        lines=_lines,
-        why_waiting=_why_waiting,
+        describe=describe_messages if of_messages else describe_deliveries,
+        show=show_messages if of_messages else show_deliveries,
+        outcome=None if of_messages else outcome,
+        lines=lines,
+        why_waiting=why_waiting,
         **more,
     )
 
