@@ -71,16 +71,13 @@ class AccountTestView(APIView):
             raise Http404("There is no such account.")
         if not (account.enabled and account.biz.enabled):
             raise NotNow("The account or its business system is switched off.")
-        gateway = None if body.gateway is None else _gateway(body.gateway)
+        gateway = None
+        if body.gateway is not None:
+            gateway = SmsGateway.objects.filter(name=body.gateway).first()
+            if gateway is None:
+                raise InvalidInput("There is no such gateway.", "gateway")
+            if not gateway.enabled:
+                raise NotNow("The gateway is switched off.")
         record = partial(audit, request)
         message = trial_sms.send(account, gateway, body.to, body.text, _REFERENCE, record)
         return Response({"id": message}, status.HTTP_202_ACCEPTED)
-
-
-def _gateway(name: str) -> SmsGateway:
-    row = SmsGateway.objects.filter(name=name).first()
-    if row is None:
-        raise InvalidInput("There is no such gateway.", "gateway")
-    if not row.enabled:
-        raise NotNow("The gateway is switched off.")
-    return row
