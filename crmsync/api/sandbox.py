@@ -71,11 +71,11 @@ class CrmCallSerializer(serializers.Serializer[Kept[Call]]):
     count = serializers.IntegerField(source="call.count", help_text="Records of the call")
     keys = serializers.SerializerMethodField(help_text="Of the first of them")
 
-    def get_answer(self, kept: Kept[Call]) -> str:
-        return kept.call.answer or _STORE
+    def get_answer(self, entry: Kept[Call]) -> str:
+        return entry.call.answer or _STORE
 
-    def get_keys(self, kept: Kept[Call]) -> list[str]:
-        return [record.key for record in kept.call.records]
+    def get_keys(self, entry: Kept[Call]) -> list[str]:
+        return [record.key for record in entry.call.records]
 
 
 class CrmSandboxSerializer(serializers.Serializer[Any]):

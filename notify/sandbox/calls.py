@@ -67,9 +67,9 @@ def arrivals(subscription: int) -> list[Arrival]:
     """What came in the last hour, the newest first. Raises RedisError."""
     counts: Counter[str] = Counter()
     rows: list[Arrival] = []
-    for kept in reversed(sandbox.store(subscription).calls(Call)):
-        counts[kept.call.message_id] += 1
-        rows.append(Arrival(kept.at, kept.call, counts[kept.call.message_id]))
+    for entry in reversed(sandbox.store(subscription).calls(Call)):
+        counts[entry.call.message_id] += 1
+        rows.append(Arrival(entry.at, entry.call, counts[entry.call.message_id]))
     return rows[::-1]
 
 

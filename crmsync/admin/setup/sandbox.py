@@ -98,12 +98,12 @@ class SandboxCrms(SandboxPages):
             "record_count": len(records), "max_records": MAX_RECORDS,
             "calls": [
                 {
-                    "id": kept.id, "at": kept.at, "call": kept.call,
-                    "label": labels.get(kept.call.answer, kept.call.answer),
-                    "is_stored": kept.call.answer in ("", adapter.LOST),
-                    "more": kept.call.count - len(kept.call.records),
-                    "records": [(record, show(record.fields)) for record in kept.call.records],
+                    "id": entry.id, "at": entry.at, "call": entry.call,
+                    "label": labels.get(entry.call.answer, entry.call.answer),
+                    "is_stored": entry.call.answer in ("", adapter.LOST),
+                    "more": entry.call.count - len(entry.call.records),
+                    "records": [(record, show(record.fields)) for record in entry.call.records],
                 }
-                for kept in store.calls(Call)
+                for entry in store.calls(Call)
             ],
         }  # fmt: skip

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, unquote
 
 from jsonschema import Draft3Validator, Draft7Validator, Draft201909Validator, Draft202012Validator
@@ -27,6 +27,7 @@ from jsonschema.validators import validator_for
 Schema: TypeAlias = dict[str, Any]
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+_SAFE = "~!$&'()*+,;=:@-._"  # characters that a pointer need not quote
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 # Words that have schemas by name, and words that have values of any kind.
 _MAPS = frozenset({
@@ -50,10 +51,10 @@ def rewritten(schema: Mapping[str, Any], pointer: str) -> Schema | None:
         return None
     is_new = draft in (Draft201909Validator, Draft202012Validator)
     rewriting = _Rewriting(is_new, is_newest=draft is Draft202012Validator)
-    result: Schema = rewriting.schema(schema, "#", pointer)
+    result: Schema = rewriting.schema(schema, Place("#", pointer))
     for part, reference in rewriting.references:
-        if place := rewriting.places.get(unquote(reference)):
-            part["$ref"] = place
+        if target := rewriting.places.get(unquote(reference)):
+            part["$ref"] = target
     # A word that its draft does not know may hold anything.
     return result if Draft7Validator(Draft7Validator.META_SCHEMA).is_valid(result) else None
 
@@ -65,6 +66,18 @@ def has_reference(value: Any) -> bool:
     return isinstance(value, list) and any(map(has_reference, value))
 
 
+class Place(NamedTuple):
+    """The place of a part: how its schema refers to it, and its pointer in the document."""
+
+    reference: str
+    pointer: str
+
+    def below(self, name: str, new_name: str = "") -> Place:
+        """The place of what has this name in the part, and perhaps another one in the document."""
+        old, new = (text.replace("~", "~0").replace("/", "~1") for text in (name, new_name or name))
+        return Place(f"{self.reference}/{old}", f"{self.pointer}/{quote(new, safe=_SAFE)}")
+
+
 @dataclass
 class _Rewriting:
     """One schema that is being rewritten; `is_new` from draft 2019-09 on."""
@@ -74,20 +87,19 @@ class _Rewriting:
     places: dict[str, str] = field(default_factory=dict)  # reference → pointer in the document
     references: list[tuple[Schema, str]] = field(default_factory=list)  # of which part, to what
 
-    def schema(self, part: Any, old: str, new: str) -> Any:
-        """The part with the place `old` in its schema, for the place `new` of the document."""
-        self.places[old] = new
+    def schema(self, part: Any, place: Place) -> Any:
+        """The part for its place in the document."""
+        self.places[place.reference] = place.pointer
         if isinstance(part, list):
             return [
-                self.schema(below, f"{old}/{number}", f"{new}/{number}")
-                for number, below in enumerate(part)
+                self.schema(below, place.below(str(number))) for number, below in enumerate(part)
             ]
         if not isinstance(part, Mapping):
             return part
-        self.places |= {f"#{part[word]}": new for word in _ANCHORS if word in part}
+        self.places |= {f"#{part[word]}": place.pointer for word in _ANCHORS if word in part}
         if not self.is_new and isinstance(part.get("$ref"), str):
             part = {word: part[word] for word in part if word in _BESIDE_A_REFERENCE}
-        result = dict(self._words(part, old, new))
+        result = dict(self._words(part, place))
         for word in _REFERENCES:
             if isinstance(reference := part.get(word), str):
                 # Words beside a reference count in new drafts, in draft 07 they do not.
@@ -98,35 +110,27 @@ class _Rewriting:
                 self.references.append((target, reference))
         return result
 
-    def _words(self, part: Mapping[str, Any], old: str, new: str) -> Iterator[tuple[str, Any]]:
+    def _words(self, part: Mapping[str, Any], place: Place) -> Iterator[tuple[str, Any]]:
         has_prefix = self.is_newest and "prefixItems" in part
         names = {"prefixItems": "items", "items": "additionalItems"} if has_prefix else {}
         names["dependentSchemas"] = "dependencies"
         for word, value in part.items():
-            name = names.get(word, word)
             if self._is_left_out(part, word):
                 continue
-            below = f"{old}/{_token(word)}", f"{new}/{quote(_token(name), safe=_SAFE)}"
+            name = names.get(word, word)
+            below = place.below(word, name)
             if word in _MAPS and isinstance(value, Mapping):
-                yield (
-                    name,
-                    {
-                        key: self.schema(
-                            named,
-                            f"{below[0]}/{_token(key)}",
-                            f"{below[1]}/{quote(_token(key), safe=_SAFE)}",
-                        )
-                        for key, named in value.items()
-                        if key != "$ref"  # tools take a property of this name for a reference
-                    },
-                )
+                # Tools take a property called $ref for a reference.
+                keys = [key for key in value if key != "$ref"]
+                yield name, {key: self.schema(value[key], below.below(key)) for key in keys}
             elif word not in _VALUES:
-                yield name, self.schema(value, *below)
+                yield name, self.schema(value, below)
             elif not has_reference(value):
                 yield name, value
-        required = part.get("dependentRequired")
-        if isinstance(required, Mapping) and not part.keys() & {"dependentSchemas", "dependencies"}:
-            yield "dependencies", dict(required)
+        requirements = part.get("dependentRequired")
+        has_others = part.keys() & {"dependentSchemas", "dependencies"}
+        if isinstance(requirements, Mapping) and not has_others:
+            yield "dependencies", dict(requirements)
 
     def _is_left_out(self, part: Mapping[str, Any], word: str) -> bool:
         return (
@@ -137,10 +141,3 @@ class _Rewriting:
             # `exclusiveMinimum: true` of draft 4, beside which `minimum` says the same.
             or (word in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(part[word], bool))
         )
-
-
-_SAFE = "~!$&'()*+,;=:@-._"
-
-
-def _token(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
