@@ -78,7 +78,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
             types, usual if is_usual else request.POST or None,
             initial=_example(types.get(request.GET.get("event_type", ""))) or usual,
         )  # fmt: skip
-        outcome = send_form(form, lambda values: trial_send.send(
+        outcome = send_form(form, lambda values: trial_send.try_consumer(
             row, values["event_type"], values["payload"], partial(audit, request)
         ))  # fmt: skip
         context: dict[str, Any] = {}

@@ -88,5 +88,5 @@ class SubscriptionTestView(APIView):
             raise InvalidInput("Write it in UTF-8.", "payload") from None
         rows = BizReceive.objects.select_related("biz", "receive")
         row = subscription_of(request, rows, system, consumer)
-        outcome = trial_send.send(row, event_type, payload, partial(audit, request))
+        outcome = trial_send.try_consumer(row, event_type, payload, partial(audit, request))
         return Response(TestOutcomeSerializer(outcome).data)

@@ -70,18 +70,19 @@ def usual_payload(row: BizReceive) -> str:
     return json.dumps({"test": True, "subscription": str(row.pk)}, separators=(",", ":"))
 
 
-def send(row: BizReceive, event_type: str, payload: str, audit: Callable[..., object]) -> Outcome:
-    """`payload` is JSON, by default `usual_payload`. `audit` is called with an action and its
-    target. Blocks for at most the subscription's timeout, or 15 s. Raises InvalidInput for a
-    payload that is too long, NotNow for a row that cannot be used, as the sender would refuse it,
-    and Unavailable when others are being tried."""
+def try_consumer(
+    row: BizReceive, event_type: str, payload: str, audit: Callable[..., object]
+) -> Outcome:
+    """`send`, for a person or a program. `audit` is called with an action and its target. Raises
+    InvalidInput for a payload that is too long, NotNow for a row that cannot be used, and
+    Unavailable when others are being tried."""
     if len(payload.encode()) > MAX_PAYLOAD_BYTES:
         text = _("A payload has %(kib)d KiB at most.")
         raise InvalidInput(lazy_message(text, kib=MAX_PAYLOAD_BYTES // 1024), "payload")
     # Before it is sent: if the process dies in between, the log has the person.
     audit("subscription_tested", f"{row} #{row.pk}", event_type=event_type)
     try:
-        outcome = _send(row, event_type, payload or usual_payload(row))
+        outcome = send(row, event_type, payload)
     except directory.UNUSABLE as error:
         text = _("This subscription cannot be used: %(refused)s")
         raise NotNow(lazy_message(text, refused=(error.args or ("",))[0])) from None
@@ -91,7 +92,10 @@ def send(row: BizReceive, event_type: str, payload: str, audit: Callable[..., ob
     return outcome
 
 
-def _send(row: BizReceive, event_type: str, payload: str) -> Outcome:
+def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Outcome:
+    """`payload` is JSON, by default `usual_payload`. Blocks for at most the subscription's timeout,
+    or 15 s. Raises one of directory.UNUSABLE for a row that cannot be used, as the sender would
+    refuse it, and Unavailable when others are being tried."""
     subscription = directory.from_row(row)
     if subscription.is_listened:
         raise ValueError(
@@ -100,7 +104,7 @@ def _send(row: BizReceive, event_type: str, payload: str) -> Outcome:
     # A fresh id of the usual form: a consumer that recognises duplicates must accept it.
     number = ids.new(ids.bucket(subscription.biz_id, None))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    body = orders.body(event_type, now, payload.encode())
+    body = orders.body(event_type, now, (payload or usual_payload(row)).encode())
     item = orders.Item(0, number, 1, body)
     # The order is only the request's tag, and there is none.
     request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
