@@ -5,6 +5,8 @@ auditing     the audit log: who changed what, before and after
 confirmation  actions that ask again who a person is
 chart        charts over time: their numbers
 secret_page  a page that shows a new secret exactly once
+pages        pages beside lists and forms, and forms that send something
+sandbox_pages  the pages of a kind of sandbox
 cells        marks, links and second lines in lists
 rows         lists whose rows have a page instead of a form
 recent_rows  lists that look no further back than the newest rows

@@ -15,7 +15,6 @@ from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import formats, timezone
 from django.utils.translation import gettext
@@ -30,6 +29,7 @@ from msgplatform.admin import (
     next_page,
 )
 from msgplatform.admin.fields import LinesField
+from msgplatform.admin.pages import show_page
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
 from notify import operations
@@ -227,12 +227,10 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
                 messages.error(request, text)
                 return redirect(change_page)
             return self._show(request, consumer, change_page)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": change_page,
-            "consumer": consumer, "old_still_signs": _old_still_signs(consumer),
-        }  # fmt: skip
-        return TemplateResponse(request, "notify/rotate.html", context)
+        return show_page(
+            self, request, "notify/rotate.html", gettext("Rotate secret"), form=form,
+            back=change_page, consumer=consumer, old_still_signs=_old_still_signs(consumer),
+        )  # fmt: skip
 
 
 def _old_still_signs(consumer: Receive) -> bool:

@@ -30,10 +30,10 @@ from notify.admin import (
     deliver_now,
     health,
     publish,
-    sandboxes,
     subscription_cells,
     trial_sends,
 )
+from notify.admin.sandboxes import ConsumerSandboxes
 from notify.admin.states import StateActions
 from notify.models import BizReceive
 from notify.setup.subscriptions import Subscription
@@ -136,8 +136,7 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("<int:pk>/test/", wrap(trial_sends.page(self)), name="notify_bizreceive_test"),
-            path("sandbox/", wrap(sandboxes.list_page(self)), name="notify_sandboxes"),
-            path("<int:pk>/sandbox/", wrap(sandboxes.page(self)), name="notify_bizreceive_sandbox"),
+            *ConsumerSandboxes(self).urls(),
             path("publish/", wrap(publish.page(self)), name="notify_publish"),
             path(
                 "<int:pk>/deliver/",

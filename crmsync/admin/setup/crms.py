@@ -20,8 +20,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import presence
-from crmsync.admin.setup import probes, sandbox, trial_lead
+from crmsync.admin.setup import probes, trial_lead
 from crmsync.admin.setup.crm_form import KindField, kind_title, settings_help
+from crmsync.admin.setup.sandbox import SandboxCrms
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.setup.crms import CrmResource, addresses_of
@@ -154,8 +155,7 @@ class CrmAdmin(ResourceAdmin):
             path("test/", wrap(self.test_view), name="crmsync_crm_test_new"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
             path("<int:pk>/lead/", wrap(trial_lead.page(self)), name="crmsync_crm_test_lead"),
-            path("sandbox/", wrap(sandbox.list_page(self)), name="crmsync_sandboxes"),
-            path("<int:pk>/sandbox/", wrap(sandbox.page(self)), name="crmsync_crm_sandbox"),
+            *SandboxCrms(self).urls(),
             path("<int:pk>/resume/", wrap(self.resume_view), name="crmsync_crm_resume"),
             *super().get_urls(),
         ]

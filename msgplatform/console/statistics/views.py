@@ -40,16 +40,24 @@ def statistics(request: HttpRequest) -> HttpResponse:
     if not visible_flows and not uncounted_flows:
         raise PermissionDenied
     flow = _flow(request)
-    form = StatisticsForm(flow.health.activity if flow else None, request.GET, request)
+    activity = flow.health.activity if flow else None
+    form = StatisticsForm(activity, request.GET, request)
     context: dict[str, Any] = {}
     if form.is_valid() and visible_flows and flow not in uncounted_flows:
         try:
-            context = _figures(request, form, flow, visible_flows)
+            if flow is None or activity is None:
+                context = tables.of_all(form, visible_flows, request)
+            else:
+                context = tables.of_flow(form, flow, activity, request)
+            step = STEPS[form.cleaned_data["step"]]
+            context = {"zone": form.zone(), "step": step, "is_found": True, **context}
         except InvalidInput as error:
             form.add_error(error.field if error.field in form.fields else None, str(error))
+    # As a query: the other flows are shown for the same time.
+    time = urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
-        time=_time(request), uncounted=uncounted_flows, **context,
+        time=time, uncounted=uncounted_flows, **context,
     )  # fmt: skip
 
 
@@ -91,23 +99,6 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
     if flow.health.activity is None:
         raise Http404(_("This flow counts nothing."))
     return flow
-
-
-def _time(request: HttpRequest) -> str:
-    """The time that the address names, as a query: the other flows are shown for the same one."""
-    return urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
-
-
-def _figures(
-    request: HttpRequest,
-    form: StatisticsForm,
-    flow: flows.Flow | None,
-    visible_flows: list[flows.Flow],
-) -> dict[str, Any]:
-    context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
-    if flow is None or flow.health.activity is None:
-        return context | tables.of_all(form, visible_flows, request)
-    return context | tables.of_flow(form, flow, flow.health.activity, request)
 
 
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
