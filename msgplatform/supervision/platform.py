@@ -104,6 +104,7 @@ class Platform:
                 server.prepare()
             self._reservation = self._reservation or address.hold(self.host, self.port)
             preparation.run(self.migrate, self._say)
+            address.keep_served(self.url)
             self._start_time = time.monotonic()
             self._supervisor.start()
             self._follower.start()
