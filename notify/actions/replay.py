@@ -71,7 +71,7 @@ class Messages:
             with reading(place):
                 rows = place.messages.filter(id__in=page)
                 if not place.cold:  # every archived message has been split
-                    rows = rows.filter(state=BizMsg.State.SPLIT)
+                    rows = rows.filter(state=BizMsg.State.DISTRIBUTED)
                 if self._event_type is not None:
                     rows = rows.filter(event_type=self._event_type)
                 split.update(rows.values_list("id", flat=True))

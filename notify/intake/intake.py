@@ -23,7 +23,7 @@ from msgplatform.core.intake.verdicts import Verdict, judge_each
 from msgplatform.core.json.values import MAX_DEPTH, depth
 from msgplatform.core.tracing.context import Start
 from notify import signals
-from notify.intake import sealing
+from notify.intake import recipients, sealing
 from notify.models import BizMsg, IdempotencyKey
 from notify.subscriptions import limits, matching
 
@@ -135,7 +135,9 @@ def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     verdicts = idempotency.store(items, IdempotencyKey, _insert, flow="notify")
     # After the commit: a maker that looks earlier finds nothing.
     signals.MAKER.send()
-    return verdicts
+    events = [item.body for item in items]
+    kinds = [(event.biz, event.event_type, event.channel) for event in events]
+    return recipients.note_recipients(kinds, verdicts)
 
 
 def _insert(items: Sequence[Item[Event]], now: object) -> None:

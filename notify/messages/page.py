@@ -121,11 +121,11 @@ def _facts(
     place: Store, message: Any, biz: Biz | None, counts: Mapping[int, int]
 ) -> dict[str, Value]:
     state = pgettext("state", "archived") if place.cold else str(BizMsg.State(message.state).label)
-    # The deliveries say more than "split".
-    is_split = not place.cold and message.state == BizMsg.State.SPLIT
+    # The deliveries say more than "distributed".
+    is_distributed = not place.cold and message.state == BizMsg.State.DISTRIBUTED
     parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
     return {
-        **({} if is_split else {_("State"): state}),
+        **({} if is_distributed else {_("State"): state}),
         _("Deliveries"): joined(parts) or "–",
         _("Accepted"): local(message.created_at),
         _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),

@@ -66,9 +66,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
     worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
     with translation.override(channel.language):
-        blocks = [
-            _block(channel, notice, len(alert_ids[notice.alert.key])) for notice in rows[:MAX_BLOCKS]
-        ]
+        blocks = [_block(channel, row, len(alert_ids[row.alert.key])) for row in rows[:MAX_BLOCKS]]
         blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
         return Text(
             _title(rows),

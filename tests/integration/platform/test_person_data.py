@@ -131,7 +131,7 @@ def events_of(biz: Biz, someone: Someone) -> None:
     row = notify_rows.BizReceive.objects.first() or notify_rows.subscription(biz)
     hot = notify_rows.publish(biz, payload=payload(someone))
     status = ReceiveMsg.Status.DELIVERED
-    BizMsg.objects.filter(id__in=hot).update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.filter(id__in=hot).update(state=BizMsg.State.DISTRIBUTED)
     for pk in hot:
         delivery = ReceiveMsg.objects.create(
             id=ids.new(0), msg_id=pk, biz=biz, biz_receive=row, status=status, next_at=sql.now(),
@@ -202,7 +202,7 @@ def world(shop: Caller) -> Biz:
         texts_of(someone)
     archive_sms()
     archive_support.archive()
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     return shop.biz
 
 
@@ -397,7 +397,7 @@ def pending_event(biz: Biz) -> ReceiveMsg:
     EventType.objects.create(name="order.paid", personal_fields=FIELDS)
     row = notify_rows.subscription(biz)
     (message,) = notify_rows.publish(biz, payload=payload(ANN))
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     return ReceiveMsg.objects.create(
         id=ids.new(0), msg_id=message, biz=biz, biz_receive=row, next_at=sql.now(),
         created_at=sql.now(), updated_at=sql.now(),
@@ -462,7 +462,7 @@ def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
         sms_rows.respond(seqno)
         sms_rows.report(seqno, number=f"86{BOB.phone}")
     archive_sms()
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     wait_no_more()
     run()
     row.refresh_from_db()
@@ -474,7 +474,7 @@ def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
 def test_texts_to_a_number_with_the_trunk_s_zero(shop: Caller) -> None:
     for number in ("010-12345678", "+86 010 12345678", "+86 10 12345678", "010-12345679"):
         sms_messages.archived(shop, to=number)
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     erasures.start({"phones": ["010 1234 5678"]}, "asked by mail", False, "eve")
     run()
     assert Erasure.objects.get().state == _State.DONE
