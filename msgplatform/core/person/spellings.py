@@ -82,6 +82,8 @@ def _fold(text: str) -> str:
 def _decode(text: str) -> str:
     """The text without one level of the encodings of URLs, JSON and HTML."""
     text = _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    # A character beyond U+FFFF is two escapes.
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return html.unescape(unquote(text.replace("\\n", " ").replace("\\t", " ")))
 
 
@@ -103,10 +105,21 @@ def _digits() -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _digit(digit: str) -> str:
+    """Matches the digit in any script, as it is and as JSON, URLs and HTML encode it."""
+    others = _digits()[int(digit)]
+    in_json = "|".join(map(_json_units, others))
+    in_url = "|".join("%(?:25)*".join(f"{byte:02x}" for byte in each.encode()) for each in others)
+    in_html = "|".join(f"0*{ord(each)}|x0*{ord(each):x}" for each in others)
     return (
-        rf"(?:[{digit}{_digits()[int(digit)]}]|%(?:25)*3{digit}|\\+u003{digit}|\\+u[fF]{{2}}1{digit}"
-        rf"|&#0*{48 + int(digit)};|%(?:25)*[eE][fF]%(?:25)*[bB][cC]%(?:25)*9{digit})"
+        rf"(?:[{digit}{others}]|%(?:25)*(?:3{digit}|{in_url})|\\+u(?:003{digit}|{in_json})"
+        rf"|&#(?:0*{48 + int(digit)}|x0*3{digit}|{in_html});)"
     )
+
+
+def _json_units(character: str) -> str:
+    """The UTF-16 code units of a character, as JSON writes them behind a first `\\u`."""
+    units = character.encode("utf-16-be").hex()
+    return r"\\+u".join(units[n : n + 4] for n in range(0, len(units), 4))
 
 
 @lru_cache(maxsize=512)
