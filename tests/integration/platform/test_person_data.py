@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ from notify.models import (
 from tests.integration.crmsync import sync_support
 from tests.integration.gateway import sms_messages
 from tests.support import archive_support, feed_rows, lock_waits, notify_rows, sms_rows
+from tests.support.api_server import Server
 from tests.support.person_world import (
     ANN,
     BOB,
@@ -609,6 +611,25 @@ def test_another_machine_forgets_identifiers_too(
     Erasure.objects.all().delete()
     run()
     assert not Erasure.objects.exists()
+
+
+def test_a_web_server_keeps_its_own_list(
+    shop: Caller, tmp_path: Path, settings: Settings, django_db_setup: None
+) -> None:
+    """No `run_bulk` runs on its machine: the table says that the identifiers are forgotten."""
+    row = erase(ANN)
+    Erasure.objects.filter(pk=row.pk).update(identifiers={}, state=_State.DONE)
+    environment = {
+        "STATE_DIR": str(settings.STATE_DIR), "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
+    }  # fmt: skip
+    server = Server(tmp_path / "web.log", environment=environment)
+    try:
+        until = time.monotonic() + 60
+        while erasure_list.path().read_text():
+            assert time.monotonic() < until, "its file has them for ever"
+            time.sleep(0.1)
+    finally:
+        server.stop()
 
 
 def test_a_damaged_line_is_left_out(shop: Caller) -> None:
