@@ -378,6 +378,23 @@ def test_a_lead_whose_uid_or_mobile_is_the_person(shop: Caller) -> None:
     assert (lead.name, lead.extra) == (BOB.name, {"recommended_by": identity.MARK})
 
 
+def test_channels_and_examples_of_event_types(shop: Caller) -> None:
+    """A shop that takes its customers for channels, and an example that was real once."""
+    example = {"customer": ANN.spellings[3], "friend": BOB.phone}
+    event_type = EventType.objects.create(name="order.paid", example=example)
+    message_ids = notify_rows.publish(shop.biz, 3)
+    channels = (ANN.phone, BOB.phone, ANN.phone)
+    for pk, channel in zip(message_ids, channels, strict=True):
+        BizMsg.objects.filter(pk=pk).update(channel=channel, state=BizMsg.State.DISTRIBUTED)
+    # The last one's recipients are still chosen by it.
+    BizMsg.objects.filter(pk=message_ids[2]).update(state=BizMsg.State.ACCEPTED)
+    erase(ANN)
+    left = dict(BizMsg.objects.values_list("id", "channel"))
+    assert [left[pk] for pk in message_ids] == [identity.MARK, BOB.phone, ANN.phone]
+    event_type.refresh_from_db()
+    assert event_type.example == {"customer": identity.MARK, "friend": BOB.phone}
+
+
 def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Caller) -> None:
     text = f"My PIN is 9911. Please call {ANN.spellings[2]}! My account is 998877"
     mo = Mo(
