@@ -33,7 +33,7 @@ class Condition:
     """`alerts` are open and nobody has acknowledged them; alerts about failures count
     in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
     `exits` has the programs that end again and again: how often, and their last words. A program
-    or a Redis among `told` has an open alert, and counts as that."""
+    or a Redis in `alert_keys` has an open alert, and counts as that."""
 
     alerts: int
     acknowledged: int  # open alerts that somebody has seen
@@ -42,7 +42,7 @@ class Condition:
     missing: Sequence[str]
     redis_problem: str = ""
     exits: Mapping[str, str] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
+    alert_keys: frozenset[str] = frozenset()
 
     @property
     def number(self) -> int:
@@ -50,7 +50,7 @@ class Condition:
         causes = {kinds.key(kinds.SILENT, role) for role in (*self.missing, *self.exits)}
         if self.redis_problem:
             causes.add(kinds.key(kinds.REDIS, "work"))
-        return self.alerts + self.failures + len(causes - self.told)
+        return self.alerts + self.failures + len(causes - self.alert_keys)
 
 
 def open_alerts() -> QuerySet[Alert]:
@@ -96,7 +96,7 @@ def look() -> Condition:
     rows = open_alerts().order_by().values_list(*columns)[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.
     marks = [at is not None for kind, _, at in rows if at is not None or kind not in failure_kinds]
-    told = frozenset(str(open_key) for _kind, open_key, _at in rows)
+    alert_keys = frozenset(str(open_key) for _kind, open_key, _at in rows)
     acknowledged_count = sum(marks)
     unseen = len(marks) - acknowledged_count
     failures = failure_store.count_groups(flow.name for flow in all_flows)
@@ -105,7 +105,11 @@ def look() -> Condition:
     except RedisError as error:
         # Nobody knows then which programs run.
         problem = str(error)[:200]
-        return Condition(unseen, acknowledged_count, failures, [], [], problem, told=told)
+        return Condition(
+            unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys
+        )
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
     texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
-    return Condition(unseen, acknowledged_count, failures, daemons, missing, exits=texts, told=told)
+    return Condition(
+        unseen, acknowledged_count, failures, daemons, missing, exits=texts, alert_keys=alert_keys
+    )

@@ -115,8 +115,8 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
 
 def _is_unused(app_label: str) -> bool:
     """True for the app of a flow of which nothing is set up."""
-    own_flows = [one for one in flows.all() if one.permission.startswith(f"{app_label}.")]
-    return bool(own_flows) and not any(map(is_set_up, own_flows))
+    app_flows = [flow for flow in flows.all() if flow.permission.startswith(f"{app_label}.")]
+    return bool(app_flows) and not any(map(is_set_up, app_flows))
 
 
 def _platform(request: HttpRequest) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import BulkJob
 
 # Flows of which something was set up when this process looked: every page asks.
-_set_up_flows: set[str] = set()
+set_up_flows: set[str] = set()
 
 
 def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
@@ -46,14 +46,14 @@ def uncounted(request: HttpRequest) -> dict[flows.Flow, str]:
 
 def is_set_up(flow: flows.Flow) -> bool:
     """True if one of its first steps is done, or nobody can say."""
-    if flow.name not in _set_up_flows:
+    if flow.name not in set_up_flows:
         try:
             steps = flow.setup.first_steps()
         except UNAVAILABLE:
             return True
         if steps and not any(step.done for step in steps):
             return False
-        _set_up_flows.add(flow.name)
+        set_up_flows.add(flow.name)
     return True
 
 

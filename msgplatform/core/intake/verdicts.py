@@ -79,8 +79,8 @@ class Verdict:
             }
         if self.ids:
             return {"outcome": self.outcome, "ids": list(self.ids)}
-        shown = {"outcome": self.outcome, "id": str(self.id)}
-        return shown if self.recipients is None else {**shown, "recipients": self.recipients}
+        answer = {"outcome": self.outcome, "id": str(self.id)}
+        return answer if self.recipients is None else {**answer, "recipients": self.recipients}
 
 
 def limit_items(items: Sequence[Any], max_items: int, name: str) -> None:

@@ -106,14 +106,19 @@ def _digits() -> tuple[str, ...]:
 @lru_cache(maxsize=16)
 def _digit(digit: str) -> str:
     """Matches the digit in any script, as it is and as JSON, URLs and HTML encode it."""
-    others = _digits()[int(digit)]
-    in_json = "|".join(map(_json_units, others))
-    in_url = "|".join("%(?:25)*".join(f"{byte:02x}" for byte in each.encode()) for each in others)
-    in_html = "|".join(f"0*{ord(each)}|x0*{ord(each):x}" for each in others)
+    characters = _digits()[int(digit)]
+    in_json = "|".join(map(_json_units, characters))
+    in_url = "|".join(map(_url_bytes, characters))
+    in_html = "|".join(f"0*{code}|x0*{code:x}" for code in map(ord, characters))
     return (
-        rf"(?:[{digit}{others}]|%(?:25)*(?:3{digit}|{in_url})|\\+u(?:003{digit}|{in_json})"
+        rf"(?:[{digit}{characters}]|%(?:25)*(?:3{digit}|{in_url})|\\+u(?:003{digit}|{in_json})"
         rf"|&#(?:0*{48 + int(digit)}|x0*3{digit}|{in_html});)"
     )
+
+
+def _url_bytes(character: str) -> str:
+    """The bytes of a character, as URLs write them behind a first `%`."""
+    return "%(?:25)*".join(f"{byte:02x}" for byte in character.encode())
 
 
 def _json_units(character: str) -> str:

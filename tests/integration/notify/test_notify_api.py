@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from notify.intake import recipients
+from notify.intake import intake
 from notify.models import BizMsg
 from tests.integration.notify.api_caller import BATCH, MESSAGES, Caller
 from tests.support.notify_rows import subscription
@@ -16,7 +16,7 @@ EVENT = {"event_type": "order.paid", "payload": {"n": 1}}
 
 @pytest.fixture
 def orders() -> Caller:
-    recipients.forget()  # what another test's system of this id had
+    intake.forget_recipients()  # what another test's system of this id had
     return Caller("orders")
 
 
@@ -41,7 +41,7 @@ def test_the_answer_says_that_nobody_subscribes(orders: Caller) -> None:
     row = subscription(orders.biz, "us", event_types=["order.*"], channels=["us"])
     assert "recipients" not in orders.post(MESSAGES, {**EVENT, "channel": "us"}).json()
     assert orders.post(MESSAGES, {**EVENT, "event_type": "a"}).json()["recipients"] == 0
-    recipients.forget()
+    intake.forget_recipients()
     row.status = row.Status.DISCARDED
     row.save()
     assert orders.post(MESSAGES, {**EVENT, "channel": "us"}).json()["recipients"] == 0

@@ -51,10 +51,8 @@ def test_the_order_of_the_menu_is_the_same_in_every_language(admin_client: Clien
     assert [group["items"][0]["link"] for group in menu(admin_client)] == links
 
 
-def test_flows_of_which_nothing_is_set_up_are_folded(
-    admin_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "_set_up_flows", set())
+def test_flows_of_which_nothing_is_set_up_are_folded(admin_client: Client) -> None:
+    pages.set_up_flows.clear()
 
     def folded() -> set[str]:
         return {str(group["title"]) for group in menu(admin_client) if group.get("collapsible")}

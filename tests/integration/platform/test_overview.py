@@ -103,10 +103,8 @@ def test_the_watch_notes_what_waits(row: BizReceive, settings: Any) -> None:
     assert noted == 3
 
 
-def test_a_flow_that_nobody_has_set_up_is_a_word(
-    admin_client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pages, "_set_up_flows", set())
+def test_a_flow_that_nobody_has_set_up_is_a_word(admin_client: Client) -> None:
+    pages.set_up_flows.clear()
     answer = admin_client.get("/console/")
     assert cards(answer) == {}
     assert {flow.name for flow in answer.context["unused"]} == {"notify", "feed", "sms", "crmsync"}
