@@ -230,10 +230,14 @@ def test_all_flows_have_a_file(admin_client: Client, rows: list[BizReceive]) -> 
     assert admin_client.get("/console/statistics.csv?period=x").status_code == 400
 
 
-def test_a_name_is_no_formula(admin_client: Client, rows: list[BizReceive]) -> None:
-    Biz.objects.filter(pk=rows[0].biz_id).update(title="=cmd()")
+@pytest.mark.parametrize(
+    "name", ["=cmd()", " =1+1", "＝1+1", "＋1", "－1", "＠a", "\t=1", "\u3000=1"]
+)
+def test_a_name_is_no_formula(admin_client: Client, rows: list[BizReceive], name: str) -> None:
+    """Full-width signs count for spreadsheets in Chinese and Japanese; blanks before them too."""
+    Biz.objects.filter(pk=rows[0].biz_id).update(title=name)
     titles = {line["system_title"] for line in lines(admin_client, f"{FILE}&by=system")}
-    assert titles == {"'=cmd()", "stock"}
+    assert titles == {f"'{name}", "stock"}
 
 
 def test_only_for_those_who_may_see_the_flow(rows: list[BizReceive]) -> None:
