@@ -7,7 +7,6 @@ import ipaddress
 import os
 import socket as sockets
 import sys
-from pathlib import Path
 
 from django.conf import settings
 
@@ -40,23 +39,6 @@ def public_url(host: str, port: int) -> str:
             "as https://messages.example.com behind a proxy that ends TLS."
         )
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def keep_served(url: str) -> None:
-    """Tell other programs on this machine the address that `up` serves."""
-    _served_file().write_text(url, encoding="utf-8")
-
-
-def served_url() -> str:
-    """PUBLIC_URL; without it the address of the platform that `up` started last, with the same
-    STATE_DIR."""
-    if not settings.PUBLIC_URL_SET and _served_file().exists():
-        return _served_file().read_text(encoding="utf-8")
-    return str(settings.PUBLIC_URL)
-
-
-def _served_file() -> Path:
-    return Path(settings.STATE_DIR) / "run" / "url"
 
 
 def own_url(host: str, port: int) -> str:

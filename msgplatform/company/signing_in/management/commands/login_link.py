@@ -4,8 +4,8 @@ from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.company.signing_in import emergency
+from msgplatform.core import public_address
 from msgplatform.models import AuditLog
-from msgplatform.supervision import address
 
 
 class Command(BaseCommand):
@@ -26,4 +26,4 @@ class Command(BaseCommand):
         AuditLog.objects.create(
             actor="manage.py login_link", action="login_link_made", target=user[:200]
         )
-        self.stdout.write(f"{address.served_url()}{emergency.path(person)}")
+        self.stdout.write(f"{public_address.served_url()}{emergency.path(person)}")
