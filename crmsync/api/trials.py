@@ -12,8 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from crmsync import setup_rules
 from crmsync.models import Crm
+from crmsync.setup.crms import addresses_of
 from crmsync.trials import connection, lead, probing
 from msgplatform.api.bodies import field, text
 from msgplatform.api.json import decode
@@ -59,7 +59,7 @@ class CrmTestView(_TestView):
         mappings, for at most 20 seconds. Nothing is stored in the CRM.
         """
         row = self.crm(name)
-        addresses = sorted(setup_rules.addresses_of(row.adapter, row.settings))
+        addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         return Response(CrmCheckSerializer(connection.check(row)).data)
 

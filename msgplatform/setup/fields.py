@@ -1,4 +1,5 @@
-"""Serializer fields that take what JSON has for them, as the schema says, and nothing else.
+"""The body that describes a whole object, and its fields: they take what JSON has for them, as the
+schema says, and nothing else.
 
 REST framework's own read forms too: there "5" is a number, 1 is true, and a time without a zone is
 one of the server's.
@@ -6,9 +7,11 @@ one of the server's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
-from typing import Any
+from functools import cache
+from types import MappingProxyType
+from typing import Any, cast
 
 from django.db import models
 from django.utils import timezone
@@ -105,6 +108,30 @@ class TextListField(serializers.ListField):
         super().__init__(child=TextField(), required=False, allow_null=True, **options)
 
 
+@extend_schema_field({"type": "array", "items": {"type": "number", "minimum": 0}})
+class WaitsField(serializers.ListField):
+    """Delays, in seconds or as texts with a unit."""
+
+    child = DurationField()
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {}})
+class ObjectField(serializers.JSONField):
+    """A JSON object; the model, or the resource, checks it."""
+
+    def to_internal_value(self, data: Any) -> Any:
+        if not isinstance(data, dict):
+            raise serializers.ValidationError("An object.")
+        return super().to_internal_value(data)
+
+
+class SecretTextField(TextField):
+    """A text that is written only: left out, the stored one stays."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(write_only=True, required=False, allow_null=True, **options)
+
+
 class NamesField(serializers.ManyRelatedField):
     """Several things, by their names; a list and nothing else."""
 
@@ -154,3 +181,43 @@ OF_MODELS = {
     models.SlugField: WordField,
     models.TextField: TextField,
 }
+
+
+class WholeSerializer(serializers.ModelSerializer[Any]):
+    """A body that describes the whole object. Unknown fields are refused. Fields that only the
+    platform writes may be sent back as they were read; their values are ignored."""
+
+    serializer_field_mapping = OF_MODELS
+    serializer_related_field = NamedField
+
+    def build_standard_field(self, field_name: str, model_field: Any) -> Any:
+        field_class, options = super().build_standard_field(field_name, model_field)
+        if not options.get("required", True) and not options.get("read_only"):
+            options["allow_null"] = True  # null means the same as a field that is left out
+        return field_class, options
+
+    def build_relational_field(self, field_name: str, relation_info: Any) -> Any:
+        field_class, options = super().build_relational_field(field_name, relation_info)
+        options.pop("view_name", None)
+        if not options.get("required", True):
+            options["allow_null"] = True
+        return field_class, options
+
+    def to_internal_value(self, data: Any) -> Any:
+        check_known(self, data)
+        if isinstance(data, Mapping):
+            data = {name: value for name, value in data.items() if value is not None}
+        return super().to_internal_value(data)
+
+
+Fields = Mapping[str, serializers.Field[Any, Any, Any, Any]]
+
+
+def fields_of(serializer_class: type[Any]) -> Fields:
+    """The fields of a serializer by name, to be looked at: to make them anew takes milliseconds."""
+    return _fields_of(cast(Hashable, serializer_class))
+
+
+@cache
+def _fields_of(serializer_class: Any) -> Fields:
+    return MappingProxyType(dict(serializer_class().fields))

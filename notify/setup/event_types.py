@@ -1,20 +1,20 @@
-"""The catalogue of event types over the management API."""
+"""The catalogue of event types as people set it up."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.db import transaction
 from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
-from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
-from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
 from msgplatform.models import Biz
-from notify.api.serializers import EVENT_TYPE
+from msgplatform.setup.fields import ObjectField, WholeSerializer
+from msgplatform.setup.resource import Resource, system_of
 from notify.intake import catalogue
+from notify.messages.fields import EVENT_TYPE_PATTERN
 from notify.models import EventType
 
 _EXAMPLE = {
@@ -29,7 +29,7 @@ _EXAMPLE = {
 _ADDRESS = [
     OpenApiParameter(
         "name",
-        {"type": "string", "pattern": EVENT_TYPE, "maxLength": 128},
+        {"type": "string", "pattern": EVENT_TYPE_PATTERN, "maxLength": 128},
         OpenApiParameter.PATH,
         description="The event type: order.paid",
     )
@@ -46,17 +46,12 @@ class PayloadField(serializers.JSONField):
     """Any JSON value."""
 
 
-@extend_schema_field({"type": "object", "additionalProperties": {}})
-class SchemaField(serializers.JSONField):
-    """A JSON Schema."""
-
-
 class EventTypeSerializer(WholeSerializer):
     """An entry of the catalogue."""
 
     # `allow_null` would give it a type; a null of the body never comes here.
     example = PayloadField(required=False, help_text="A payload; test sends begin with it")
-    schema = SchemaField(
+    schema = ObjectField(
         required=False, allow_null=True, help_text="Of draft 2020-12, unless $schema names another"
     )
     personal_fields = serializers.ListField(
@@ -95,8 +90,20 @@ class SharedEventType(Resource):
     list_notes = (
         "The catalogue by name: entries that all business systems share, and those of their own."
     )
+    list_order = ("name", "owner")
+    list_related = ("biz",)
+    list_system = "owner"
     parameters = _ADDRESS
     audit_noun = "event_type"
+    is_deleted = True
+    groups = [(None, ["name", "biz", "description", "example", "schema", "personal_fields"])]
+    form_texts = {
+        "example": _("A payload as JSON. Test sends begin with it; it must match the schema."),
+        "schema": _(
+            "Optional, of draft 2020-12 unless $schema names another. Payloads of systems that "
+            "validate their events must match it, or are refused."
+        ),
+    }
 
     @classmethod
     def all_rows(cls) -> QuerySet[EventType]:
@@ -120,7 +127,8 @@ class SharedEventType(Resource):
     def new(self) -> EventType:
         return EventType(biz=self.system(), name=self.name)
 
-    def title(self, row: EventType) -> str:
+    @classmethod
+    def title(cls, row: EventType) -> str:
         return str(row)
 
     def values(self, row: EventType) -> dict[str, Any]:
@@ -128,16 +136,14 @@ class SharedEventType(Resource):
         values = super().values(row)
         return {**values, "personal_fields": values["personal_fields"] or []}
 
-    def after_save(self, row: EventType, is_new: bool) -> Mapping[str, Any]:
-        transaction.on_commit(catalogue.forget)
-        return {}
+    @classmethod
+    def forget_cached(cls) -> None:
+        catalogue.forget()
 
-    def remove(self, row: EventType) -> None:
+    @classmethod
+    def deleted_detail(cls, row: EventType) -> Mapping[str, Any]:
         names = ("description", "example", "schema", "personal_fields")
-        before = {name: getattr(row, name) for name in names}
-        self.audit("event_type_deleted", str(row), before=before)
-        row.delete()
-        transaction.on_commit(catalogue.forget)
+        return {"before": {name: getattr(row, name) for name in names}}
 
 
 class OwnEventType(SharedEventType):
@@ -156,11 +162,3 @@ class OwnEventType(SharedEventType):
 
     def system(self) -> Biz | None:
         return system_of(self.address["system"])
-
-
-class EventTypeListView(ResourceListView):
-    keyset_ordering = ("name", "owner")
-    query = [OF_SYSTEM]
-
-    def get_queryset(self) -> QuerySet[EventType]:
-        return self.of_system(EventType.objects.select_related("biz"), "owner")

@@ -12,22 +12,20 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.core.exceptions import ValidationError
 from django.db import DataError, IntegrityError, transaction
-from django.http import Http404
-from rest_framework.exceptions import APIException
 
-from msgplatform.api.management.platform_file import kinds, labels
-from msgplatform.api.management.platform_file.faults import Fault, FileFaults
-from msgplatform.api.management.platform_file.kinds import Kind
-from msgplatform.api.management.platform_file.outcome import Action, Change, Outcome
-from msgplatform.api.management.platform_file.reading import Description, Entry
-from msgplatform.api.management.resource import Resource, Stored, fields_of, value_at
-from msgplatform.api.problems import handler
-from msgplatform.core.errors import Changed, NotNow, Permanent
+from msgplatform.core.errors import Changed, NotNow
 from msgplatform.models import AuditLog, KeptObject
+from msgplatform.setup.declaration import value_at
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.platform_file import kinds, labels
+from msgplatform.setup.platform_file.faults import Fault, FileFaults
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.outcome import Action, Change, Outcome
+from msgplatform.setup.platform_file.reading import Description, Entry
+from msgplatform.setup.refusals import REFUSALS, field_errors
+from msgplatform.setup.resource import Resource, Stored
 
-_REFUSALS = (APIException, ValidationError, Permanent, NotNow, Http404)
 _REFUSALS_OF_DATABASE = (IntegrityError, DataError)
 # Its own words name tables and may have values of others.
 _REFUSED = (
@@ -125,7 +123,7 @@ class _Application:
             if row is not None and resource.is_removed(row):
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             return list(_faults_of(entry, error))
         except _REFUSALS_OF_DATABASE:
             return [entry.fault((), _REFUSED)]
@@ -221,8 +219,6 @@ def _shown(resource: Resource, name: str, value: Any) -> Any:
 
 
 def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:
-    problem = handler.describe(error, None)
-    errors = problem.more.get("errors") if problem else None
-    for each in errors or [{"field": "", "message": problem.detail if problem else str(error)}]:
+    for each in field_errors(error):
         path = tuple(int(index) if index else name for index, name in _PART.findall(each["field"]))
         yield entry.fault(path, each["message"])

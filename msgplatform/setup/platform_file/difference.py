@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from msgplatform.api.management.platform_file import text
-from msgplatform.api.management.platform_file.outcome import Action, Outcome
+from msgplatform.setup.platform_file import text
+from msgplatform.setup.platform_file.outcome import Action, Outcome
 
 _SIGNS = {Action.ADDED: "+", Action.CHANGED: "~", Action.REMOVED: "-", Action.UNLISTED: "."}
 _SECRET = "(secret)"  # noqa: S105 - takes the place of one

@@ -14,12 +14,13 @@ from typing import Any
 from django.db.models import Model
 from rest_framework import serializers
 
-from msgplatform.api.management.platform_file import kinds, text
-from msgplatform.api.management.platform_file.kinds import Kind
-from msgplatform.api.management.platform_file.reading import VERSION, VERSION_KEY
-from msgplatform.api.management.resource import fields_of, value_at
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.values import is_same
+from msgplatform.setup.declaration import value_at
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
 _INDENT = "    "
 

@@ -1,21 +1,21 @@
-"""Landing pages over the management API."""
+"""Landing pages as people set them up."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
 from crmsync.models import LandingPage
-from crmsync.models.leads import MAX_APPKEY
-from msgplatform.api.management.fields import NamedField, TextListField
-from msgplatform.api.management.resource import Resource, WholeSerializer
-from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView
-from msgplatform.core.errors import InvalidInput
+from crmsync.models.leads import MAX_APPKEY, appkey_prefix
+from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
+from msgplatform.setup.declaration import Before, Faults
+from msgplatform.setup.fields import NamedField, TextListField, WholeSerializer
+from msgplatform.setup.resource import Resource
 
 _FORM_FIELD = {
     "type": "object",
@@ -69,6 +69,22 @@ class LandingPageResource(Resource):
     system_lookup = "biz__name"
     model = LandingPage
     serializer_class = LandingPageSerializer
+    groups = [
+        (None, ["biz", "title", "appkey", "enabled", "page"]),  # "page" is a cell of the console
+        (gettext_lazy("The page"), ["text", "form_fields", "language"]),
+        (gettext_lazy("Hosted elsewhere"), ["allowed_origins"]),
+    ]
+    form_texts = {
+        "form_fields": gettext_lazy(
+            "One field on each line, in the order of the form; an asterisk makes it required: "
+            "phone *. The fields name, phone, email, company, city and message have labels, which "
+            "you can replace; every other field needs one: budget: Your budget."
+        ),
+        "allowed_origins": gettext_lazy(
+            "Where else the page is hosted, one origin on each line: https://www.example.com. "
+            "Scripts there may send leads to /api/v1/leads with the APPKEY alone. Empty: nowhere."
+        ),
+    }
     example = {
         "system": "shop",
         "title": "Spring offer",
@@ -80,6 +96,9 @@ class LandingPageResource(Resource):
     )
     notes = "The business system must be there."
     list_notes = "Every landing page, by its APPKEY."
+    list_order = ("appkey",)
+    list_related = ("biz",)
+    list_system = "biz"
     parameters = [
         OpenApiParameter(
             "appkey",
@@ -96,20 +115,16 @@ class LandingPageResource(Resource):
     def new(self) -> LandingPage:
         return LandingPage(appkey=self.name)
 
-    def title(self, row: LandingPage) -> str:
+    @classmethod
+    def title(cls, row: LandingPage) -> str:
         return str(row.appkey)
 
-    def check_change(
-        self, row: LandingPage, before: Mapping[str, Any], sent_names: Collection[str]
-    ) -> None:
-        """Leads belong to the system that the page had when they came."""
-        if row.pk and row.biz_id != before["biz"]:
-            raise InvalidInput("A landing page keeps its business system.", "system")
+    @classmethod
+    def fixed_fields(cls, row: LandingPage) -> Mapping[str, Text]:
+        """Leads belong to the system that the page had when they came, and name its APPKEY."""
+        return {"biz": "A landing page keeps its business system.", "appkey": ""}
 
-
-class LandingPageListView(ResourceListView):
-    keyset_ordering = ("appkey",)
-    query = [OF_SYSTEM]
-
-    def get_queryset(self) -> QuerySet[LandingPage]:
-        return self.of_system(LandingPage.objects.select_related("biz"))
+    def faults(self, row: LandingPage, before: Before | None) -> Faults:
+        if before is None and not row.appkey.startswith(prefix := appkey_prefix()):
+            words = _("Begin it with %s: the proxy finds this cell by it.")
+            yield "appkey", words % prefix

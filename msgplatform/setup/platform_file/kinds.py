@@ -14,8 +14,9 @@ from django.db.models import Model
 from django.urls.converters import get_converters
 from rest_framework import serializers
 
-from msgplatform.api.management.resource import Resource, value_at
 from msgplatform.core import flows
+from msgplatform.setup.declaration import value_at
+from msgplatform.setup.resource import Resource
 
 Kind = type[Resource]
 _PART = re.compile(r"<(\w+):(\w+)>")

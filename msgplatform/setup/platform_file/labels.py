@@ -7,12 +7,12 @@ from typing import Any
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from msgplatform.api.management.platform_file import kinds
-from msgplatform.api.management.resource import Resource
 from msgplatform.core.data import transactions
 from msgplatform.core.data.mysql.error_codes import LOCK_WAIT_TIMEOUT, NOT_AT_ONCE
 from msgplatform.core.errors import NotNow
 from msgplatform.models import KeptObject
+from msgplatform.setup.platform_file import kinds
+from msgplatform.setup.resource import Resource
 
 MAX_LABEL = 100
 # The row that is locked by who applies a file; no object has these names.

@@ -1,60 +1,34 @@
-"""The objects that people set up, such as a consumer: read, created or replaced, deleted by name.
+"""The objects that people set up, such as a consumer: declared once, and read, created or replaced,
+deleted by name.
 
-`resources.py` serves them over HTTP. A `put` describes the whole object: a field that is left out
-or null gets its default, and the same `put` twice changes nothing. The model alone (`full_clean`)
-says which values are valid, so that the console's forms and the API agree.
+A `put` describes the whole object: a field that is left out or null gets its default, and the same
+`put` twice changes nothing. The model (`full_clean`) says which values a column may have, and
+`Resource.faults` which changes are allowed: the console's form, the API and the platform file ask
+both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any
 
 import msgspec
+from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import Field, Model, QuerySet
+from django.db.models import Field
 from django.http import Http404
 from django.utils.crypto import salted_hmac
-from drf_spectacular.utils import OpenApiParameter
-from rest_framework import serializers
 
-from msgplatform.api.management import fields
-from msgplatform.api.problems.problem import LimitedKey
 from msgplatform.core.errors import Changed, NotNow
+from msgplatform.core.flows.text import Text
 from msgplatform.core.json.values import is_same
 from msgplatform.models import AuditLog, Biz
-
-
-class WholeSerializer(serializers.ModelSerializer[Any]):
-    """A body that describes the whole object. Unknown fields are refused. Fields that only the
-    platform writes may be sent back as they were read; their values are ignored."""
-
-    serializer_field_mapping = fields.OF_MODELS
-    serializer_related_field = fields.NamedField
-
-    def build_standard_field(self, field_name: str, model_field: Any) -> Any:
-        field_class, options = super().build_standard_field(field_name, model_field)
-        if not options.get("required", True) and not options.get("read_only"):
-            options["allow_null"] = True  # null means the same as a field that is left out
-        return field_class, options
-
-    def build_relational_field(self, field_name: str, relation_info: Any) -> Any:
-        field_class, options = super().build_relational_field(field_name, relation_info)
-        options.pop("view_name", None)
-        if not options.get("required", True):
-            options["allow_null"] = True
-        return field_class, options
-
-    def to_internal_value(self, data: Any) -> Any:
-        fields.check_known(self, data)
-        if isinstance(data, Mapping):
-            data = {name: value for name, value in data.items() if value is not None}
-        return super().to_internal_value(data)
+from msgplatform.setup.declaration import Before, Declaration, value_at
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.refusals import LimitedKey
 
 
 @dataclass(frozen=True)
@@ -72,19 +46,6 @@ class Stored:
     changed_secrets: Sequence[str] = ()
 
 
-Fields = Mapping[str, serializers.Field[Any, Any, Any, Any]]
-
-
-def fields_of(serializer_class: type[Any]) -> Fields:
-    """The fields of a serializer by name, to be looked at: to make them anew takes milliseconds."""
-    return _fields_of(cast(Hashable, serializer_class))
-
-
-@cache
-def _fields_of(serializer_class: Any) -> Fields:
-    return MappingProxyType(dict(serializer_class().fields))
-
-
 def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog:
     """An entry of the audit log, not stored yet."""
     values = msgspec.to_builtins(detail, enc_hook=str)
@@ -94,13 +55,6 @@ def audit_entry(actor: str, action: str, target: str, **detail: Any) -> AuditLog
 def record(actor: str, action: str, target: str, **detail: Any) -> None:
     """Store an action in the audit log."""
     audit_entry(actor, action, target, **detail).save(force_insert=True)
-
-
-def value_at(row: Any, lookup: str) -> Any:
-    """The value of a lookup such as `biz__name`; None where a row on the way is missing."""
-    for name in lookup.split("__"):
-        row = getattr(row, name, None)
-    return row
 
 
 def system_of(name: str) -> Biz:
@@ -116,133 +70,12 @@ def changed_error(differences: Mapping[str, Mapping[str, Any]]) -> Changed:
     return Changed(words, differences)
 
 
-class Resource:
-    """One kind of object, such as consumers. An instance is the object that its address names.
+class Resource(Declaration):
+    """The operations on an object. See `Declaration`."""
 
-    A subclass sets the class attributes and implements `remove`; it overrides `new` when the
-    address is more than a name. `actor` is the name that the audit log shows.
-    """
-
-    noun: ClassVar[str]  # "consumer", for sentences
-    nouns: ClassVar[str]  # "consumers", the group of the operations in the OpenAPI document
-    list_path: ClassVar[str]  # "consumers"; '': the list of another kind includes these objects
-    path: ClassVar[str]  # "consumers/<slug:name>"
-    audit_noun: ClassVar[str] = ""  # prefix of actions in the audit log; '': `noun`
-    # Part of the address → lookup of its value in a row.
-    address_lookups: ClassVar[Mapping[str, str]] = {"name": "name"}
-    scope: ClassVar[str]  # scope that a management key needs
-    # Lookup of the business system that an object belongs to; '': it belongs to the platform.
-    system_lookup: ClassVar[str] = ""
-    # True if keys that are limited to business systems may use the operations; they change only
-    # what belongs to these systems.
-    answers_limited_keys: ClassVar[bool | None] = None
-    # In a platform file: the name of the section ('': `list_path`), and whether there is one.
-    section: ClassVar[str] = ""
-    is_in_files: ClassVar[bool] = True
-    # Models of other kinds that values name as text; those of the address and of NamedFields are
-    # known without it.
-    named_models: ClassVar[tuple[type[Model], ...]] = ()
-    model: ClassVar[type[Model]]
-    serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
-    # Serializer of the answer to the PUT that creates an object, when that answer shows more.
-    created_serializer_class: ClassVar[type[serializers.BaseSerializer[Any]] | None] = None
-    secret_fields: ClassVar[frozenset[str]] = frozenset()  # never written to the audit log
-    # Fields that stay as they are stored when a body leaves them out; secrets always do.
-    kept_fields: ClassVar[frozenset[str]] = frozenset()
-
-    # Texts of the OpenAPI document.
-    example: ClassVar[Mapping[str, Any]]
-    on_delete: ClassVar[str]
-    notes: ClassVar[str] = ""
-    list_notes: ClassVar[str] = "By name."
-    parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
-    conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
-
-    # Names of the business systems to which the caller is limited; empty: no limit.
-    systems: frozenset[str] = frozenset()
     # Where entries of the audit log are collected; None: each is stored at once.
     audit_entries: list[AuditLog] | None = None
 
-    def __init__(self, actor: str, **address: str) -> None:
-        self.actor, self.address = actor, address
-
-    # -- for subclasses --------------------------------------------------------------------------
-    @property
-    def name(self) -> str:
-        return self.address["name"]
-
-    def rows(self) -> QuerySet[Any]:
-        """The row that the address names, or none."""
-        lookups = {lookup: self.address[part] for part, lookup in self.address_lookups.items()}
-        return self.model._default_manager.filter(**lookups)
-
-    @classmethod
-    def all_rows(cls) -> QuerySet[Any]:
-        """The rows that a platform file has."""
-        return cls.model._default_manager.all()
-
-    @classmethod
-    def visible_rows(cls, rows: QuerySet[Any], systems: Collection[str]) -> QuerySet[Any]:
-        """The rows that a caller may see who is limited to these business systems (empty: all):
-        theirs, and of a kind that belongs to the platform all."""
-        if not systems or not cls.system_lookup:
-            return rows
-        return rows.filter(**{f"{cls.system_lookup}__in": systems})
-
-    @classmethod
-    def is_removed(cls, row: Any) -> bool:
-        """True if `remove` has nothing left to do."""
-        return not getattr(row, "enabled", True)
-
-    @classmethod
-    def is_written(cls, row: Any, field_name: str) -> bool:
-        """True if a platform file has this field of the row when it is not the default."""
-        return True
-
-    def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The body that takes up an object that was removed, from that of a platform file."""
-        return body
-
-    def new(self) -> Any:
-        """An unsaved row for the address, with default values."""
-        return self.model(name=self.name)
-
-    def remove(self, row: Any) -> None:
-        """Do what DELETE means to the locked row, and write the audit log. Unless a subclass says
-        otherwise the row is switched off, because messages refer to it."""
-        if row.enabled:
-            row.enabled = False
-            row.save(update_fields=["enabled"])
-            self.audit(f"{self.audit_word}_disabled", self.title(row))
-
-    @property
-    def audit_word(self) -> str:
-        """The beginning of the audit log's actions."""
-        return self.audit_noun or self.noun.replace(" ", "_")
-
-    def title(self, row: Any) -> str:
-        """The row's name in the audit log."""
-        return str(row.name)
-
-    def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
-        """Act in the transaction that stored a change; returns `Stored.shown_once`."""
-        return {}
-
-    def set_dependent_fields(self, row: Any, names: Sequence[str]) -> Sequence[str]:
-        """Set further fields that follow from a change; returns their names."""
-        return ()
-
-    def check_change(
-        self, row: Any, before: Mapping[str, Any], sent_names: Collection[str]
-    ) -> None:
-        """Raise an error when the change of the unsaved row is not allowed. `before` has the stored
-        values, `sent_names` the fields of the body."""
-
-    def audit_value(self, name: str, value: Any) -> Any:
-        """A field's value as the audit log and the answer to a platform file show it."""
-        return value
-
-    # -- operations ------------------------------------------------------------------------------
     def get(self, for_change: bool = False) -> Any:
         """The row, locked with `for_change`. Raises Http404, and with `for_change` LimitedKey."""
         self.check_address()
@@ -309,6 +142,7 @@ class Resource:
         body.is_valid(raise_exception=True)
         before = self.values(row)
         related = self._fill(row, body)
+        self.related = {name: body.validated_data.get(name, ()) for name in related}
         self.check_system(row)
         row.full_clean(validate_unique=False, validate_constraints=False)
         after = self.values(row) | related
@@ -317,17 +151,36 @@ class Resource:
             raise changed_error(self.differences(stored_row, row, before, related))
         if not is_new and not changed_names:
             return Stored(row)
-        self.check_change(row, before, body.validated_data.keys())
+        kept_secrets = self.secret_fields - body.validated_data.keys()
+        self._check_change(row, None if is_new else Before(stored_row, kept_secrets), changed_names)
         differences = {} if is_new else self.differences(stored_row, row, before, related)
         dependent_names = self.set_dependent_fields(row, changed_names)
         columns = [name for name in changed_names if name not in related]
         row.save(update_fields=None if is_new else [*columns, *dependent_names])
         for name in related:
-            getattr(row, name).set(body.validated_data.get(name, ()))
+            getattr(row, name).set(self.related[name])
         shown_once = self.after_save(row, is_new)
+        transaction.on_commit(self.forget_cached)
         self._audit_put(row, is_new, changed_names, before, after)
         changed_secrets = sorted(self.secret_fields.intersection(changed_names))
         return Stored(row, is_new, shown_once, differences, changed_secrets)
+
+    def _check_change(self, row: Any, before: Before | None, changed_names: Sequence[str]) -> None:
+        """Raises NotNow, and ValidationError with all faults by the body's fields."""
+        faults: list[tuple[str, Text]] = []
+        if before is not None:
+            if reason := self.lock_reason(before.row):
+                raise NotNow(str(reason))
+            fixed_fields = self.fixed_fields(before.row).items()
+            faults = [(name, why) for name, why in fixed_fields if name in changed_names]
+        body_names = {
+            str(field.source): name for name, field in fields_of(self.serializer_class).items()
+        }
+        sentences: dict[str, list[str]] = {}
+        for name, sentence in [*faults, *self.faults(row, before)]:
+            sentences.setdefault(body_names.get(name, name), []).append(str(sentence))
+        if sentences:
+            raise ValidationError(sentences)
 
     def delete(self, version: str = "") -> None:
         """Delete the object, or switch it off. Raises Http404, Changed when the object does not
@@ -339,6 +192,21 @@ class Resource:
                 self.remove(row)
         except IntegrityError:  # a reference that `remove` does not look for
             raise NotNow(f"Something refers to this {self.noun}.") from None
+
+    def remove(self, row: Any) -> None:
+        """Do what DELETE means to the locked row, and write the audit log. Raises NotNow."""
+        if not self.is_deleted:
+            if row.enabled:
+                row.enabled = False
+                row.save(update_fields=["enabled"])
+                self.audit(f"{self.audit_word()}_disabled", self.title(row))
+                transaction.on_commit(self.forget_cached)
+            return
+        if fault := self.removal_fault(row):
+            raise NotNow(str(fault))
+        self.audit(f"{self.audit_word()}_deleted", self.title(row), **self.deleted_detail(row))
+        row.delete()
+        transaction.on_commit(self.forget_cached)
 
     def check_version(self, row: Any, version: str) -> None:
         """Raise Changed when the row does not have this version ('' and "*": any)."""
@@ -426,7 +294,7 @@ class Resource:
     ) -> None:
         """Write the change to the audit log: values before and after, without secrets."""
         names = set(after if is_new else changed_names) - self.secret_fields
-        noun = self.audit_word
+        noun = self.audit_word()
 
         def audit_values(values: Mapping[str, Any]) -> dict[str, Any]:
             return {name: self.audit_value(name, values[name]) for name in sorted(names)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from msgplatform import env
-from msgplatform.api.management.platform_file import text
+from msgplatform.setup.platform_file import text
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _FILE = "file:"

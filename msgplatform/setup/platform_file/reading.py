@@ -19,19 +19,18 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from msgplatform.api import json
-from msgplatform.api.management.platform_file import kinds, text
-from msgplatform.api.management.platform_file.faults import Fault, FileFaults
-from msgplatform.api.management.platform_file.kinds import Kind
-from msgplatform.api.management.platform_file.references import (
+from msgplatform.core.json.values import MAX_STORED, depth
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file.faults import Fault, FileFaults
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.references import (
     SecretReader,
     Secrets,
     SentSecrets,
     WrongReference,
     is_reference,
 )
-from msgplatform.api.management.resource import fields_of
-from msgplatform.core.json.values import MAX_STORED, depth
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
@@ -120,9 +119,9 @@ def parse_sent(content: bytes, max_bytes: int) -> text.Text:
         raise FileFaults([_fault_of_text("", error)]) from None
 
 
-def parse_sent_json(content: bytes) -> text.Text:
-    """The JSON text that a client has sent, without lines. Raises ParseError, FileFaults."""
-    value = json.parse_any(content)
+def parse_sent_json(content: bytes, value: Any) -> text.Text:
+    """The JSON text that a client has sent, without lines; `value` is its value. Raises
+    FileFaults."""
     try:
         text.check_json(content, value)
     except text.TextFault as error:

@@ -1,4 +1,4 @@
-"""Consumers over the management API: where messages go."""
+"""Consumers as people set them up: where messages go."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.management.fields import TextField
-from msgplatform.api.management.resource import Resource, WholeSerializer
-from msgplatform.core.errors import NotNow, Undecryptable
+from msgplatform.core.errors import Undecryptable
+from msgplatform.core.http import destinations
+from msgplatform.setup.declaration import Before, Faults
+from msgplatform.setup.fields import TextField, TextListField, WholeSerializer
+from msgplatform.setup.resource import Resource
 from notify import operations
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits
@@ -22,7 +25,7 @@ from notify.subscriptions.limits import shown_url
 @extend_schema_field(
     {"type": "array", "items": {"type": "string"}, "maxItems": limits.MAX_PATTERNS}
 )
-class NetworksField(serializers.ListField):
+class NetworksField(TextListField):
     """Networks as CIDR writes them; `limits` checks them."""
 
 
@@ -39,11 +42,8 @@ class ConsumerSerializer(WholeSerializer):
     )
     header_names = serializers.SerializerMethodField(help_text="The names of the stored headers")
     networks = NetworksField(
-        child=TextField(),
-        required=False,
-        allow_null=True,
         help_text="Where the consumer may be: 10.2.0.0/16. Empty: wherever the platform may "
-        "deliver to",
+        "deliver to"
     )
     secret_fingerprint = serializers.SerializerMethodField(
         help_text="Of the signing secret: a rotation names it. It tells nothing about the secret"
@@ -60,8 +60,7 @@ class ConsumerSerializer(WholeSerializer):
         """For a key that is limited to business systems without what a URL may keep secret: it
         may see a consumer to which others send too."""
         values = super().to_representation(instance)
-        request = self.context.get("request")
-        if request is not None and caller_of(request).systems:
+        if self.context.get("systems"):
             values["url"] = shown_url(values["url"])
         return values
 
@@ -103,8 +102,22 @@ class Consumer(Resource):
     notes = (
         "Only the answer that creates it (201) has the signing secret; `rotate` makes a new one."
     )
-    list_notes = "Every consumer, by name."
     conflicts = ("DELETE",)
+    is_deleted = True
+    groups = [
+        (None, ["name", "title", "delivery", "url"]),
+        (gettext_lazy("Request"), ["header_prefix", "headers", "networks"]),
+    ]
+    form_texts = {
+        "headers": gettext_lazy(
+            "Sent with every message, one a line: X-Api-Key: value. Stored values are not shown "
+            "again; leave ••• to keep one."
+        ),
+        "networks": gettext_lazy(
+            "Where this consumer may be, one a line: 10.2.0.0/16. Empty: wherever the platform "
+            "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
+        ),
+    }
 
     @classmethod
     def visible_rows(cls, rows: QuerySet[Receive], systems: Collection[str]) -> QuerySet[Receive]:
@@ -115,21 +128,34 @@ class Consumer(Resource):
         subscriptions = BizReceive.objects.filter(biz__name__in=systems)
         return rows.filter(pk__in=subscriptions.values("receive_id"))
 
-    def check_change(
-        self, row: Receive, before: Mapping[str, Any], sent_names: Collection[str]
-    ) -> None:
-        """Stored headers go to no other server than the one for which they were entered."""
-        if before["headers"] and "headers" not in sent_names:
-            limits.stored_headers_at(row.url, before["url"])
+    def faults(self, row: Receive, before: Before | None) -> Faults:
+        """Stored headers go to no other server than the one for which they were entered: they often
+        hold a key, and a person who may set an address need not know it."""
+        if before is None or "headers" not in before.kept_secrets:
+            return
+        # '' is no address: a listener
+        new, old = (
+            destinations.origin(address) if address else _("a listener")
+            for address in (row.url, before.row.url)
+        )
+        if new != old and Receive._meta.get_field("headers").value_from_object(before.row):
+            words = _("The stored headers were entered for %(old)s: write their values again for "
+                      "%(new)s.")  # fmt: skip
+            yield "headers", words % {"old": old, "new": new}
 
-    def audit_value(self, name: str, value: Any) -> Any:
+    @classmethod
+    def audit_value(cls, name: str, value: Any) -> Any:
         return shown_url(value) if name == "url" else value
 
     def after_save(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
         return {"secret": row.secret} if is_new else {}
 
-    def remove(self, row: Receive) -> None:
-        if BizReceive.objects.filter(receive=row).exists():
-            raise NotNow("A subscription names this consumer, and deliveries refer to it.")
-        self.audit("consumer_deleted", row.name, url=shown_url(row.url))
-        row.delete()
+    @classmethod
+    def removal_fault(cls, row: Receive) -> str:
+        is_named = BizReceive.objects.filter(receive=row).exists()
+        words = "A subscription names this consumer, and deliveries refer to it."
+        return words if is_named else ""
+
+    @classmethod
+    def deleted_detail(cls, row: Receive) -> Mapping[str, Any]:
+        return {"url": shown_url(row.url)}
