@@ -103,7 +103,7 @@ def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Blo
 def _missing(
     message_ids: Sequence[int], subscription: int | None, lock: bool
 ) -> Iterator[_Missing]:
-    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.SPLIT).order_by("id")
+    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.DISTRIBUTED).order_by("id")
     if lock:
         rows = rows.select_for_update()
     messages = list(rows.values_list("id", "biz_id", "event_type", "channel", "created_at"))

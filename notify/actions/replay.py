@@ -49,8 +49,8 @@ def split_messages(store: Store, values: Values, checks: Sequence[Check] = ()) -
     """The messages of a store that have been split, as a search finds them."""
     source = messages_of(store, values)
     # Every archived message has been split.
-    is_split = Q() if store.cold else Q(state=BizMsg.State.SPLIT)
-    conditions = {**source.conditions, "split": lambda _value: is_split}
+    is_distributed = Q() if store.cold else Q(state=BizMsg.State.DISTRIBUTED)
+    conditions = {**source.conditions, "split": lambda _value: is_distributed}
     return replace(source, conditions=conditions, checks=checks)
 
 

@@ -63,7 +63,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
         counts: Counter[int] = Counter()
         for group in groups[message_id]:
             counts[group.status] += group.count
-        state = row.get("state", BizMsg.State.SPLIT)
+        state = row.get("state", BizMsg.State.DISTRIBUTED)
         parts = groups_of_interest[message_id]
         changed_at = max((group.changed_at for group in parts), default=None)
         hits[message_id] = Hit(

@@ -79,7 +79,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
     biz = Biz.objects.filter(id=message.biz_id).first()
     state = pgettext("state", "archived") if store.cold else str(BizMsg.State(message.state).label)
     # The deliveries say more than "split".
-    is_split = not store.cold and message.state == BizMsg.State.SPLIT
+    is_distributed = not store.cold and message.state == BizMsg.State.DISTRIBUTED
     parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
     # The key is kept for some time; the archive keeps it with the message.
     key = message.key if store.cold else key_of(IdempotencyKey, message.pk)
@@ -87,7 +87,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
         id=str(message.pk),
         title=message.event_type,
         facts={
-            **({} if is_split else {_("State"): state}),
+            **({} if is_distributed else {_("State"): state}),
             _("Deliveries"): joined(parts) or "–",
             _("Accepted"): local(message.created_at),
             _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),

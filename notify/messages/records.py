@@ -74,7 +74,7 @@ def _message(store: Store, row: Any) -> BizMsg:
     if store.cold:
         payload = row.__dict__.get("payload", DEFERRED)
         names = ("id", "biz_id", "event_type", "channel", "created_at")
-        message = _as(BizMsg, row, names, payload=payload, state=BizMsg.State.SPLIT)
+        message = _as(BizMsg, row, names, payload=payload, state=BizMsg.State.DISTRIBUTED)
     message.archived = store.cold
     return message
 

@@ -60,7 +60,7 @@ def message(
     at = ids.datetime_of(pk)
     BizMsg.objects.create(
         id=pk, biz_id=subscription.biz_id, event_type=event_type, channel=channel,
-        payload=payload, state=BizMsg.State.SPLIT, created_at=at,
+        payload=payload, state=BizMsg.State.DISTRIBUTED, created_at=at,
     )  # fmt: skip
     if key:
         IdempotencyKey.objects.create(

@@ -18,7 +18,14 @@ from msgplatform import person_limits
 from msgplatform.admin import sees_personal
 from msgplatform.console import condition, flow_card
 from msgplatform.console.views import getting_started
-from msgplatform.console.views.page import can_see_jobs, jobs_of, page, uncounted, visible
+from msgplatform.console.views.page import (
+    can_see_jobs,
+    is_set_up,
+    jobs_of,
+    page,
+    uncounted,
+    visible,
+)
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
@@ -147,7 +154,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         )
         for flow in visible_flows
     ]
-    idle_flows = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
+    idle_flows = [card.flow for card in cards if card.is_idle and not is_set_up(card.flow)]
     return {
         "cards": [card for card in cards if card.flow not in idle_flows],
         "unused": idle_flows,
@@ -186,15 +193,6 @@ def _flows_of_systems(
         "is_limited": True,
         "uncounted": uncounted(request),
     }
-
-
-def _is_set_up(flow: flows.Flow) -> bool:
-    """True if one of its first steps is done, or nobody can say."""
-    try:
-        steps = flow.setup.first_steps()
-    except UNAVAILABLE:
-        return True
-    return not steps or any(step.done for step in steps)
 
 
 def _backlogs(

@@ -65,7 +65,7 @@ def test_a_message_from_before_is_shown_and_not_sent_elsewhere(
     events = [intake.Event(biz.pk, "order.paid", b"1", f"k{n}") for n in range(20)]
     before = [verdict.id for verdict in intake.publish_many(events) if verdict.id & 15 != 3]
     settings.CELL = cell
-    page = admin_client.get("/console/search", {"q": str(before[0])}).content.decode()
+    page = admin_client.get("/console/search", {"q": str(before[0]), "all": "1"}).content.decode()
     assert "order.paid" in page
     assert "an id of cell" not in page
 
