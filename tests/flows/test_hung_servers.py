@@ -23,9 +23,10 @@ from typing import Any
 
 import pytest
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from msgplatform.core.servers.private_server import PrivateServer
-from tests import migrated, preload
+from tests import preload
 from tests.cluster import DAEMONS, MIGRATE, WEB
 from tests.flows.sms_cluster import SmsCluster
 from tests.support.http_sinks import Sink, answering
