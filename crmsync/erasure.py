@@ -181,7 +181,10 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
         operation_ids |= unread
         following: set[int] = set()
         for some in chunks(sorted(unread), _PAGE):
-            data = _data(some)
+            rows = Operation.objects.filter(id__in=some).values_list("id", "data")
+            data = {pk: bytes(content) for pk, content in rows}
+            only_in_redis = copies.read([pk for pk in some if pk not in data])
+            data |= {pk: copy.data for pk, copy in only_in_redis.items()}
             unknown_before = max([unknown_before, *(pk for pk in some if pk not in data)])
             for pk, content in data.items():
                 previous = {each.previous for each in _requests(pk, content) if each.key in keys}
@@ -192,7 +195,14 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
     if unknown_before:
         first_read = ids.datetime_of(min(record_ids)) - copies.EARLIER
         operation_ids.update(_older(keys, int(first_read.timestamp() * 1000), unknown_before))
-    operation_ids.update(_only_in_redis(keys))
+    # Operations that a database restored from a backup has lost.
+    for page in copies.since(0):
+        rows_of_page = Operation.objects.filter(id__in=page).order_by()
+        stored_ids = set(rows_of_page.values_list("id", flat=True))
+        for redis_ids in chunks([pk for pk in page if pk not in stored_ids], _PAGE):
+            for copy in copies.read(redis_ids).values():
+                if any(request.key in keys for request in _requests(copy.id, copy.data)):
+                    operation_ids.add(copy.id)
     return operation_ids
 
 
@@ -206,25 +216,6 @@ def _older(keys: _Keys, since_ms: int, before: int) -> Iterator[int]:
         if page[-1][1] < since_ms:
             return
         rows = rows.filter(id__lt=page[-1][0])
-
-
-def _only_in_redis(keys: _Keys) -> Iterator[int]:
-    """Operations that a database restored from a backup has lost."""
-    for page in copies.since(0):
-        rows = Operation.objects.filter(id__in=page).order_by()
-        stored_ids = set(rows.values_list("id", flat=True))
-        for some in chunks([each for each in page if each not in stored_ids], _PAGE):
-            for copy in copies.read(some).values():
-                if any(request.key in keys for request in _requests(copy.id, copy.data)):
-                    yield copy.id
-
-
-def _data(operation_ids: Sequence[int]) -> dict[int, bytes]:
-    """The data of these operations: the database's, else that in Redis."""
-    rows = Operation.objects.filter(id__in=operation_ids).values_list("id", "data")
-    data = {pk: bytes(content) for pk, content in rows}
-    only_in_redis = copies.read([each for each in operation_ids if each not in data])
-    return data | {pk: copy.data for pk, copy in only_in_redis.items()}
 
 
 def _requests(operation_id: int, data: bytes) -> list[Request]:

@@ -153,7 +153,11 @@ def clean(field: LeadField, value: Any) -> Any:
     # A script may send numbers; known fields are texts.
     if isinstance(value, bool | int | float):
         if field.name not in KNOWN:
-            return _clean_number(value, field.path)
+            # A number that every database and CRM keeps as it is: NaN is none either.
+            if not abs(value) < _TOO_LARGE:
+                words = _("Use a number of at most %d digits, or send it as a text.")
+                raise InvalidInput(words % MAX_DIGITS, field.path)
+            return value
         value = str(value)
     text = clean_text(value or "", field.known.max_length, field.path, field.known.kind == "long")
     if is_blank(text):
@@ -170,14 +174,6 @@ def clean(field: LeadField, value: Any) -> Any:
                 _("This is no e-mail address: write it as name@example.com."), field.path
             ) from None
     return text
-
-
-def _clean_number(number: bool | int | float, path: str) -> bool | int | float:
-    """A number that every database and CRM keeps as it is. Raises InvalidInput."""
-    if not abs(number) < _TOO_LARGE:  # NaN is neither
-        words = _("Use a number of at most %d digits, or send it as a text.")
-        raise InvalidInput(words % MAX_DIGITS, path)
-    return number
 
 
 def clean_text(value: str, max_length: int, path: str, lines: bool = False) -> str:

@@ -11,7 +11,7 @@ row, which stays.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -150,16 +150,13 @@ def _erase_records(record_ids: Sequence[int]) -> int:
 def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
     """Do not wait for the CRMs: what is on its way to them is dismissed."""
     lead_ids = [int(row.key) for row in rows if row.data["is_delete"]]
-    return _dismiss([record.pk for record in _records_of(lead_ids)])
-
-
-def _dismiss(record_ids: Sequence[int]) -> int:
+    record_ids = [record.pk for record in _records_of(lead_ids)]
     erasure.erase(record_ids)
-    rows = Record.objects.filter(id__in=record_ids).filter(
+    records = Record.objects.filter(id__in=record_ids).filter(
         Q(state=Record.State.CONFIRMED, deleted=False) | Q(state=Record.State.DEAD)
     )
     dismissed = Record.State.DISMISSED
-    return transactions.retrying(lambda: rows.update(state=dismissed)) or len(record_ids)
+    return transactions.retrying(lambda: records.update(state=dismissed)) or len(record_ids)
 
 
 # -- leads of others that name the person --------------------------------------------------------
@@ -168,22 +165,19 @@ def _find_texts(person: Person, cursor: str) -> Slice:
         return Slice(())
     rows = Lead.objects.filter(id__gt=int(cursor or 0)).order_by("id")
     page = list(rows.values(*_COLUMNS)[:SLICE])
-    own_rows = [
-        Row(str(row["id"]), {"id": str(row["id"]), **hits})
-        for row in page
-        if not _is_of(person, row) and (hits := _hits(person, row))
-    ]
-    return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
-
-
-def _hits(person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a lead in which the person stands."""
-    fields = {name: row[name] for name in _EMPTY if name != "extra"} | dict(row["extra"] or {})
-    return {
-        name: person.mentions(value)
-        for name, value in fields.items()
-        if _has_hit(person, name, value)
-    }
+    other_rows: list[Row] = []
+    for row in page:
+        if _is_of(person, row):
+            continue
+        fields = {name: row[name] for name in _EMPTY if name != "extra"} | dict(row["extra"] or {})
+        hits = {
+            name: person.mentions(value)
+            for name, value in fields.items()
+            if _has_hit(person, name, value)
+        }
+        if hits:
+            other_rows.append(Row(str(row["id"]), {"id": str(row["id"]), **hits}))
+    return Slice(other_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
 def _has_hit(person: Person, name: str, value: Any) -> bool:
@@ -297,16 +291,6 @@ def _find_copies(person: Person, cursor: str) -> Slice:
     return Slice(own_rows, f"{slots[1]}:0" if len(slots) > 1 else "")
 
 
-def _texts() -> Iterator[PersonStore]:
-    yield text_store("crmsync.items", _("outcomes"), Item, ("message", "field"))
-    columns = ("reason", "field", "request")
-    yield text_store("crmsync.recovery", _("recovery log"), RecoveryEntry, columns)
-    yield text_store("crmsync.exceptions", _("exception log"), ExceptionEntry, ("message",))
-    yield text_store("crmsync.runs", _("runs"), Run, ("problem",))
-    yield text_store("crmsync.keys", _("idempotency keys"), LeadIdempotency, ("key",),
-                     unique_column="key")  # fmt: skip
-
-
 def stores() -> Sequence[PersonStore]:
     """Leads first: their CRMs must learn of it before anything about them is erased."""
     return (
@@ -316,5 +300,11 @@ def stores() -> Sequence[PersonStore]:
         PersonStore("crmsync.operations", _("operations"), _find_operations, _erase_operations),
         PersonStore("crmsync.copies", _("copies of operations in Redis"), _find_copies,
                     _erase_operations, redis_prefix=copies.PREFIX),
-        *_texts(),
+        text_store("crmsync.items", _("outcomes"), Item, ("message", "field")),
+        text_store("crmsync.recovery", _("recovery log"), RecoveryEntry,
+                   ("reason", "field", "request")),
+        text_store("crmsync.exceptions", _("exception log"), ExceptionEntry, ("message",)),
+        text_store("crmsync.runs", _("runs"), Run, ("problem",)),
+        text_store("crmsync.keys", _("idempotency keys"), LeadIdempotency, ("key",),
+                   unique_column="key"),
     )  # fmt: skip

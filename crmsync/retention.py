@@ -104,20 +104,18 @@ class Housekeeping:
         if not (age := keep()):
             return False
         before = sql.now() - timedelta(seconds=age)
-        return any(self._delete_page(state, before) for state in _HANDLED)
-
-    def _delete_page(self, state: _State, before: datetime) -> bool:
-        """Look at the next entries of the recovery log by id, and delete those that were handled
-        before then. True while there are more to look at. Ids follow the time of creation, so that
-        a page without an old entry is the last."""
-        rows = sql.of_one(RecoveryEntry.objects.all(), "state", state)
-        rows = rows.filter(id__gt=self._looked[state]).order_by("state", "id")
-        page = list(rows.values_list("id", "created_at", "handled_at")[:CHUNK])
-        old = [pk for pk, created_at, handled_at in page if (handled_at or created_at) < before]
-        if old:
-            entries = RecoveryEntry.objects.filter(id__in=old, state=state)
-            count = transactions.retrying(entries.delete)[0]
-            log.info("recovery_entries_deleted", rows=count)
-        is_last = len(page) < CHUNK or all(created_at >= before for _, created_at, _ in page)
-        self._looked[state] = 0 if is_last else page[-1][0]
-        return not is_last
+        for state in _HANDLED:
+            # Ids follow the time of creation: a page without an old entry is the last.
+            rows = sql.of_one(RecoveryEntry.objects.all(), "state", state)
+            rows = rows.filter(id__gt=self._looked[state]).order_by("state", "id")
+            page = list(rows.values_list("id", "created_at", "handled_at")[:CHUNK])
+            old = [pk for pk, created_at, handled_at in page if (handled_at or created_at) < before]
+            if old:
+                entries = RecoveryEntry.objects.filter(id__in=old, state=state)
+                count = transactions.retrying(entries.delete)[0]
+                log.info("recovery_entries_deleted", rows=count)
+            is_last = len(page) < CHUNK or all(created_at >= before for _, created_at, _ in page)
+            self._looked[state] = 0 if is_last else page[-1][0]
+            if not is_last:
+                return True
+        return False

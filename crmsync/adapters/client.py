@@ -238,7 +238,11 @@ def outcome_of_status(
         return None
     status, text = response.status, describe(response)
     if not status or response.error:
-        return _broken(response, text)
+        if response.error in _NEVER_SENT:
+            return Auth(_("The address cannot be called: %s") % text)
+        if response.error in _NOT_SENT and not response.status:
+            return Retry(0.0, text)
+        return Unknown(text or response.error)
     if status >= 500:
         # The server may have failed after it had stored the record.
         wait = wait_seconds(response)
@@ -254,15 +258,6 @@ def outcome_of_status(
     if size > 1:
         return Refused(text)
     return Conflict("") if status == 409 else Invalid("", text)
-
-
-def _broken(response: Response, text: str) -> Outcome:
-    """The outcome of a missing answer, or of an answer that broke off."""
-    if response.error in _NEVER_SENT:
-        return Auth(_("The address cannot be called: %s") % text)
-    if response.error in _NOT_SENT and not response.status:
-        return Retry(0.0, text)
-    return Unknown(text or response.error)
 
 
 class RestAdapter(CRMAdapter):

@@ -106,7 +106,22 @@ class LandingPageView(PublicPage):
         if wait := limits.wait_of_page(page.appkey, address):
             return self._too_many(request, page, wait)
         lead = intake.new_lead(page, values, "", None)
-        return self._store(request, page, lead)
+        # The lead's key is made of the form's key and the content: pressing twice stores one lead,
+        # and going back to correct the name is no conflict.
+        try:
+            intake.add(intake.of_public(lead, _form_key(form_values))).raise_rejected()
+        except (Temporary, OperationalError, InterfaceError) as error:
+            # The visitor's values must not be lost: the same form comes back.
+            log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])
+            problem = _("This did not work just now. Please press the button again.")
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+            return self._form(request, page, form_values, {}, problem, status)
+        except DataError as error:
+            problem = str(transactions.refused_value(error))
+            return self._form(request, page, form_values, {}, problem, HTTPStatus.BAD_REQUEST)
+        thanks = reverse("landing-page-thanks", args=[page.appkey])
+        # Loading the page again must not send the form again.
+        return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)
 
     def _too_many(self, request: HttpRequest, page: Page, wait: int) -> HttpResponse:
         text = ngettext(
@@ -118,24 +133,6 @@ class LandingPageView(PublicPage):
         response = self._form(request, page, request.POST, {}, text % wait, status)
         response["Retry-After"] = str(wait)
         return response
-
-    def _store(self, request: HttpRequest, page: Page, lead: intake.NewLead) -> HttpResponse:
-        """Store the lead and show the thanks. Its key is made of the form's key and the content:
-        pressing twice stores one lead, and going back to correct the name is no conflict."""
-        try:
-            intake.add(intake.of_public(lead, _form_key(request.POST))).raise_rejected()
-        except (Temporary, OperationalError, InterfaceError) as error:
-            # The visitor's values must not be lost: the same form comes back.
-            log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])
-            problem = _("This did not work just now. Please press the button again.")
-            status = HTTPStatus.SERVICE_UNAVAILABLE
-            return self._form(request, page, request.POST, {}, problem, status)
-        except DataError as error:
-            problem = str(transactions.refused_value(error))
-            return self._form(request, page, request.POST, {}, problem, HTTPStatus.BAD_REQUEST)
-        thanks = reverse("landing-page-thanks", args=[page.appkey])
-        # Loading the page again must not send the form again.
-        return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)
 
     def _form(
         self,

@@ -19,7 +19,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_noop as _
 
 from crmsync import presence
-from crmsync.models import Crm, Policy, Record
+from crmsync.models import Crm, Record
 from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
 from crmsync.presence import PolicyFacts
@@ -65,15 +65,7 @@ def conditions() -> Iterator[Condition]:
     # A sandbox fails because somebody has told it to.
     policies = [one for one in backlog.of_policies(now) if one.policy.crm.adapter != Crm.SANDBOX]
     working = [one for one in policies if one.takes_work]
-    yield from _paused()
-    yield from unless_away(lambda: _sources(working, presence.read_policies()), SOURCE, HORIZON)
-    yield from unless_away(lambda: _stalled(working, now), STALLED)
-    yield from _dead(policies, now)
-    yield from _left_open(now)
-
-
-def _paused() -> Iterator[Condition]:
-    """CRMs that were paused by their refusal, until somebody resumes them."""
+    # CRMs that were paused by their refusal, until somebody resumes them.
     rows = Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
     rows = rows.exclude(adapter=Crm.SANDBOX)
     for row in rows.only("name", "paused_because"):
@@ -85,6 +77,49 @@ def _paused() -> Iterator[Condition]:
             lazy_message(
                 _("%(why)s Correct its settings in the console and resume it; its records wait."),
                 why=row.paused_because,
+            ),
+        )
+    yield from unless_away(lambda: _sources(working, presence.read_policies()), SOURCE, HORIZON)
+    yield from unless_away(lambda: _stalled(working, now), STALLED)
+    hour = counters.since(now - _HOUR)
+    for one in policies:
+        policy = one.policy
+        dead_count, confirmed_count = (
+            hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED)
+        )
+        if dead_count + confirmed_count >= DEAD_OF and dead_count > DEAD_SHARE * (
+            dead_count + confirmed_count
+        ):
+            yield Condition(
+                f"{DEAD}:{policy.pk}",
+                lazy_message(
+                    _("%(policy)s: %(dead)d of %(ended)d records are dead"),
+                    policy=str(policy),
+                    dead=dead_count,
+                    ended=dead_count + confirmed_count,
+                ),
+                lazy_message(
+                    _(
+                        "That was in the last hour. See in the recovery log what they were refused "
+                        "for. Correct the data and try them again there, or correct the mapping "
+                        "and start a run of everything: a try sends what the old mapping made."
+                    )
+                ),
+            )
+    count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
+    if count:
+        more = lazy_message(_("%(count)d or more"), count=count)
+        yield Condition(
+            f"{RECOVERY}:old",
+            lazy_message(
+                _("Entries of the recovery log open for more than a day: %(count)s"),
+                count=more if count == _COUNTED else str(count),
+            ),
+            lazy_message(
+                _(
+                    "Nobody sends these records unless somebody decides: try them again, correct "
+                    "them or dismiss them in the console."
+                )
             ),
         )
 
@@ -157,104 +192,58 @@ def _sources(
 ) -> Iterator[Condition]:
     """Sources that cannot be read as they should be, as pollers report. Without a poller the state
     of a source is not known, and its alert stays as it is."""
-    for one in working:
-        if policy_facts := facts.get(one.policy.pk):
-            yield from _of_source(one.policy, policy_facts)
-    unheld_ids = [one.policy.pk for one in working if one.policy.pk not in facts]
-    keys = [f"{kind}:{policy}" for kind in (SOURCE, HORIZON) for policy in unheld_ids]
-    yield from open_conditions(Q(open_key__in=keys))
-
-
-def _of_source(policy: Policy, facts: PolicyFacts) -> Iterator[Condition]:
-    if facts.problem and facts.problem_for > UNREADABLE_SECONDS:
-        yield Condition(
-            f"{SOURCE}:{policy.pk}",
-            lazy_message(_("The source %(name)s cannot be read"), name=str(policy.source)),
-            lazy_message(
-                _(
-                    "%(problem)s Nothing new reaches %(crm)s until it can. Correct the source "
-                    "in the console, or repair its database; reading goes on by itself."
-                ),
-                problem=facts.problem,
-                crm=str(policy.crm),
-            ),
-        )
-    elif facts.without_time:
-        yield Condition(
-            f"{SOURCE}:{policy.pk}",
-            lazy_message(_("Rows of the source %(name)s have no time"), name=str(policy.source)),
-            lazy_message(
-                _(
-                    "%(count)d rows or more have no time in %(column)s, so that they never "
-                    "reach %(crm)s. Set it in the source's database, and let the database "
-                    "set it in each row."
-                ),
-                count=facts.without_time,
-                column=policy.source.time_column,
-                crm=str(policy.crm),
-            ),
-        )
-    # An assumed horizon has the age that was set for the source.
-    elif facts.exact and facts.horizon_age > HORIZON_SECONDS:
-        yield Condition(
-            f"{HORIZON}:{policy.pk}",
-            lazy_message(
-                _("A transaction at the source %(name)s is left open"), name=str(policy.source)
-            ),
-            lazy_message(
-                _(
-                    "It has been open for %(minutes)d minutes. What is written meanwhile "
-                    "reaches %(crm)s only after it ends: commit it, or end its session in the "
-                    "source's database."
-                ),
-                minutes=round(facts.horizon_age / 60),
-                crm=str(policy.crm),
-            ),
-        )
-
-
-def _dead(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
-    hour = counters.since(now - _HOUR)
-    for one in policies:
-        policy = one.policy
-        dead_count, confirmed_count = (
-            hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED)
-        )
-        if dead_count + confirmed_count >= DEAD_OF and dead_count > DEAD_SHARE * (
-            dead_count + confirmed_count
-        ):
+    unheld_ids: list[int] = []
+    for policy in (one.policy for one in working):
+        source = facts.get(policy.pk)
+        if source is None:
+            unheld_ids.append(policy.pk)
+            continue
+        if source.problem and source.problem_for > UNREADABLE_SECONDS:
             yield Condition(
-                f"{DEAD}:{policy.pk}",
+                f"{SOURCE}:{policy.pk}",
+                lazy_message(_("The source %(name)s cannot be read"), name=str(policy.source)),
                 lazy_message(
-                    _("%(policy)s: %(dead)d of %(ended)d records are dead"),
-                    policy=str(policy),
-                    dead=dead_count,
-                    ended=dead_count + confirmed_count,
+                    _(
+                        "%(problem)s Nothing new reaches %(crm)s until it can. Correct the source "
+                        "in the console, or repair its database; reading goes on by itself."
+                    ),
+                    problem=source.problem,
+                    crm=str(policy.crm),
+                ),
+            )
+        elif source.without_time:
+            yield Condition(
+                f"{SOURCE}:{policy.pk}",
+                lazy_message(
+                    _("Rows of the source %(name)s have no time"), name=str(policy.source)
                 ),
                 lazy_message(
                     _(
-                        "That was in the last hour. See in the recovery log what they were refused "
-                        "for. Correct the data and try them again there, or correct the mapping "
-                        "and start a run of everything: a try sends what the old mapping made."
-                    )
+                        "%(count)d rows or more have no time in %(column)s, so that they never "
+                        "reach %(crm)s. Set it in the source's database, and let the database "
+                        "set it in each row."
+                    ),
+                    count=source.without_time,
+                    column=policy.source.time_column,
+                    crm=str(policy.crm),
                 ),
             )
-
-
-def _left_open(now: datetime) -> Iterator[Condition]:
-    count = backlog.open_entries(now - OPEN_FOR, _COUNTED)
-    if count:
-        more = lazy_message(_("%(count)d or more"), count=count)
-        yield Condition(
-            f"{RECOVERY}:old",
-            lazy_message(
-                _("Entries of the recovery log open for more than a day: %(count)s"),
-                count=more if count == _COUNTED else str(count),
-            ),
-            lazy_message(
-                _(
-                    "Nobody sends these records unless somebody decides: try them again, correct "
-                    "them or dismiss them in the console."
-                )
-            ),
-        )
+        # An assumed horizon has the age that was set for the source.
+        elif source.exact and source.horizon_age > HORIZON_SECONDS:
+            yield Condition(
+                f"{HORIZON}:{policy.pk}",
+                lazy_message(
+                    _("A transaction at the source %(name)s is left open"), name=str(policy.source)
+                ),
+                lazy_message(
+                    _(
+                        "It has been open for %(minutes)d minutes. What is written meanwhile "
+                        "reaches %(crm)s only after it ends: commit it, or end its session in the "
+                        "source's database."
+                    ),
+                    minutes=round(source.horizon_age / 60),
+                    crm=str(policy.crm),
+                ),
+            )
+    keys = [f"{kind}:{pk}" for kind in (SOURCE, HORIZON) for pk in unheld_ids]
+    yield from open_conditions(Q(open_key__in=keys))

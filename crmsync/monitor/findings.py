@@ -14,7 +14,13 @@ from msgplatform.core.flows import Finding
 
 def examine() -> Iterator[Finding]:
     """Examine triggers, CRMs and policies. May raise errors of the database and of Redis."""
-    yield _triggers()
+    # Without triggers, as after a restore from a dump that left them out, changes of leads are not
+    # noticed; with triggers of a user that does not exist, leads are refused.
+    if problem := lead_triggers.problem(connection):
+        fix = schema_state.migrate_command("default")
+        yield Finding("bad", f"CRM sync: {problem}", fix)
+    else:
+        yield Finding("ok", "CRM sync: the triggers of the table lead are there")
     unread_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
     policies = list(
         Policy.objects.select_related("source", "crm").defer(*unread_columns).order_by("id")
@@ -50,11 +56,3 @@ def examine() -> Iterator[Finding]:
             )  # fmt: skip
         else:
             yield Finding("ok", name)
-
-
-def _triggers() -> Finding:
-    """Check the triggers. Without them, as after a restore from a dump that left them out, changes
-    of leads are not noticed; with triggers of a user that does not exist, leads are refused."""
-    if problem := lead_triggers.problem(connection):
-        return Finding("bad", f"CRM sync: {problem}", schema_state.migrate_command("default"))
-    return Finding("ok", "CRM sync: the triggers of the table lead are there")

@@ -121,21 +121,6 @@ def samples() -> Iterator[Sample]:
     """All samples of CRM sync for `/metrics`."""
     now = sql.now()
     policies = backlog.of_policies(now)
-    yield from _backlog(policies, now)
-    yield from _last_hour(policies, now)
-    crms = list(Crm.objects.only("name", "enabled", "paused_at").order_by("name"))
-    for crm in crms:
-        yield _PAUSED.of(crm.paused_at is not None, crm=crm.name)
-    try:
-        redis_samples = [*_crms(crms), *_policies(policies)]
-    except RedisError:  # the samples from the database are there all the same
-        yield _REDIS_UP.of(0)
-        return
-    yield from redis_samples
-    yield _REDIS_UP.of(1)
-
-
-def _backlog(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Sample]:
     counts = backlog.counts(one.policy.pk for one in policies)
     for one in policies:
         for state in backlog.NOT_CONFIRMED:
@@ -147,18 +132,25 @@ def _backlog(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Samp
         yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **one.labels)
         if one.moved_at is not None:
             yield _WATERMARK_AGE.of(max(0.0, (now - one.moved_at).total_seconds()), **one.labels)
-
-
-def _last_hour(policies: Sequence[PolicyProgress], now: datetime) -> Iterator[Sample]:
     hour = counters.since(now - _HOUR)
     labels = {one.policy.pk: one.labels for one in policies}
     for (policy, name), count in sorted(hour.items()):
         if policy in labels and name not in (counters.CALLS, counters.CALL_MS):
             yield _LAST_HOUR.of(count, **labels[policy], what=name)
+    crms = list(Crm.objects.only("name", "enabled", "paused_at").order_by("name"))
+    for crm in crms:
+        yield _PAUSED.of(crm.paused_at is not None, crm=crm.name)
+    try:
+        redis_samples = list(_redis_samples(crms, policies))
+    except RedisError:  # the samples from the database are there all the same
+        yield _REDIS_UP.of(0)
+        return
+    yield from redis_samples
+    yield _REDIS_UP.of(1)
 
 
-def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
-    """The queues of each CRM, and the reports of handlers on the CRMs that they serve."""
+def _redis_samples(crms: Sequence[Crm], policies: Sequence[PolicyProgress]) -> Iterator[Sample]:
+    """The queues of CRMs, and the reports of handlers and pollers on their CRMs and policies."""
     # All depths in one round trip.
     kinds = (orders.MainQueue, orders.RetryQueue, orders.DeadQueue)
     queue_names = {kind(crm.name).name: (crm.name, kind.kind) for crm in crms for kind in kinds}
@@ -174,10 +166,7 @@ def _crms(crms: Sequence[Crm]) -> Iterator[Sample]:
         yield _IN_FLIGHT.of(live.in_flight, crm=names[pk])
         yield _HELD.of(live.held_for, crm=names[pk])
         yield _BREAKERS.of(STATE_NUMBERS[live.breaker], crm=names[pk])
-
-
-def _policies(policies: Sequence[PolicyProgress]) -> Iterator[Sample]:
-    """The reports of pollers on the policies that they hold."""
+    # The reports of pollers on the policies that they hold.
     facts = presence.read_policies()
     for one in policies:
         policy_facts = facts.get(one.policy.pk)

@@ -51,34 +51,31 @@ def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
     for run_id, *counts in operations:
         sums[run_id] = [a + b for a, b in zip(sums[run_id], counts, strict=True)]
     now = sql.now().timestamp()
-    return {
-        pk: _progress(run, sums[pk], now - run.started_at.timestamp(), pk <= last_full_run)
-        for pk, run in by_id.items()
-    }
-
-
-def _progress(run: Run, counts: list[int], seconds: float, is_partial: bool) -> Progress:
-    sent_count, confirmed_count, replaced_count, dead_count = counts
-    ended_count = confirmed_count + replaced_count + dead_count
-    is_over = run.state != Run.State.READING and sent_count <= ended_count
-    records_done = run.unchanged + ended_count
-    rate = None if is_over else records_done / max(seconds, 1.0)
-    # A run that has read more rows than it counted at its beginning reads newer ones, and their
-    # number is not known.
-    is_known = run.state != Run.State.READING or run.read < run.unread < MAX_UNREAD
-    total = run.unchanged + sent_count if run.state != Run.State.READING else run.unread
-    seconds_left = (
-        max(0, total - records_done) / rate if rate and is_known and not is_partial else None
-    )
-    return Progress(
-        run.read,
-        run.unchanged,
-        sent_count,
-        confirmed_count,
-        replaced_count,
-        dead_count,
-        rate,
-        seconds_left,
-        is_over,
-        is_partial,
-    )
+    progress_by_run: dict[int, Progress] = {}
+    for run in by_id.values():
+        sent_count, confirmed_count, replaced_count, dead_count = sums[run.pk]
+        is_partial = run.pk <= last_full_run
+        ended_count = confirmed_count + replaced_count + dead_count
+        is_over = run.state != Run.State.READING and sent_count <= ended_count
+        records_done = run.unchanged + ended_count
+        rate = None if is_over else records_done / max(now - run.started_at.timestamp(), 1.0)
+        # A run that has read more rows than it counted at its beginning reads newer ones, and their
+        # number is not known.
+        is_known = run.state != Run.State.READING or run.read < run.unread < MAX_UNREAD
+        total = run.unchanged + sent_count if run.state != Run.State.READING else run.unread
+        seconds_left = (
+            max(0, total - records_done) / rate if rate and is_known and not is_partial else None
+        )
+        progress_by_run[run.pk] = Progress(
+            run.read,
+            run.unchanged,
+            sent_count,
+            confirmed_count,
+            replaced_count,
+            dead_count,
+            rate,
+            seconds_left,
+            is_over,
+            is_partial,
+        )
+    return progress_by_run

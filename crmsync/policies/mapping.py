@@ -13,7 +13,7 @@ A field whose every choice is empty is not sent, so that the CRM keeps what it h
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -109,7 +109,21 @@ class FieldMapping:
 
 def parse(text: str) -> FieldMapping:
     """A mapping from its lines. Raises InvalidInput that names the line."""
-    rules = list(_rules(text))
+    rules: list[Rule] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        field, equals, right = (part.strip() for part in line.partition("="))
+        if not equals or not field or not right:
+            raise _wrong(number, _("write it as LastName = name"))
+        if len(field) > MAX_FIELD:
+            raise _wrong(number, _("a field's name has at most %d characters") % MAX_FIELD)
+        words = _CHOICES.findall(right)
+        if _CHOICES.sub("", right).strip():
+            raise _wrong(number, _("a quotation mark is missing"))
+        if len(words) % 2 == 0 or any(word != "or" for word in words[1::2]):
+            raise _wrong(number, _("join choices by “or”, and write text in quotation marks"))
+        rules.append(Rule(field, tuple(_choice(word, number) for word in words[::2]), number))
     if not rules:
         raise InvalidInput(_("Write at least one line, such as LastName = name."), "mapping")
     if len(rules) > MAX_RULES:
@@ -124,23 +138,6 @@ def parse(text: str) -> FieldMapping:
             )
         lines[rule.field] = rule.line
     return FieldMapping(tuple(rules))
-
-
-def _rules(text: str) -> Iterator[Rule]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        field, equals, right = (part.strip() for part in line.partition("="))
-        if not equals or not field or not right:
-            raise _wrong(number, _("write it as LastName = name"))
-        if len(field) > MAX_FIELD:
-            raise _wrong(number, _("a field's name has at most %d characters") % MAX_FIELD)
-        words = _CHOICES.findall(right)
-        if _CHOICES.sub("", right).strip():
-            raise _wrong(number, _("a quotation mark is missing"))
-        if len(words) % 2 == 0 or any(word != "or" for word in words[1::2]):
-            raise _wrong(number, _("join choices by “or”, and write text in quotation marks"))
-        yield Rule(field, tuple(_choice(word, number) for word in words[::2]), number)
 
 
 def _choice(word: str, line: int) -> Path | Constant:
@@ -175,26 +172,18 @@ def _at(path: Path, values: Mapping[str, Any], decoded_columns: dict[str, Any]) 
         value = value.date()
     elif path.inside:
         if path.column not in decoded_columns:
-            decoded_columns[path.column] = _decoded(value)
+            if isinstance(value, str | bytes):
+                try:
+                    value = msgspec.json.decode(value) if value else None
+                except (msgspec.DecodeError, RecursionError):
+                    raise ValueError(_("the column does not hold JSON")) from None
+            decoded_columns[path.column] = value
         value = decoded_columns[path.column]
         for name in path.inside:
             value = value.get(name) if isinstance(value, Mapping) else None
     # Nearly every value: no further checks for these.
     if type(value) in (str, int, float, bool, type(None)):
         return value
-    return _plain(value)
-
-
-def _decoded(value: Any) -> Any:
-    if isinstance(value, str | bytes):
-        try:
-            return msgspec.json.decode(value) if value else None
-        except (msgspec.DecodeError, RecursionError):
-            raise ValueError(_("the column does not hold JSON")) from None
-    return value
-
-
-def _plain(value: Any) -> Any:
     # JSON has no times and no decimals: CRMs take them as text.
     if isinstance(value, datetime):
         text = value.isoformat()

@@ -51,7 +51,19 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     entry = RecoveryEntry.objects.filter(pk=entry_id, state=RecoveryEntry.State.OPEN).first()
     if entry is None or entry.record_id is None:
         raise _no_longer_open()
-    _check(fields)
+    if not 1 <= len(fields) <= MAX_RULES:
+        raise InvalidInput(_("Use 1 to %d fields.") % MAX_RULES, "fields")
+    for name in fields:
+        if not isinstance(name, str) or not name.strip() or len(name) > MAX_FIELD:
+            raise InvalidInput(
+                _("A field's name has 1 to %d characters.") % MAX_FIELD, str(name)[:MAX_FIELD]
+            )
+    try:
+        size = len(msgspec.json.encode(fields))
+    except (TypeError, ValueError):  # also text that is no Unicode
+        raise InvalidInput(_("Write values as JSON has them."), "fields") from None
+    if size > MAX_BYTES:
+        raise InvalidInput(_("All fields together have at most %d bytes.") % MAX_BYTES, "fields")
     _ask_crm(entry.crm_id, fields)
     # Before the transaction, which may be repeated.
     operation_id = ids.new(ids.bucket_of(entry.record_id))
@@ -118,23 +130,6 @@ def _run_audited(
 def _audit(by: str, action: str, entry: str, **detail: Any) -> None:
     target = f"recovery log {entry}"
     AuditLog.objects.create(actor=by[:150], action=action, target=target[:200], detail=detail)
-
-
-def _check(fields: Mapping[str, Any]) -> None:
-    """Check the number of the fields, their names and their size."""
-    if not 1 <= len(fields) <= MAX_RULES:
-        raise InvalidInput(_("Use 1 to %d fields.") % MAX_RULES, "fields")
-    for name in fields:
-        if not isinstance(name, str) or not name.strip() or len(name) > MAX_FIELD:
-            raise InvalidInput(
-                _("A field's name has 1 to %d characters.") % MAX_FIELD, str(name)[:MAX_FIELD]
-            )
-    try:
-        size = len(msgspec.json.encode(fields))
-    except (TypeError, ValueError):  # also text that is no Unicode
-        raise InvalidInput(_("Write values as JSON has them."), "fields") from None
-    if size > MAX_BYTES:
-        raise InvalidInput(_("All fields together have at most %d bytes.") % MAX_BYTES, "fields")
 
 
 def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:

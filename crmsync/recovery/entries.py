@@ -92,20 +92,15 @@ def dismiss(entry_ids: Sequence[int], by: str) -> int:
         for entry in entries:
             record = records.get(entry.record_id or 0)
             if record and record.state == _State.DEAD and record.version == _UNREAD_VERSION:
-                _update([record.pk], _version_of(entry))
+                # The row was to be read again: the entry's version is the one that is dismissed.
+                columns: dict[str, Any] = {"version": entry.version}
+                if entry.request:
+                    request = msgspec.json.decode(bytes(entry.request), type=orders.Request)
+                    columns["digest"] = orders.digest(request)
+                _update([record.pk], columns)
         now = sql.now()
         close([entry.pk for entry in entries], RecoveryEntry.State.DISMISSED, now, by)
     return len(entries)
-
-
-def _version_of(entry: RecoveryEntry) -> dict[str, Any]:
-    """The columns of a record with the version that the entry is about: it was to be read again.
-    The digest is left out where the entry has no request."""
-    columns: dict[str, Any] = {"version": entry.version}
-    if entry.request:
-        request = msgspec.json.decode(bytes(entry.request), type=orders.Request)
-        columns["digest"] = orders.digest(request)
-    return columns
 
 
 def lock_entry(entry_id: int) -> tuple[RecoveryEntry, Record] | None:

@@ -186,21 +186,32 @@ def _replay(
                 record.pk = record_id
         now = sql.now()
         # The older backup does not know which version the CRM has confirmed, nor if it has any: a
-        # record without an id there is looked up where a call may not be repeated.
-        unsure_class = UNKNOWN if _can_look_up(policy) else ""
+        # record without an id there is looked up where a call may not be repeated. An HTTP
+        # interface without a call that reads cannot look up: all its records would be dead.
+        can_look_up = policy.crm.adapter != "http" or bool(policy.crm.settings.get("read"))
+        unsure_class = UNKNOWN if can_look_up else ""
         _take_over(plan, now, by, unsure_class)
         if not operation.is_stored:
-            _store(plan, now)
+            # The database has lost it. It is open for the records that wait; the others have a
+            # newer version, or have ended.
+            waiting = [*plan.new, *plan.older, *plan.in_flight, *plan.to_resend]
+            own_count = sum(record.operation_id == operation.id for record in waiting)
+            Operation.objects.create(
+                id=operation.id,
+                data=orders.dump(operation.requests),
+                start_at=operation.start_at,
+                policy_id=operation.policy_id,
+                records=len(plan.newest),
+            )
+            add_endings({(operation.id, "replaced"): len(plan.newest) - own_count}, now)
         if unsure_class:
-            _mark_unknown(plan.to_resend)
+            record_ids = [record.pk for record in plan.to_resend if not record.remote_id]
+            if record_ids:
+                lookups = Record.objects.filter(pk__in=record_ids)
+                claims.update_by_key(lookups, {"error_class": UNKNOWN})
         # Also records that the CRM has confirmed: that is the purpose of a replay.
         resend.send_from_scratch(plan.to_resend, by)
     return plan.counts()
-
-
-def _can_look_up(policy: Policy) -> bool:
-    """False for an HTTP interface without a call that reads: all its records would be dead."""
-    return policy.crm.adapter != "http" or bool(policy.crm.settings.get("read"))
 
 
 def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
@@ -230,27 +241,3 @@ def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
         record.updated_at = now
     rows = [tuple(getattr(record, column) for column in _COLUMNS) for record in records]
     sql.insert_or_update(Record._meta.db_table, _COLUMNS, sorted(rows))
-
-
-def _mark_unknown(records: Sequence[Record]) -> None:
-    """Let those of these records be looked up first whose ids in the CRM are not known."""
-    record_ids = [record.pk for record in records if not record.remote_id]
-    if record_ids:
-        rows = Record.objects.filter(pk__in=record_ids)
-        claims.update_by_key(rows, {"error_class": UNKNOWN})
-
-
-def _store(plan: _Plan, now: datetime) -> None:
-    """Store the row of an operation that the database has lost. It is open for the records that
-    wait; the others have a newer version, or have ended."""
-    operation = plan.operation
-    waiting = [*plan.new, *plan.older, *plan.in_flight, *plan.to_resend]
-    own = sum(record.operation_id == operation.id for record in waiting)
-    Operation.objects.create(
-        id=operation.id,
-        data=orders.dump(operation.requests),
-        start_at=operation.start_at,
-        policy_id=operation.policy_id,
-        records=len(plan.newest),
-    )
-    add_endings({(operation.id, "replaced"): len(plan.newest) - own}, now)

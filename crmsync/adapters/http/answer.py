@@ -154,25 +154,9 @@ def _outcomes_of_body(
             text = _("%s, without a result for each record.") % text
             return [_unclear_outcome(Unknown(text), len(records), is_upsert, text)] * len(records)
         return [_outcome_of_result(rules.result, result, text) for result in results]
-    if rules.failures:
-        return _outcomes_of_list(rules, body, records, text, is_upsert)
-    return [rules.outcome("ok", body, text, len(records), 0.0)] * len(records)
-
-
-def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
-    """The outcome of records whose results cannot be matched; `single_outcome` is for one alone.
-
-    Others may be stored: halves are sent only where that makes no second record.
-    """
-    if size == 1:
-        return single_outcome
-    return Refused(text) if is_upsert else Unknown(text)
-
-
-def _outcomes_of_list(
-    rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
-) -> list[Outcome]:
-    """The outcomes when the answer lists the failed records; every other record is stored."""
+    if not rules.failures:
+        return [rules.outcome("ok", body, text, len(records), 0.0)] * len(records)
+    # The answer lists the failed records; every other record is stored.
     size, by = len(records), rules.failures_by
     failures = at(body, rules.failures) or {}
     if not isinstance(failures, Mapping):
@@ -186,6 +170,16 @@ def _outcomes_of_list(
             return [_unclear_outcome(Invalid("", why), size, is_upsert, why)] * size
     ok, field = rules.outcome("ok", body, text, size, 0.0), "" if by == "key" else by
     return [Invalid(field, str(failures[value])) if value in failures else ok for value in values]
+
+
+def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
+    """The outcome of records whose results cannot be matched; `single_outcome` is for one alone.
+
+    Others may be stored: halves are sent only where that makes no second record.
+    """
+    if size == 1:
+        return single_outcome
+    return Refused(text) if is_upsert else Unknown(text)
 
 
 def _outcome_of_result(rules: Rules, result: Any, text: str) -> Outcome:

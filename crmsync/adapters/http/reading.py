@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from django.utils.translation import gettext as _
 
@@ -32,7 +31,22 @@ def read_record(call: ReadCall, rules: AnswerRules, response: Response) -> Store
         raise Unavailable(_("The answer is no JSON: is this the right address?"))
     body = client.read_json(response)
     if rules.code:
-        _check_code(rules, response, body)
+        code = rules.code_of(body)
+        text = client.describe(response)
+        if code is None:
+            raise Unavailable(missing_path(text, rules.code))
+        message = str(at(body, rules.message) or "")
+        text = message or _("%(text)s, code %(code)s") % {"text": text, "code": code}
+        match rules.kind(code):
+            case "ok":
+                pass
+            case "auth":
+                raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
+            case "throttled":
+                wait = client.wait_seconds(response) or rules.throttled_seconds
+                raise TooManyCalls(_("The CRM wants fewer calls."), wait)
+            case _:
+                raise Unavailable(_("The CRM answers with an error: %s") % text)
     record = at(body, call.record) if call.record else body
     if not isinstance(record, Mapping):
         return None
@@ -43,22 +57,3 @@ def read_record(call: ReadCall, rules: AnswerRules, response: Response) -> Store
         bool(at(body, call.deleted)),
         version if isinstance(version, int) else None,
     )
-
-
-def _check_code(rules: AnswerRules, response: Response, body: Any) -> None:
-    """Raises for a code that is no success: the CRM has refused the call."""
-    code = rules.code_of(body)
-    text = client.describe(response)
-    if code is None:
-        raise Unavailable(missing_path(text, rules.code))
-    message = str(at(body, rules.message) or "")
-    text = message or _("%(text)s, code %(code)s") % {"text": text, "code": code}
-    match rules.kind(code):
-        case "ok":
-            return
-        case "auth":
-            raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
-        case "throttled":
-            wait = client.wait_seconds(response) or rules.throttled_seconds
-            raise TooManyCalls(_("The CRM wants fewer calls."), wait)
-    raise Unavailable(_("The CRM answers with an error: %s") % text)

@@ -113,9 +113,8 @@ class Requests:
 
     def of(self, group: Sequence[Record], call: Call | None) -> Request:
         """The request of a call about one record, or of the call that stores all of them."""
-        return self.about(group[0], call) if call else self._storing_request(group)
-
-    def _storing_request(self, group: Sequence[Record]) -> Request:
+        if call:
+            return self.about(group[0], call)
         settings = self._settings
         bodies = [
             template.fill(settings.record, self._secret | template.values_of(record))

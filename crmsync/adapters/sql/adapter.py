@@ -156,7 +156,11 @@ class SqlAdapter(CRMAdapter):
             return outcomes
         except DatabaseError as error:
             if stage != "begin" and transactions.error_code(error) not in errors.LOST:
-                self._roll_back()
+                try:
+                    with self._open().cursor() as cursor:
+                        cursor.execute("ROLLBACK")
+                except DatabaseError:
+                    self._drop()
             else:
                 self._drop()
             outcome = self._outcome(error, len(records))
@@ -216,13 +220,6 @@ class SqlAdapter(CRMAdapter):
                 "table",
             )
         return Unavailable(_("The database cannot be reached: %s") % text)
-
-    def _roll_back(self) -> None:
-        try:
-            with self._open().cursor() as cursor:
-                cursor.execute("ROLLBACK")
-        except DatabaseError:
-            self._drop()
 
     def _drop(self) -> None:
         """Close the connection; the next call connects anew."""

@@ -90,7 +90,16 @@ class Statements:
         if settings.deleted_column:
             columns.append(settings.deleted_column)
         columns.append(settings.version_column)  # last: earlier columns compare with the old one
-        rows = [self._row(record, names) for record in records]
+        table = self.table
+        rows = [
+            [
+                table.key(record.key),
+                *(table.value(name, record.fields[name]) for name in names),
+                *([int(record.deleted)] if settings.deleted_column else ()),
+                record.version,
+            ]
+            for record in records
+        ]
         start = f"INSERT INTO {quote(settings.table)} ({', '.join(map(quote, columns))}) VALUES "  # noqa: S608
         changed_columns = [quote(name) for name in columns[1:]]
         key, version = quote(settings.key_column), quote(settings.version_column)
@@ -116,13 +125,6 @@ class Statements:
             f"AND ({old} IS NULL OR excluded.{version} >= {old})",
             rows,
         )
-
-    def _row(self, record: Record, names: Sequence[str]) -> list[Any]:
-        settings, table = self.settings, self.table
-        row = [table.key(record.key), *(table.value(name, record.fields[name]) for name in names)]
-        if settings.deleted_column:
-            row.append(int(record.deleted))
-        return [*row, record.version]
 
     def _delete(self, records: Sequence[Record]) -> None:
         """Delete the rows, or mark them where there is a column for it; newer rows stay."""

@@ -21,6 +21,7 @@ from crmsync.adapters.outcomes import Invalid
 _BIGGEST = 2**63
 # SQLite keeps the type as it was written, such as `VARCHAR(40)`.
 _DECLARED = re.compile(r"char[a-z ]*\( *(\d+) *\)", re.IGNORECASE)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBER = re.compile("0|-?[1-9][0-9]*")
 _PLAIN = frozenset({str, int, float, bool})
 
@@ -76,7 +77,7 @@ class Table:
                     "The value for %(name)s has %(count)s characters; %(most)s are allowed."
                 ) % {"name": name, "count": len(value), "most": max_length}
             # A single surrogate cannot be encoded: the driver would fail for the whole batch.
-            if not value.isascii() and not _is_text(value):
+            if not value.isascii() and _SURROGATE.search(value):
                 return _("The value for %s is no valid text.") % name
         # NaN and infinity are no SQL numbers.
         elif isinstance(value, float) and not math.isfinite(value):
@@ -183,11 +184,3 @@ def _kind(connection: BaseDatabaseWrapper, column: Any) -> str:
         return str(connection.introspection.get_field_type(column.type_code, column))
     except KeyError:
         return ""
-
-
-def _is_text(value: str) -> bool:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

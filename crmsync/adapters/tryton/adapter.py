@@ -64,7 +64,11 @@ class TrytonAdapter(RestAdapter):
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
         try:
-            names = self._field_names(batch)
+            # Read anew for a record with an unknown field: a module may have added it since.
+            sent_names = {name for record in batch if not record.deleted for name in record.fields}
+            if self._names is None or not sent_names <= self._names:
+                self._names = frozenset(self._session.call("fields_get", [], 0))
+            names = self._names
             # Tryton has no upsert: existing records are written, the others created.
             held_records = self._find(batch)
         except (NotAnswered, RpcError) as error:
@@ -92,19 +96,19 @@ class TrytonAdapter(RestAdapter):
                 (old if record.key in held_records else new).append(record)
         create_outcomes = self._call_for_all(new, lambda: self._create(new))
         if len(new) == 1 and isinstance(create_outcomes[new[0].key], Invalid):
-            create_outcomes = self._check_late_arrival(new[0], create_outcomes)
+            # The key is not unique: an earlier call without an answer may have arrived late.
+            try:
+                is_stored = new[0].key in self._find(new)
+                reason = _("An earlier call has stored the record meanwhile.")
+            except (NotAnswered, RpcError):
+                is_stored = True
+                reason = _("It is not known whether an earlier call has stored the record.")
+            if is_stored:
+                create_outcomes = {new[0].key: Retry(0.0, reason)}
         outcomes.update(create_outcomes)
         outcomes.update(self._call_for_all(old, lambda: self._write(old, held_records)))
         outcomes.update(self._call_for_all(deletions, lambda: self._hide(deletions, held_records)))
         return outcomes
-
-    def _field_names(self, records: Sequence[Record]) -> frozenset[str]:
-        """The names of the model's fields, read anew for a record with an unknown field: a module
-        may have added it since."""
-        field_names = {name for record in records if not record.deleted for name in record.fields}
-        if self._names is None or not field_names <= self._names:
-            self._names = frozenset(self._session.call("fields_get", [], 0))
-        return self._names
 
     def _call_for_all(
         self, records: Sequence[Record], call: Callable[[], dict[str, Outcome]]
@@ -130,19 +134,6 @@ class TrytonAdapter(RestAdapter):
             for record, remote_id in zip(records, new_ids, strict=True)
         }
 
-    def _check_late_arrival(
-        self, record: Record, create_outcomes: dict[str, Outcome]
-    ) -> dict[str, Outcome]:
-        """Check a key that Tryton refused as not unique: an earlier call without an answer may have
-        arrived late."""
-        try:
-            if record.key not in self._find([record]):
-                return create_outcomes
-            reason = _("An earlier call has stored the record meanwhile.")
-        except (NotAnswered, RpcError):
-            reason = _("It is not known whether an earlier call has stored the record.")
-        return {record.key: Retry(0.0, reason)}
-
     def _write(
         self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
     ) -> dict[str, Outcome]:
@@ -150,7 +141,12 @@ class TrytonAdapter(RestAdapter):
         hidden_ids = [held_records[r.key].id for r in records if not held_records[r.key].active]
         if hidden_ids:
             self._session.call("write", hidden_ids, {"active": True})
-        numbers = self._contacts(records, held_records)
+        numbers: Contacts = {}
+        ids = [held_records[r.key].id for r in records if contacts.TYPES & r.fields.keys()]
+        if ids and self.settings.model == contacts.MODEL:
+            domain = [["party", "in", ids], ["type", "in", sorted(contacts.TYPES)]]
+            names = ["party", "type", "value"]
+            numbers = contacts.first(self._search(domain, names, contacts.CONTACTS, {}))
         pairs: list[Any] = []
         for record in records:
             held_record = held_records[record.key]
@@ -180,18 +176,6 @@ class TrytonAdapter(RestAdapter):
         if self.settings.model != contacts.MODEL:
             return dict(record.fields)
         return contacts.values(record.fields, party, numbers)
-
-    def _contacts(
-        self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
-    ) -> Contacts:
-        if self.settings.model != contacts.MODEL:
-            return {}
-        ids = [held_records[r.key].id for r in records if contacts.TYPES & r.fields.keys()]
-        if not ids:
-            return {}
-        domain = [["party", "in", ids], ["type", "in", sorted(contacts.TYPES)]]
-        names = ["party", "type", "value"]
-        return contacts.first(self._search(domain, names, contacts.CONTACTS, {}))
 
     def _find(self, records: Sequence[Record]) -> dict[str, TrytonRecord]:
         """Tryton's records for these records, by their keys."""

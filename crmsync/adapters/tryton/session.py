@@ -127,15 +127,12 @@ class Session:
             raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
         error = body.get("error")
         if isinstance(error, list) and error:
-            raise RpcError(str(error[0]), _message(error))
+            # ["UserError", ["The code on party must be unique.", "", None]]; other details are a
+            # stack of the server's own.
+            detail = error[1] if len(error) > 1 else ""
+            texts = detail if isinstance(detail, list) else ()
+            message = " ".join(text for text in texts if isinstance(text, str) and text)
+            raise RpcError(str(error[0]), message)
         if error:
             raise NotAnswered(Unknown(_("The answer is not Tryton's: is this the right address?")))
         return body.get("result")
-
-
-def _message(error: Sequence[Any]) -> str:
-    """['UserError', ['The code on party must be unique.', '', None]], or [text, details]."""
-    detail = error[1] if len(error) > 1 else ""
-    if isinstance(detail, list):
-        return " ".join(str(part) for part in detail if isinstance(part, str) and part)
-    return ""  # details of a fault are a stack of the server's own
