@@ -96,10 +96,10 @@ def redis_check() -> list[CheckMessage]:
                 id="gateway.W201",
             )
         ]
-    return [*_judged(options), *of_replicas]
+    return [*_judge_options(options), *of_replicas]
 
 
-def _judged(options: dict[str, str]) -> Iterator[CheckMessage]:
+def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
     if options["aof"] == "0" and not settings.SMS_REDIS_EMBEDDED:
         yield Error(
             "the SMS Redis keeps nothing on disk (appendonly no)",
@@ -115,8 +115,28 @@ def _judged(options: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E203",
         )
-    if options["aof"] != "0":  # how often it is synced says nothing where there is no file
-        yield from _judged_fsync(options)
+    # An answer must mean "on disk": a message is acknowledged because Redis has answered. How often
+    # the file is synced says nothing where there is none.
+    if options["aof"] != "0" and "appendfsync" not in options:
+        yield Warning(
+            "the SMS Redis forbids CONFIG: whether it writes to disk before it answers is unknown",
+            hint="Verify with whoever runs it that `appendfsync` is `always` and "
+            "`no-appendfsync-on-rewrite` is `no`; otherwise accepted messages can be lost.",
+            obj="SMS_REDIS_URL",
+            id="gateway.W209",
+        )
+    elif options["aof"] != "0":
+        for option, right in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
+            if options.get(option, right) != right:
+                yield Error(
+                    "the SMS Redis answers before its file is on disk "
+                    f"({option} {options[option]})",
+                    hint=f"Set `{option} {right}` in its configuration file, and at once with "
+                    f"`redis-cli CONFIG SET {option} {right}`; otherwise a killed Redis or a power "
+                    "cut loses accepted messages.",
+                    obj="SMS_REDIS_URL",
+                    id="gateway.E204",
+                )
     numbers = tuple(int(part) for part in options["version"].split(".")[:2] if part.isdigit())
     if (numbers or OLDEST_REDIS) < OLDEST_REDIS:
         yield Error(
@@ -125,29 +145,6 @@ def _judged(options: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E205",
         )
-
-
-def _judged_fsync(options: dict[str, str]) -> Iterator[CheckMessage]:
-    """An answer must mean "on disk": a message is acknowledged because Redis has answered."""
-    if "appendfsync" not in options:
-        yield Warning(
-            "the SMS Redis forbids CONFIG: whether it writes to disk before it answers is unknown",
-            hint="Verify with whoever runs it that `appendfsync` is `always` and "
-            "`no-appendfsync-on-rewrite` is `no`; otherwise accepted messages can be lost.",
-            obj="SMS_REDIS_URL",
-            id="gateway.W209",
-        )
-        return
-    for option, right in (("appendfsync", "always"), ("no-appendfsync-on-rewrite", "no")):
-        if options.get(option, right) != right:
-            yield Error(
-                f"the SMS Redis answers before its file is on disk ({option} {options[option]})",
-                hint=f"Set `{option} {right}` in its configuration file, and at once with "
-                f"`redis-cli CONFIG SET {option} {right}`; otherwise a killed Redis or a power cut "
-                "loses accepted messages.",
-                obj="SMS_REDIS_URL",
-                id="gateway.E204",
-            )
 
 
 def rows_check() -> list[CheckMessage]:
@@ -164,8 +161,7 @@ def rows_check() -> list[CheckMessage]:
         *_shared_logins(gateways),
         *_open_networks(all_gateways),
         *_late_reports(gateways),
-        *_shared_defaults(accounts),
-        *_default_account(accounts),
+        *_default_accounts(accounts),
         *unheard_batches,
     ]
 
@@ -252,7 +248,7 @@ def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
             )
 
 
-def _shared_defaults(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
+def _default_accounts(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
     names: dict[int, list[str]] = defaultdict(list)
     for row in accounts:
         if row.is_default:
@@ -264,6 +260,15 @@ def _shared_defaults(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
                 hint="Leave `default` on for one of them.",
                 id="gateway.W208",
             )
+    default_name = settings.SMS_DEFAULT_ACCOUNT
+    if default_name and default_name not in {row.name for row in accounts}:
+        yield Warning(
+            f"SMS_DEFAULT_ACCOUNT={default_name!r} is the name of no enabled account: MOs that "
+            "belong to no other one are archived only",
+            hint="Set SMS_DEFAULT_ACCOUNT to an enabled account's name, or leave it unset.",
+            obj="SMS_DEFAULT_ACCOUNT",
+            id="gateway.W213",
+        )
 
 
 def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
@@ -279,18 +284,6 @@ def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
                 "give the gateway fewer hours for a Report.",
                 id="gateway.W214",
             )
-
-
-def _default_account(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
-    name = settings.SMS_DEFAULT_ACCOUNT
-    if name and name not in {row.name for row in accounts}:
-        yield Warning(
-            f"SMS_DEFAULT_ACCOUNT={name!r} is the name of no enabled account: MOs that belong to "
-            "no other one are archived only",
-            hint="Set SMS_DEFAULT_ACCOUNT to an enabled account's name, or leave it unset.",
-            obj="SMS_DEFAULT_ACCOUNT",
-            id="gateway.W213",
-        )
 
 
 def _listed(names: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -117,9 +117,15 @@ class Directory(Snapshot[Known]):
         gateways = list(SmsGateway.objects.all())
         accounts = list(SmsAccount.objects.select_related("biz").prefetch_related("gateways"))
         usable = self._gateways.usable(row for row in gateways if row.enabled)
+        receiving = dict(usable)
+        for row in gateways:
+            # Nobody has to correct a row that is switched off and cannot be used.
+            with suppress(ValueError, TypeError):
+                if not row.enabled:
+                    receiving[row.pk] = Gateway.of_row(row)
         return Known(
             usable,
-            usable | _switched_off(row for row in gateways if not row.enabled),
+            receiving,
             self._accounts.usable(row for row in accounts if row.enabled and row.biz.enabled),
             {row.pk: row.name for row in accounts},
             frozenset(row.pk for row in accounts if row.report_batches),
@@ -192,15 +198,6 @@ class Directory(Snapshot[Known]):
             iter(by_keyword or rest or (best if len(best) == 1 else [])),
             None,
         )
-
-
-def _switched_off(rows: Iterable[SmsGateway]) -> dict[int, Gateway]:
-    """The gateways of these rows, without rows that cannot be used: nobody has to correct these."""
-    gateways: dict[int, Gateway] = {}
-    for row in rows:
-        with suppress(ValueError, TypeError):
-            gateways[row.pk] = Gateway.of_row(row)
-    return gateways
 
 
 def _prefix(prefix: str) -> str:

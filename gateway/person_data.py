@@ -60,11 +60,16 @@ def _nothing_to_erase(_person: Person, _rows: Sequence[Row]) -> int:
 # -- copies for a restore ------------------------------------------------------------------------
 def _find_copies(person: Person, cursor: str) -> Slice:
     members, following = archived_store.page(cursor, _BATCHES)
-    rows = [
-        Row(_digest(member), {"messages": copies})
-        for member in members
-        if (copies := _shown(person, archived_store.read(member)))
-    ]
+    rows: list[Row] = []
+    for member in members:
+        batch = archived_store.read(member)
+        erased_batch = _erased_batch(person, batch)
+        pairs: list[tuple[Any, Any]] = [
+            *zip(batch.messages, erased_batch.messages, strict=True),
+            *zip(batch.mos, erased_batch.mos, strict=True),
+        ]
+        if copies := [_exported(person, old) for old, changed in pairs if old != changed]:
+            rows.append(Row(_digest(member), {"messages": copies}))
     return Slice(rows, following)
 
 
@@ -80,15 +85,6 @@ def _erase_copies(person: Person, rows: Sequence[Row]) -> int:
 
 def _digest(member: bytes) -> str:
     return hashlib.sha256(member).hexdigest()
-
-
-def _shown(person: Person, batch: Batch) -> list[dict[str, Any]]:
-    new = _erased_batch(person, batch)
-    pairs: list[tuple[Any, Any]] = [
-        *zip(batch.messages, new.messages, strict=True),
-        *zip(batch.mos, new.mos, strict=True),
-    ]
-    return [_exported(person, old) for old, changed in pairs if old != changed]
 
 
 def _exported(person: Person, message: Finished | Mo) -> dict[str, Any]:

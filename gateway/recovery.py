@@ -4,7 +4,7 @@ were published, since the backup. The SMS Redis still has them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,10 @@ def recover(dry_run: bool = False) -> Recovered:
         if not dry_run:
             # Events first: a message that is in the archive is not looked at again.
             event_ids = _publish(missing, directory)
-            messages = [_with_event(message, event_ids) for message in missing.messages]
+            messages = [
+                msgspec.structs.replace(m, event_id=event_ids.get(m.id, m.event_id))
+                for m in missing.messages
+            ]
             rows.write_messages(messages, lambda: True)
             rows.write_mos(missing.mos)
     for batch in _waiting():
@@ -66,46 +69,37 @@ def _missing(batch: Batch) -> Batch:
     without a Submit, an answer or a Report that came later."""
     ids = [int(message.id) for message in batch.messages]
     finals = dict(SgipMt.objects.filter(id__in=ids).values_list("id", "final"))
-    is_complete = _completeness(list(finals))
+    submit_counts: defaultdict[int, int] = defaultdict(int)
+    answered_parts: defaultdict[int, set[int]] = defaultdict(set)
+    reported_parts: defaultdict[int, set[int]] = defaultdict(set)
+    parts = SgipMtPart.objects.filter(mt_id__in=list(finals)).values_list("mt_id", "part", "result")
+    for id, part, result in parts:
+        submit_counts[id] += 1
+        if result is not None:
+            answered_parts[id].add(part)
+    for id, part in SgipReport.objects.filter(mt_id__in=list(finals)).values_list("mt_id", "part"):
+        reported_parts[id].add(part)
+
     archived_mo_ids: set[int] = set()
     for model in (SgipMo, SgipUserRpt):
         archived_mos = model._default_manager.filter(id__in=[int(mo.id) for mo in batch.mos])
         archived_mo_ids |= set(archived_mos.values_list("id", flat=True))
 
     def is_archived(message: Finished) -> bool:
-        final = finals.get(int(message.id), "")
-        if final == message.final:
-            return is_complete(message)
-        return RANK[message.final] <= RANK.get(final, 0)
-
-    return Batch(
-        [message for message in batch.messages if not is_archived(message)],
-        [mo for mo in batch.mos if int(mo.id) not in archived_mo_ids],
-    )
-
-
-def _completeness(ids: Sequence[int]) -> Callable[[Finished], bool]:
-    """A function that is true for a message of which the archive knows all that Redis knew."""
-    submit_counts: defaultdict[int, int] = defaultdict(int)
-    answered_parts: defaultdict[int, set[int]] = defaultdict(set)
-    reported_parts: defaultdict[int, set[int]] = defaultdict(set)
-    parts = SgipMtPart.objects.filter(mt_id__in=ids).values_list("mt_id", "part", "result")
-    for id, part, result in parts:
-        submit_counts[id] += 1
-        if result is not None:
-            answered_parts[id].add(part)
-    for id, part in SgipReport.objects.filter(mt_id__in=ids).values_list("mt_id", "part"):
-        reported_parts[id].add(part)
-
-    def is_complete(message: Finished) -> bool:
         id = int(message.id)
+        final = finals.get(id, "")
+        if final != message.final:
+            return RANK[message.final] <= RANK.get(final, 0)
         return (
             len(message.sent) <= submit_counts[id]
             and message.answers.keys() <= answered_parts[id]
             and message.reports.keys() <= reported_parts[id]
         )
 
-    return is_complete
+    return Batch(
+        [message for message in batch.messages if not is_archived(message)],
+        [mo for mo in batch.mos if int(mo.id) not in archived_mo_ids],
+    )
 
 
 def _waiting() -> Iterator[Batch]:
@@ -120,11 +114,6 @@ def _entries(list_key: str, lease_key: str) -> Iterable[Sequence[str]]:
     client: Any = sms_redis()
     raw = {*client.lrange(list_key, 0, -1), *client.zrange(lease_key, 0, -1)}
     return chunks(sorted(entry.decode() for entry in raw), BATCH)
-
-
-def _with_event(message: Finished, event_ids: Mapping[str, int]) -> Finished:
-    event_id = event_ids.get(message.id, message.event_id)
-    return msgspec.structs.replace(message, event_id=event_id)
 
 
 def _publish(batch: Batch, directory: Directory) -> dict[str, int]:

@@ -47,18 +47,6 @@ def problems(info: Mapping[str, Any]) -> Iterator[CheckMessage]:
             obj="SMS_REPLICAS",
             id="gateway.E215",
         )
-    yield from _min_replicas()
-    for replica in replicas:
-        yield from _replica(str(replica["ip"]), int(replica["port"]))
-
-
-def connected(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The replicas that have all data and follow their master."""
-    named = (value for name, value in info.items() if name.removeprefix("slave").isdigit())
-    return [one for one in named if isinstance(one, Mapping) and one.get("state") == "online"]
-
-
-def _min_replicas() -> Iterator[CheckMessage]:
     options: Any = {}
     with suppress(ResponseError):  # a hosted Redis may forbid CONFIG
         options = sms_redis().config_get(_MIN_REPLICAS)
@@ -72,30 +60,35 @@ def _min_replicas() -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.W216",
         )
+    for replica in replicas:
+        # It becomes the master when the master dies; its file must then have every message.
+        host, port = str(replica["ip"]), int(replica["port"])
+        try:
+            persistence: Any = SMS.server_client(host, port).info("persistence")
+        except RedisError as error:
+            yield Warning(
+                f"the replica {host}:{port} of the SMS Redis cannot be asked from here: "
+                f"{type(error).__name__}; whether it keeps messages on disk is unknown",
+                hint="Verify on its machine: redis-cli CONFIG GET append* says `appendonly yes` "
+                "and `appendfsync always`.",
+                obj="SMS_REDIS_URL",
+                id="gateway.W218",
+            )
+            continue
+        if str(persistence.get("aof_enabled")) == "0":
+            yield Error(
+                f"the replica {host}:{port} of the SMS Redis keeps nothing on disk (appendonly no)",
+                hint="Set `appendonly yes` and `appendfsync always` there: it becomes the master "
+                "when the master dies.",
+                obj="SMS_REDIS_URL",
+                id="gateway.E217",
+            )
 
 
-def _replica(host: str, port: int) -> Iterator[CheckMessage]:
-    """A replica becomes the master when the master dies; its file must then have every message."""
-    try:
-        info: Any = SMS.server_client(host, port).info("persistence")
-    except RedisError as error:
-        yield Warning(
-            f"the replica {host}:{port} of the SMS Redis cannot be asked from here: "
-            f"{type(error).__name__}; whether it keeps messages on disk is unknown",
-            hint="Verify on its machine: redis-cli CONFIG GET append* says `appendonly yes` and "
-            "`appendfsync always`.",
-            obj="SMS_REDIS_URL",
-            id="gateway.W218",
-        )
-        return
-    if str(info.get("aof_enabled")) == "0":
-        yield Error(
-            f"the replica {host}:{port} of the SMS Redis keeps nothing on disk (appendonly no)",
-            hint="Set `appendonly yes` and `appendfsync always` there: it becomes the master when "
-            "the master dies.",
-            obj="SMS_REDIS_URL",
-            id="gateway.E217",
-        )
+def connected(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The replicas that have all data and follow their master."""
+    replicas = (value for name, value in info.items() if name.removeprefix("slave").isdigit())
+    return [one for one in replicas if isinstance(one, Mapping) and one.get("state") == "online"]
 
 
 class Shortage:
@@ -117,24 +110,21 @@ class Shortage:
             return
         # An open alert is not over because another process has looked until now.
         if now - self._since >= MISSING_SECONDS or AlertTable().open_keys(MISSING):
-            yield _missing(count)
-
-
-def _missing(count: int) -> Condition:
-    return Condition(
-        f"{MISSING}:redis",
-        lazy_message(_("Replicas of the SMS Redis are missing")),
-        lazy_message(
-            _(
-                "%(count)d of %(replicas)d replicas are connected (SMS_REPLICAS). Until they are "
-                "back, short messages are answered with 503 (unavailable or outcome-unknown), no "
-                "Submit is written to a gateway, and Reports and MOs are refused. Start the "
-                "replicas, and see their logs if they do not connect."
-            ),
-            count=count,
-            replicas=settings.SMS_REPLICAS,
-        ),
-    )
+            yield Condition(
+                f"{MISSING}:redis",
+                lazy_message(_("Replicas of the SMS Redis are missing")),
+                lazy_message(
+                    _(
+                        "%(count)d of %(replicas)d replicas are connected (SMS_REPLICAS). Until "
+                        "they are back, short messages are answered with 503 (unavailable or "
+                        "outcome-unknown), no Submit is written to a gateway, and Reports and MOs "
+                        "are refused. Start the replicas, and see their logs if they do not "
+                        "connect."
+                    ),
+                    count=count,
+                    replicas=settings.SMS_REPLICAS,
+                ),
+            )
 
 
 def examine() -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from gateway.lifecycle.messages import Finished
 from msgplatform.core.tracing import spans
-from msgplatform.core.tracing.context import Context, Start, is_on, parse
+from msgplatform.core.tracing.context import Start, is_on, parse
 from notify.intake.intake import Event
 
 
@@ -22,18 +22,7 @@ def traced(event: Event, message: Finished) -> Event:
     context = parse(message.mt.trace) if message.mt.trace and is_on() else None
     if context is None:
         return event
-    return replace(event, trace=Start(_record(message, context), spans.now()))
-
-
-def record_batch(messages: Sequence[Finished], began_at: int) -> None:
-    """Record the span of a turn that published these; `began_at` is 0 while traces are off."""
-    contexts = [context for m in messages if (context := parse(m.mt.trace))] if began_at else []
-    if contexts:
-        spans.record_batch("sms forward batch", began_at, contexts, len(messages))
-
-
-def _record(message: Finished, context: Context) -> Context:
-    """Record the steps that are over; returns the context of the last one."""
+    # The steps that are over; the event follows the last one.
     last = context
     steps = (
         ("sms wait", message.accepted_at, message.submitted_at or message.ended_at),
@@ -48,4 +37,11 @@ def _record(message: Finished, context: Context) -> Context:
                 kind="client" if name == "sms submit" else "internal", error=error,
                 message_id=message.id, gateway=message.gateway, state=message.final,
             )  # fmt: skip
-    return last
+    return replace(event, trace=Start(last, spans.now()))
+
+
+def record_batch(messages: Sequence[Finished], began_at: int) -> None:
+    """Record the span of a turn that published these; `began_at` is 0 while traces are off."""
+    contexts = [context for m in messages if (context := parse(m.mt.trace))] if began_at else []
+    if contexts:
+        spans.record_batch("sms forward batch", began_at, contexts, len(messages))

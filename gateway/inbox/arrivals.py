@@ -155,26 +155,25 @@ class Arrivals:
         became = store.report(list(of_submits.values())) if of_submits else []
         foreign = [a for a, what in zip(of_submits, became, strict=True) if what == "foreign"]
         if foreign and self._next_alert.take():
-            self._alerts.put(self._foreign(foreign[0].gateway, of_submits[foreign[0]]))
-        return arrivals
-
-    def _foreign(self, id: int, first: ReportIn) -> alerts.AlertEvent:
-        gateway = self._directory.receiving.get(id)
-        name = gateway.name if gateway else str(id)
-        return alerts.AlertEvent(
-            "sms.report",
-            lazy_message(
-                _("The gateway %(name)s reports on messages of another gateway"), name=name
-            ),
-            lazy_message(
-                _(
-                    "%(example)s, for one. Such Reports do not count. If one operator gave you "
-                    "both gateways, give both the same operator in the console."
+            first, report_in = foreign[0], of_submits[foreign[0]]
+            gateway = self._directory.receiving.get(first.gateway)
+            name = gateway.name if gateway else str(first.gateway)
+            event = alerts.AlertEvent(
+                "sms.report",
+                lazy_message(
+                    _("The gateway %(name)s reports on messages of another gateway"), name=name
                 ),
-                example=f"{first.node}:{first.ts}:{first.seqno}",
-            ),
-            key=f"sms.report:{id}",
-        )
+                lazy_message(
+                    _(
+                        "%(example)s, for one. Such Reports do not count. If one operator gave you "
+                        "both gateways, give both the same operator in the console."
+                    ),
+                    example=f"{report_in.node}:{report_in.ts}:{report_in.seqno}",
+                ),
+                key=f"sms.report:{first.gateway}",
+            )
+            self._alerts.put(event)
+        return arrivals
 
     # -- in the MOs' thread ----------------------------------------------------------------------
     def _take_mos(self) -> float | None:

@@ -52,9 +52,10 @@ def keep_part(
     parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords
 ) -> KeptPart:
     """Keep one part, once whatever its repeats. `part.content` is the payload."""
+    digest = hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
     what, *flat = scripts.run_replicated(
         "mo_keep",
-        [number, total, _digest(part), msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
+        [number, total, digest, msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
         [parts_key, *_seen(part, sequence, number)],
     )
     return KeptPart(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
@@ -83,10 +84,6 @@ def _seen(mo: Mo, sequence: SequenceWords, number: int = 0) -> tuple[str, str]:
     identity = (mo.kind, mo.user_number, mo.sp_number, number, mo.user_condition, mo.content)
     digest = hashlib.sha1(msgspec.json.encode(identity), usedforsecurity=False).hexdigest()[:16]
     return keys.mo_seen(*sequence, digest), keys.mo_seen(*sequence)
-
-
-def _digest(part: Mo) -> str:
-    return hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
 
 
 def _parts(rows: dict[bytes, bytes]) -> dict[int, Mo]:

@@ -20,7 +20,7 @@ from django.db.models import Q, Sum
 from django.utils.translation import gettext_noop as _
 
 from gateway import presence, replicas
-from gateway.directory import Directory, Gateway
+from gateway.directory import Directory
 from gateway.models import SgipMt, SmsGateway
 from gateway.monitor.counters import FLOW
 from gateway.presence import LinkState
@@ -68,26 +68,25 @@ def _outages() -> Iterator[Condition]:
     down_ids = [id for id in directory.gateways if id not in connected_ids]
     open_keys = AlertTable().open_keys(OUTAGE)
     for id, seconds in sorted(presence.seconds_down(down_ids).items()):
-        condition = _outage(directory.gateways[id], states)
+        gateway, key = directory.gateways[id], f"{OUTAGE}:{id}"
         # An outage that has an alert is not over because it is unknown when it began.
-        if seconds >= OUTAGE_SECONDS or condition.key in open_keys:
-            yield condition
-
-
-def _outage(gateway: Gateway, states: Iterable[LinkState]) -> Condition:
-    problems = _problems(gateway.id, states)
-    why = "; ".join(problems) or lazy_message(_("no sender serves it"))
-    if not problems and gateway.row.own_process:
-        why = lazy_message(_("run_sms_sender --gateway %(name)s is not running"), name=gateway.name)
-    return Condition(
-        f"{OUTAGE}:{gateway.id}",
-        lazy_message(_("No connection to the gateway %(name)s"), name=gateway.name),
-        lazy_message(
-            _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
-            where=f"{gateway.row.host}:{gateway.row.port}",
-            why=why,
-        ),
-    )
+        if seconds < OUTAGE_SECONDS and key not in open_keys:
+            continue
+        problems = _problems(gateway.id, states)
+        why = "; ".join(problems) or lazy_message(_("no sender serves it"))
+        if not problems and gateway.row.own_process:
+            why = lazy_message(
+                _("run_sms_sender --gateway %(name)s is not running"), name=gateway.name
+            )
+        yield Condition(
+            key,
+            lazy_message(_("No connection to the gateway %(name)s"), name=gateway.name),
+            lazy_message(
+                _("%(where)s: %(why)s. Messages without an alternative gateway wait."),
+                where=f"{gateway.row.host}:{gateway.row.port}",
+                why=why,
+            ),
+        )
 
 
 def _problems(gateway: int, states: Iterable[LinkState]) -> list[str]:
@@ -121,7 +120,16 @@ def _failing() -> Iterator[Condition]:
     minutes = settings.SMS_FAILING_MINUTES
     if not minutes:
         return
-    endings = _endings(minutes)
+    # The minute in which the window begins counts whole: a window may be shorter than a minute.
+    since = (sql.now() - timedelta(minutes=minutes)).replace(second=0, microsecond=0)
+    rows = MinuteCounter.objects.filter(
+        minute__gte=since, flow=FLOW, subject__lt=0, name__in=_Final.values
+    )
+    endings: dict[int, Counter[str]] = defaultdict(Counter)
+    for subject, name, value in (
+        rows.order_by().values_list("subject", "name").annotate(Sum("value"))
+    ):
+        endings[-subject][name] += value
     names = dict(SmsGateway.objects.filter(enabled=True, id__in=endings).values_list("id", "name"))
     for pk, name in sorted(names.items()):
         total = endings[pk].total()
@@ -138,18 +146,3 @@ def _failing() -> Iterator[Condition]:
                     minutes=f"{minutes:g}",
                 ),
             )
-
-
-def _endings(minutes: float) -> dict[int, Counter[str]]:
-    """Gateway → ending → how many; a range of the index on minutes."""
-    # The minute in which the window begins counts whole: a window may be shorter than a minute.
-    since = (sql.now() - timedelta(minutes=minutes)).replace(second=0, microsecond=0)
-    rows = MinuteCounter.objects.filter(
-        minute__gte=since, flow=FLOW, subject__lt=0, name__in=_Final.values
-    )
-    endings: dict[int, Counter[str]] = defaultdict(Counter)
-    for subject, name, value in (
-        rows.order_by().values_list("subject", "name").annotate(Sum("value"))
-    ):
-        endings[-subject][name] += value
-    return endings

@@ -105,7 +105,15 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
     )  # fmt: skip
     with transaction.atomic(durable=True):
         mt = SgipMt.objects.select_for_update().filter(pk=row.mt_id).first()
-        if _written(row):
+        # A pump that was killed before it dropped the Report may have written it. A row's id is
+        # younger than its Report: the key bounds the search for Reports without a message too.
+        oldest = max(0, ids.first_id_at(at - _CLOCKS_APART))
+        columns = {
+            name: getattr(row, name)
+            for name in ("mt_id", "node", "ts", "seqno", "user_number", "state", "received_at")
+        }
+        is_written = SgipReport.objects.filter(id__gte=oldest, **columns).exists()
+        if is_written:
             is_its = mt and mt.final != SgipMt.Final.UNKNOWN and mt.reported_at == at
             return mt if is_its else None
         row.archived_at = sql.now()
@@ -145,14 +153,3 @@ def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
     mt.error = notifications.ending(str(mt.error_code))[1][:100]
     mt.reported_at = mt.ended_at = datetime.fromtimestamp(report.at, UTC)
     return True
-
-
-def _written(row: SgipReport) -> bool:
-    """True if a pump that was killed before it dropped the Report wrote it. A row's id is younger
-    than its Report, so that the key bounds the search for Reports without a message too."""
-    oldest = max(0, ids.first_id_at(row.received_at - _CLOCKS_APART))
-    columns = {
-        name: getattr(row, name)
-        for name in ("mt_id", "node", "ts", "seqno", "user_number", "state", "received_at")
-    }
-    return SgipReport.objects.filter(id__gte=oldest, **columns).exists()

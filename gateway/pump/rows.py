@@ -10,7 +10,7 @@ writes them until its commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -92,42 +92,35 @@ def _write_messages(
                 if message.mt.trace and (context := parse(message.mt.trace))
             }
         )
-        parts, reports = _rows_of_parts(messages, blocks, now)
+        # A row for each Submit of each message, of earlier tries too, for late Reports; and a row
+        # for each Report.
+        part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
+        parts: list[tuple[Any, ...]] = []
+        reports: list[tuple[Any, ...]] = []
+        for message in messages:
+            last_submits = {submit.part: submit for submit in message.sent}
+            for submit in message.sent:
+                # The gateway's answer belongs to the last try.
+                is_last = last_submits[submit.part] is submit
+                result = message.answers.get(submit.part) if is_last else None
+                report = message.reports.get(submit.part) if is_last else None
+                state, error, at = report or (None, None, 0.0)
+                parts.append((
+                    next(part_ids), int(message.id), submit.part, submit.node, submit.ts,
+                    submit.seqno, message.mt.user_number, result, state, error, time_of(at),
+                ))  # fmt: skip
+            for part, (state, error, at) in message.reports.items():
+                submit = last_submits[part]  # a Report is taken only for a part that was sent
+                reports.append((
+                    next(report_ids), int(message.id), part, submit.node, submit.ts, submit.seqno,
+                    message.mt.user_number, state, error, time_of(at), now,
+                ))  # fmt: skip
         _insert_tuples(SgipMtPart, _PART_COLUMNS, parts)
         _insert_tuples(SgipReport, _REPORT_COLUMNS, reports)
         counters.count_messages(messages, earlier_finals, billed_segments, now)
         ended_ids = {int(m.id) for m in messages if earlier_finals.get(int(m.id)) != m.final}
         failures.take_back_changed(earlier[pk] for pk in sorted(ended_ids & earlier.keys()))
         failures.add((row for row in rows if row["id"] in ended_ids), now)
-
-
-def _rows_of_parts(
-    messages: Iterable[Finished], blocks: tuple[ids.Block, ids.Block], now: datetime
-) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """A row for each Submit of each message, of earlier tries too, for late Reports; and a row for
-    each Report."""
-    part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
-    parts: list[tuple[Any, ...]] = []
-    reports: list[tuple[Any, ...]] = []
-    for message in messages:
-        last_submits, answers = {submit.part: submit for submit in message.sent}, message.answers
-        for submit in message.sent:
-            # The gateway's answer belongs to the last try.
-            is_last = last_submits[submit.part] is submit
-            result = answers.get(submit.part) if is_last else None
-            report = message.reports.get(submit.part) if is_last else None
-            state, error, at = report or (None, None, 0.0)
-            parts.append((
-                next(part_ids), int(message.id), submit.part, submit.node, submit.ts, submit.seqno,
-                message.mt.user_number, result, state, error, time_of(at),
-            ))  # fmt: skip
-        for part, (state, error, at) in message.reports.items():
-            submit = last_submits[part]  # a Report is taken only for a part that was sent
-            reports.append((
-                next(report_ids), int(message.id), part, submit.node, submit.ts, submit.seqno,
-                message.mt.user_number, state, error, time_of(at), now,
-            ))  # fmt: skip
-    return parts, reports
 
 
 # -- MOs and changes of users --------------------------------------------------------------------
@@ -141,7 +134,16 @@ def _write_mos(messages: Sequence[Mo]) -> None:
     with transaction.atomic(durable=True):
         mos = [message for message in messages if message.kind == "mo"]
         list_times = {biz: _list_time(biz, now) for biz in sorted({mo.biz for mo in mos})}
-        rows = [_mo_row(mo, list_times[mo.biz]) for mo in mos]
+        rows: list[dict[str, Any]] = [
+            {
+                "id": int(mo.id), "biz_id": mo.biz, "account_id": mo.account,
+                "gateway_id": mo.gateway, "user_number": mo.user_number, "sp_number": mo.sp_number,
+                "tp_pid": mo.tp_pid, "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding,
+                "content": mo.content, "text": mo.text, "parts": mo.parts, "missing": mo.missing,
+                "sequence": mo.sequence, "received_at": time_of(mo.at), "archived_at": list_times[mo.biz],
+            }
+            for mo in mos
+        ]  # fmt: skip
         # First, for the insert waits for another pump that writes the same rows now.
         _insert(SgipMo, rows)
         archive_rows = SgipMo.objects.filter(id__in=[row["id"] for row in rows])
@@ -176,16 +178,6 @@ def _list_time(biz: int, now: datetime) -> datetime:
         return now
     newest: datetime = later_rows.values_list("archived_at", flat=True)[0]
     return newest + timedelta(microseconds=1)
-
-
-def _mo_row(mo: Mo, archived_at: datetime) -> dict[str, Any]:
-    return {
-        "id": int(mo.id), "biz_id": mo.biz, "account_id": mo.account, "gateway_id": mo.gateway,
-        "user_number": mo.user_number, "sp_number": mo.sp_number, "tp_pid": mo.tp_pid,
-        "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding, "content": mo.content,
-        "text": mo.text, "parts": mo.parts, "missing": mo.missing, "sequence": mo.sequence,
-        "received_at": time_of(mo.at), "archived_at": archived_at,
-    }  # fmt: skip
 
 
 def _insert(model: type[Model], rows: Sequence[dict[str, Any]]) -> None:

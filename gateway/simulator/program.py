@@ -78,17 +78,12 @@ def _value(default: object, text: str) -> object:
     if isinstance(default, bool):
         return text.lower() in ("1", "true", "yes")
     if isinstance(default, Enum):
-        return _member(type(default), text)
+        for member in type(default):
+            if text.lower() in (member.name.lower(), str(member.value)):
+                return member
+        names = ", ".join(member.name.lower() for member in type(default))
+        raise ValueError(f"there is no {text!r}; known: {names}")
     return float(text) if "." in text else int(text)
-
-
-def _member(members: type[Enum], text: str) -> Enum:
-    """The member with this name or value. Raises ValueError for any other text."""
-    for member in members:
-        if text.lower() in (member.name.lower(), str(member.value)):
-            return member
-    names = ", ".join(member.name.lower() for member in members)
-    raise ValueError(f"there is no {text!r}; known: {names}")
 
 
 async def run(options: Options, say: Callable[[str], object]) -> None:
