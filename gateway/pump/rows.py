@@ -140,7 +140,8 @@ def _write_mos(messages: Sequence[Mo]) -> None:
                 "gateway_id": mo.gateway, "user_number": mo.user_number, "sp_number": mo.sp_number,
                 "tp_pid": mo.tp_pid, "tp_udhi": mo.tp_udhi, "message_coding": mo.message_coding,
                 "content": mo.content, "text": mo.text, "parts": mo.parts, "missing": mo.missing,
-                "sequence": mo.sequence, "received_at": time_of(mo.at), "archived_at": list_times[mo.biz],
+                "sequence": mo.sequence, "received_at": time_of(mo.at),
+                "archived_at": list_times[mo.biz],
             }
             for mo in mos
         ]  # fmt: skip
