@@ -12,6 +12,7 @@ higher ending published both.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -20,7 +21,6 @@ from django.utils.translation import gettext_noop as _
 
 from gateway import notifications, signals
 from gateway.directory import Directory
-from gateway.forwarder import message_spans
 from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import RANK, Finished, Mo
 from msgplatform.core import alerts, logging
@@ -31,7 +31,7 @@ from msgplatform.core.errors import Conflict
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import spans
-from msgplatform.core.tracing.context import log_facts
+from msgplatform.core.tracing.context import Start, is_on, log_facts, parse
 from notify.intake import intake
 
 log = logging.get(__name__)
@@ -85,7 +85,10 @@ class Forwarder(Worker):
         events, shared_events = self._events(new_messages)
         batches = notifications.in_batches(shared_events)
         event_ids = publish([*events, *(event for event, _ids in batches)])
-        message_spans.record_batch(new_messages, began_at)
+        if began_at:  # 0 while traces are off
+            contexts = [context for m in new_messages if (context := parse(m.mt.trace))]
+            if contexts:
+                spans.record_batch("sms forward batch", began_at, contexts, len(new_messages))
         # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
         batch_ids = zip(batches, event_ids[len(events) :], strict=True)
@@ -119,9 +122,9 @@ class Forwarder(Worker):
                 # Empty: the message has another ending by now, which is published in its turn.
                 if payload := payloads[message.id]:
                     event = notifications.announced(message, message.final, payload)
-                    events.append(message_spans.traced(event, message))
+                    events.append(_with_trace(event, message))
                 continue
-            event = message_spans.traced(event, message)
+            event = _with_trace(event, message)
             if event.event_type == notifications.REPORTS and not earlier:
                 shared_events[message.id] = event
             else:
@@ -144,6 +147,34 @@ class Forwarder(Worker):
         store.pass_on(keys.MO_REPORTING, keys.LIST_MO_FINISH, mo_ids)
         store.drop(keys.MO_REPORTING, list(set(ids).difference(mo_ids)))
         return ids
+
+
+def _with_trace(event: intake.Event, message: Finished) -> intake.Event:
+    """The event of an ending, in the trace of its message.
+
+    The spans of the message are recorded when its ending is published, from the times that Redis
+    keeps: a sender or a receiver that is killed takes no span with it. The event is a child of the
+    last span, so that the trace goes on to the consumer of the Reports; an event of several endings
+    is no child.
+    """
+    context = parse(message.mt.trace) if message.mt.trace and is_on() else None
+    if context is None:
+        return event
+    last = context
+    steps = (
+        ("sms wait", message.accepted_at, message.submitted_at or message.ended_at),
+        ("sms submit", message.submitted_at, message.responded_at),
+        ("sms report", message.responded_at or message.submitted_at, message.reported_at),
+    )
+    error = message.error if message.final in ("failed", "expired") else ""
+    for name, began, ended in steps:
+        if began and ended:
+            last = spans.record(
+                name, context, spans.nanoseconds(began), ended_at=spans.nanoseconds(ended),
+                kind="client" if name == "sms submit" else "internal", error=error,
+                message_id=message.id, gateway=message.gateway, state=message.final,
+            )  # fmt: skip
+    return replace(event, trace=Start(last, spans.now()))
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
