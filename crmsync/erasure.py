@@ -62,7 +62,7 @@ def erase(record_ids: Collection[int]) -> ErasedRequests:
     """
     erased = ErasedRequests()
     records = [
-        record for some in chunks(sorted(record_ids), claims.CHUNK) for record in _read(some)
+        record for page in chunks(sorted(record_ids), claims.CHUNK) for record in _read(page)
     ]
     by_policy: dict[int, list[Record]] = {}
     for record in records:
@@ -86,7 +86,7 @@ def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
 
     def rewrite(data: bytes) -> bytes | None:
         requests = _requests(operation_id, data)
-        new = [_with_fields(each, person.erased_value(each.fields)) for each in requests]
+        new = [_with_fields(request, person.erased_value(request.fields)) for request in requests]
         if new == requests:
             return None
         operation_ids.add(operation_id)
@@ -136,9 +136,9 @@ def _drop_rows_read(policy_id: int) -> None:
 def _dismiss(record_ids: Sequence[int]) -> None:
     """Dismiss records that are on their way or due, in the present version."""
 
-    def once(some: Sequence[int]) -> None:
+    def once(page: Sequence[int]) -> None:
         with transaction.atomic():
-            rows = Record.objects.select_for_update().filter(id__in=some).order_by("id")
+            rows = Record.objects.select_for_update().filter(id__in=page).order_by("id")
             records = [record for record in rows if record.state in Record.OPEN]
             if not records:
                 return
@@ -160,32 +160,32 @@ def _dismiss(record_ids: Sequence[int]) -> None:
             )
             add_endings(counts, now)
 
-    for some in chunks(record_ids, claims.CHUNK):
-        transactions.retrying(partial(once, some))
+    for page in chunks(record_ids, claims.CHUNK):
+        transactions.retrying(partial(once, page))
 
 
 # -- which operations ----------------------------------------------------------------------------
 def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
     """The operations that may hold requests of these records."""
     unread: set[int] = set()
-    for some in chunks(record_ids, claims.CHUNK):
-        for record in _read(some):  # the newest operation may be another one by now
+    for page_of_ids in chunks(record_ids, claims.CHUNK):
+        for record in _read(page_of_ids):  # the newest operation may be another one by now
             unread |= {record.operation_id, record.sending_operation}
-        items = Item.objects.filter(record_id__in=some).order_by()
+        items = Item.objects.filter(record_id__in=page_of_ids).order_by()
         unread.update(items.values_list("operation_id", flat=True).distinct())
-        entries = RecoveryEntry.objects.filter(record_id__in=some).order_by()
+        entries = RecoveryEntry.objects.filter(record_id__in=page_of_ids).order_by()
         unread.update(entries.values_list("operation_id", flat=True).distinct())
     operation_ids: set[int] = set()
     unknown_before = 0  # an operation whose predecessors are not known
     while unread := unread - operation_ids - {0}:
         operation_ids |= unread
         following: set[int] = set()
-        for some in chunks(sorted(unread), _PAGE):
-            rows = Operation.objects.filter(id__in=some).values_list("id", "data")
+        for page_of_ids in chunks(sorted(unread), _PAGE):
+            rows = Operation.objects.filter(id__in=page_of_ids).values_list("id", "data")
             data = {pk: bytes(content) for pk, content in rows}
-            only_in_redis = copies.read([pk for pk in some if pk not in data])
+            only_in_redis = copies.read([pk for pk in page_of_ids if pk not in data])
             data |= {pk: copy.data for pk, copy in only_in_redis.items()}
-            unknown_before = max([unknown_before, *(pk for pk in some if pk not in data)])
+            unknown_before = max([unknown_before, *(pk for pk in page_of_ids if pk not in data)])
             for pk, content in data.items():
                 previous = {each.previous for each in _requests(pk, content) if each.key in keys}
                 following |= {each for each in previous if each}

@@ -188,7 +188,7 @@ def clean_text(value: str, max_length: int, path: str, lines: bool = False) -> s
             % {"most": max_length, "count": len(text)},
             path,
         )
-    if any(unicodedata.category(each) == "Cc" and not (lines and each in "\n\t") for each in text):
+    if any(unicodedata.category(char) == "Cc" and not (lines and char in "\n\t") for char in text):
         raise InvalidInput(_("Remove the control characters."), path)
     return text
 

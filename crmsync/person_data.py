@@ -91,8 +91,8 @@ def _records_of(lead_ids: Sequence[int]) -> list[Record]:
     """The records of leads at all CRMs."""
     policies = list(Policy.objects.filter(source__name=HIVE).values_list("id", flat=True))
     records: list[Record] = []
-    for some in chunks([str(each) for each in lead_ids], _CHUNK):
-        records += Record.objects.filter(policy_id__in=policies, key__in=some).order_by("id")
+    for page in chunks([str(lead_id) for lead_id in lead_ids], _CHUNK):
+        records += Record.objects.filter(policy_id__in=policies, key__in=page).order_by("id")
     return records
 
 

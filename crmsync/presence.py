@@ -76,7 +76,7 @@ def read_crms() -> dict[int, LiveCrm]:
 
 def report_policies(facts: Mapping[int, PolicyFacts]) -> None:
     """Write the facts of these policies, by their ids."""
-    _policies.report({str(policy): one for policy, one in facts.items()})
+    _policies.report({str(policy): policy_facts for policy, policy_facts in facts.items()})
 
 
 def withdraw_policies(policy_ids: list[int]) -> None:

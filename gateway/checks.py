@@ -152,7 +152,11 @@ def rows_check() -> list[CheckMessage]:
     try:
         all_gateways = list(SmsGateway.objects.all())
         accounts = list(SmsAccount.objects.filter(enabled=True).select_related("biz"))
-        unheard_batches = list(_unheard_batches(accounts))
+        unheard_accounts = [
+            row
+            for row in accounts
+            if row.report_batches and not notifications.is_taken(notifications.REPORTS, row.biz_id)
+        ]
     except DatabaseError:  # `check` runs before `migrate`, too
         return []
     gateways = [row for row in all_gateways if row.enabled]
@@ -162,21 +166,17 @@ def rows_check() -> list[CheckMessage]:
         *_open_networks(all_gateways),
         *_late_reports(gateways),
         *_default_accounts(accounts),
-        *unheard_batches,
-    ]
-
-
-def _unheard_batches(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
-    """Accounts whose business system gets no Report at all, since it takes no batches."""
-    for row in accounts:
-        if row.report_batches and not notifications.is_taken(notifications.REPORTS, row.biz_id):
-            yield Warning(
+        *(
+            Warning(
                 f"nobody gets the Reports of the account {row.name}: they are events "
                 f"{notifications.REPORTS}, which no subscription of {row.biz} takes",
                 hint=f"Let a subscription take {notifications.REPORTS} or sms.*, or switch off "
                 "the account's Reports in batches.",
                 id="gateway.W215",
             )
+            for row in unheard_accounts
+        ),
+    ]
 
 
 def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:

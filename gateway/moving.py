@@ -74,7 +74,7 @@ class SmsKeys:
             for name in names:
                 pipeline.hget(name, "msg")
             owners = [msgspec.json.decode(text, type=_Owner) for text in pipeline.execute() if text]
-            yield sorted({each.key for each in owners if each.biz == biz and each.key})
+            yield sorted({owner.key for owner in owners if owner.biz == biz and owner.key})
             if not cursor:
                 break
         since = sql.now() - timedelta(seconds=settings.SMS_IDEMPOTENCY_SECONDS)

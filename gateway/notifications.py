@@ -69,11 +69,17 @@ def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
     ids_of_systems: dict[int, list[str]] = defaultdict(list)
     for id, event in events.items():
         ids_of_systems[event.biz].append(id)
-    return [
-        (_batch(biz, [events[id] for id in some]), list(some))
-        for biz, ids in ids_of_systems.items()
-        for some in chunks(sorted(ids), MAX_REPORTS)
-    ]
+    batches: list[tuple[Event, list[str]]] = []
+    for biz, ids in ids_of_systems.items():
+        for page in chunks(sorted(ids), MAX_REPORTS):
+            event = events[page[0]]
+            if len(page) > 1:
+                reports = b",".join(events[id].payload[len(_BEGIN) : -len(_END)] for id in page)
+                keys = " ".join(events[id].idempotency_key or "" for id in page)
+                digest = blake2b(keys.encode(), digest_size=16).hexdigest()
+                event = Event(biz, REPORTS, _BEGIN + reports + _END, f"{REPORTS}:{digest}")
+            batches.append((event, list(page)))
+    return batches
 
 
 def announced(message: Finished, final: str, payload: bytes) -> Event:
@@ -161,15 +167,6 @@ def _report(
         if is_batch
         else Event(biz, REPORT, text, key)
     )
-
-
-def _batch(biz: int, events: Sequence[Event]) -> Event:
-    if len(events) == 1:
-        return events[0]
-    reports = b",".join(event.payload[len(_BEGIN) : -len(_END)] for event in events)
-    keys = " ".join(event.idempotency_key or "" for event in events)
-    digest = blake2b(keys.encode(), digest_size=16).hexdigest()
-    return Event(biz, REPORTS, _BEGIN + reports + _END, f"{REPORTS}:{digest}")
 
 
 def _report_key(id: str, state: str) -> str:

@@ -88,7 +88,11 @@ def problems(info: Mapping[str, Any]) -> Iterator[CheckMessage]:
 def connected(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The replicas that have all data and follow their master."""
     replicas = (value for name, value in info.items() if name.removeprefix("slave").isdigit())
-    return [one for one in replicas if isinstance(one, Mapping) and one.get("state") == "online"]
+    return [
+        replica
+        for replica in replicas
+        if isinstance(replica, Mapping) and replica.get("state") == "online"
+    ]
 
 
 class Shortage:
@@ -101,7 +105,7 @@ class Shortage:
     def conditions(self) -> Iterator[Condition]:
         """The alert for missing replicas, if it holds. Raises RedisError."""
         info: Any = sms_redis().info("replication")
-        count = sum(one.get("lag", 0) < MISSING_SECONDS for one in connected(info))
+        count = sum(replica.get("lag", 0) < MISSING_SECONDS for replica in connected(info))
         now = time.monotonic()
         if count >= settings.SMS_REPLICAS or now - self._looked_at > _FORGET_SECONDS:
             self._since = now

@@ -243,18 +243,22 @@ class CRMAdapter(ABC):
     def _deliver_batch(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         """Deliver a batch. A record that people made in the CRM gets values only in its empty
         fields, or is released when it is deleted here."""
-        deletions = [each for each in batch if each.deleted and each.is_adopted]
-        fill_records = [each for each in batch if each.should_fill_empty and not each.deleted]
+        deletions = [record for record in batch if record.deleted and record.is_adopted]
+        fill_records = [
+            record for record in batch if record.should_fill_empty and not record.deleted
+        ]
         if not deletions and not fill_records:
             return self._deliver(batch)
         outcomes: dict[str, Outcome] = {}
         if deletions:
             outcomes = {k: self._clean_outcome(o) for k, o in self.release(deletions).items()}
         to_fill = self._keep_empty_fields(fill_records, outcomes)
-        rest = [to_fill.get(each.key, each) for each in batch if each.key not in outcomes]
-        if rest:
-            outcomes.update(zip((r.key for r in rest), self._deliver(rest), strict=True))
-        return [outcomes[each.key] for each in batch]
+        to_send = [
+            to_fill.get(record.key, record) for record in batch if record.key not in outcomes
+        ]
+        if to_send:
+            outcomes.update(zip((r.key for r in to_send), self._deliver(to_send), strict=True))
+        return [outcomes[record.key] for record in batch]
 
     def _keep_empty_fields(
         self, records: Sequence[Record], outcomes: dict[str, Outcome]

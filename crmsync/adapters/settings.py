@@ -59,7 +59,7 @@ def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
 
 def _named(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -> str:
     """The path with the name that a person wrote: `headers[...]` becomes `headers.Accept`."""
-    name, ellipsis, rest = path.partition("[...]")
+    name, ellipsis, suffix = path.partition("[...]")
     values = settings.get(name)
     if not ellipsis or not isinstance(values, Mapping):
         return path
@@ -67,5 +67,5 @@ def _named(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -
         try:
             msgspec.convert({**settings, name: {key: value}}, kind)
         except msgspec.ValidationError:
-            return f"{name}.{key}{rest}"
+            return f"{name}.{key}{suffix}"
     return path

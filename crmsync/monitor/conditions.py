@@ -63,8 +63,12 @@ def conditions() -> Iterator[Condition]:
     """The conditions that hold now. Raises errors of the database."""
     now = sql.now()
     # A sandbox fails because somebody has told it to.
-    policies = [one for one in backlog.of_policies(now) if one.policy.crm.adapter != Crm.SANDBOX]
-    working = [one for one in policies if one.takes_work]
+    policies = [
+        progress
+        for progress in backlog.of_policies(now)
+        if progress.policy.crm.adapter != Crm.SANDBOX
+    ]
+    working = [progress for progress in policies if progress.takes_work]
     # CRMs that were paused by their refusal, until somebody resumes them.
     rows = Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
     rows = rows.exclude(adapter=Crm.SANDBOX)
@@ -82,8 +86,8 @@ def conditions() -> Iterator[Condition]:
     yield from unless_away(lambda: _sources(working, presence.read_policies()), SOURCE, HORIZON)
     yield from unless_away(lambda: _stalled(working, now), STALLED)
     hour = counters.since(now - _HOUR)
-    for one in policies:
-        policy = one.policy
+    for progress in policies:
+        policy = progress.policy
         dead_count, confirmed_count = (
             hour[policy.pk, name] for name in (counters.DEAD, counters.CONFIRMED)
         )
@@ -127,21 +131,25 @@ def conditions() -> Iterator[Condition]:
 def _stalled(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
     """CRMs that confirm nothing, though records are due for them or in flight. Time in which
     no record is due, or a CRM wants fewer calls, does not count."""
-    counts = backlog.counts([one.policy.pk for one in working], Record.OPEN, limit=1)
-    waiting = [one for one in working if any(counts[one.policy.pk, s] for s in Record.OPEN)]
-    confirmed_at = {one.policy.crm_id: 0.0 for one in waiting}
-    for one in working:
-        crm = one.policy.crm_id
-        if crm in confirmed_at and one.confirmed_at is not None:
-            confirmed_at[crm] = max(one.confirmed_at.timestamp(), confirmed_at[crm])
+    counts = backlog.counts([progress.policy.pk for progress in working], Record.OPEN, limit=1)
+    waiting = [
+        progress for progress in working if any(counts[progress.policy.pk, s] for s in Record.OPEN)
+    ]
+    confirmed_at = {progress.policy.crm_id: 0.0 for progress in waiting}
+    for progress in working:
+        crm = progress.policy.crm_id
+        if crm in confirmed_at and progress.confirmed_at is not None:
+            confirmed_at[crm] = max(progress.confirmed_at.timestamp(), confirmed_at[crm])
     held_ids = {crm for crm, live in presence.read_crms().items() if live.held_for > 0}
     busy = {
-        one.policy.crm_id
-        for one in waiting
-        if counts[one.policy.pk, _IN_FLIGHT] or (one.due_at and one.due_at <= now)
+        progress.policy.crm_id
+        for progress in waiting
+        if counts[progress.policy.pk, _IN_FLIGHT] or (progress.due_at and progress.due_at <= now)
     } - held_ids
     seconds = _stalled_seconds(confirmed_at, busy, now.timestamp())
-    for crm, name in {one.policy.crm_id: one.policy.crm.name for one in waiting}.items():
+    for crm, name in {
+        progress.policy.crm_id: progress.policy.crm.name for progress in waiting
+    }.items():
         if seconds[crm] > STALLED_SECONDS:
             yield Condition(
                 f"{STALLED}:{crm}",
@@ -168,7 +176,9 @@ def _stalled_seconds(
         last = msgspec.json.decode(content, type=_Stalls)
     else:  # Redis was emptied: CRMs whose alert is open are still stalled
         last = _Stalls(now, {}, [])
-        for crm in [one for one in confirmed_at if open_conditions(Q(open_key=f"{STALLED}:{one}"))]:
+        for crm in [
+            crm_id for crm_id in confirmed_at if open_conditions(Q(open_key=f"{STALLED}:{crm_id}"))
+        ]:
             last.crms[crm] = (confirmed_at[crm], STALLED_SECONDS + 1)
     gap = now - last.at
     seconds_passed = gap if 0 < gap <= _MAX_GAP_SECONDS else 0.0
@@ -193,7 +203,7 @@ def _sources(
     """Sources that cannot be read as they should be, as pollers report. Without a poller the state
     of a source is not known, and its alert stays as it is."""
     unheld_ids: list[int] = []
-    for policy in (one.policy for one in working):
+    for policy in (progress.policy for progress in working):
         source = facts.get(policy.pk)
         if source is None:
             unheld_ids.append(policy.pk)

@@ -121,19 +121,21 @@ def samples() -> Iterator[Sample]:
     """All samples of CRM sync for `/metrics`."""
     now = sql.now()
     policies = backlog.of_policies(now)
-    counts = backlog.counts(one.policy.pk for one in policies)
-    for one in policies:
+    counts = backlog.counts(progress.policy.pk for progress in policies)
+    for progress in policies:
         for state in backlog.NOT_CONFIRMED:
             name = Record.State(state).name.lower()
-            yield _RECORDS.of(counts[one.policy.pk, state], **one.labels, state=name)
-        yield _OLDEST_DUE.of(_overdue(one, now) or 0.0, **one.labels)
+            yield _RECORDS.of(counts[progress.policy.pk, state], **progress.labels, state=name)
+        yield _OLDEST_DUE.of(_overdue(progress, now) or 0.0, **progress.labels)
         # Without a confirmed record the metric has its maximum.
-        confirmed_at = one.confirmed_at or now - backlog.LOOKED_BACK
-        yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **one.labels)
-        if one.moved_at is not None:
-            yield _WATERMARK_AGE.of(max(0.0, (now - one.moved_at).total_seconds()), **one.labels)
+        confirmed_at = progress.confirmed_at or now - backlog.LOOKED_BACK
+        yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **progress.labels)
+        if progress.moved_at is not None:
+            yield _WATERMARK_AGE.of(
+                max(0.0, (now - progress.moved_at).total_seconds()), **progress.labels
+            )
     hour = counters.since(now - _HOUR)
-    labels = {one.policy.pk: one.labels for one in policies}
+    labels = {progress.policy.pk: progress.labels for progress in policies}
     for (policy, name), count in sorted(hour.items()):
         if policy in labels and name not in (counters.CALLS, counters.CALL_MS):
             yield _LAST_HOUR.of(count, **labels[policy], what=name)
@@ -168,18 +170,18 @@ def _redis_samples(crms: Sequence[Crm], policies: Sequence[PolicyProgress]) -> I
         yield _BREAKERS.of(STATE_NUMBERS[live.breaker], crm=names[pk])
     # The reports of pollers on the policies that they hold.
     facts = presence.read_policies()
-    for one in policies:
-        policy_facts = facts.get(one.policy.pk)
-        yield _POLICY_HELD.of(policy_facts is not None, **one.labels)
+    for progress in policies:
+        policy_facts = facts.get(progress.policy.pk)
+        yield _POLICY_HELD.of(policy_facts is not None, **progress.labels)
         if policy_facts is None:
             continue
-        yield _HORIZON_AGE.of(policy_facts.horizon_age, **one.labels)
-        yield _BEYOND.of(policy_facts.waiting, **one.labels)
-        yield _READABLE.of(not policy_facts.problem, **one.labels)
+        yield _HORIZON_AGE.of(policy_facts.horizon_age, **progress.labels)
+        yield _BEYOND.of(policy_facts.waiting, **progress.labels)
+        yield _READABLE.of(not policy_facts.problem, **progress.labels)
 
 
-def _overdue(one: PolicyProgress, now: datetime) -> float | None:
+def _overdue(progress: PolicyProgress, now: datetime) -> float | None:
     """Seconds for which the oldest due record has been due; None without one."""
-    if one.due_at is None or one.due_at > now:
+    if progress.due_at is None or progress.due_at > now:
         return None
-    return (now - one.due_at).total_seconds()
+    return (now - progress.due_at).total_seconds()

@@ -224,7 +224,7 @@ def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
             # The version in flight is counted by whoever marks the record or queues it again.
             if record.state == _State.QUEUED:
                 operation_ids.discard(record.sending_operation)
-            outdated_counts.update((each, "replaced") for each in operation_ids)
+            outdated_counts.update((operation_id, "replaced") for operation_id in operation_ids)
     add_endings(outdated_counts, now)
     resend.solve_entries([record.pk for record in plan.older], by)
     for record in [*plan.new, *plan.older]:

@@ -31,10 +31,10 @@ def resend(record_ids: Sequence[int], started_at: datetime, by: str) -> int:
     nothing twice.
     """
 
-    def once(some: Sequence[int]) -> int:
+    def once(page: Sequence[int]) -> int:
         with transaction.atomic():
             rows = Record.objects.select_for_update().filter(
-                id__in=some, updated_at__lte=started_at
+                id__in=page, updated_at__lte=started_at
             )
             records = list(rows.exclude(state__in=EXCLUDED_STATES).order_by("id"))
             send_from_scratch(records, by)

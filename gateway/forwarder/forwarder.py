@@ -92,7 +92,12 @@ class Forwarder(Worker):
         # After a forwarder that is killed here the next one publishes the same keys once more.
         failpoint("forwarder_after_publish")
         batch_ids = zip(batches, event_ids[len(events) :], strict=True)
-        event_of = {id: event_id for (_, some), event_id in batch_ids for id in some if event_id}
+        event_of = {
+            id: event_id
+            for (_, message_ids), event_id in batch_ids
+            for id in message_ids
+            if event_id
+        }
         store.published({message.id: message.final for message in messages}, event_of)
         # The ids of messages that are gone: an earlier entry of the same id was archived.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))

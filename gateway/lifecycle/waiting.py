@@ -37,6 +37,6 @@ def divert(gateway: int, leaving: Iterable[tuple[WaitingMessage, int]]) -> int:
     """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
     A message that has moved since, or was sent and would change its gateway, is left alone."""
     flat: list[scripts.Argument] = []
-    for one, to in leaving:
-        flat += [one.mt.id, one.priority, one.position, to or ""]
+    for message, gateway_id in leaving:
+        flat += [message.mt.id, message.priority, message.position, gateway_id or ""]
     return int(scripts.run("divert", [gateway, *flat])) if flat else 0

@@ -134,9 +134,9 @@ def _oldest(client: Any, messages: Sequence[int]) -> float | None:
     """When the first of these messages was due. Ids grow with time, and no message is due before it
     is accepted: only messages are read that were accepted before the oldest known time."""
     oldest: float | None = None
-    for some in chunks(messages, _READ_AT_ONCE):
+    for page in chunks(messages, _READ_AT_ONCE):
         with client.pipeline(transaction=False) as pipe:
-            for message in some:
+            for message in page:
                 pipe.hmget(keys.mt(message), "accepted_at", "msg")
             rows = [(float(at), msg) for at, msg in pipe.execute() if at and msg]
         for accepted_at, msg in rows:

@@ -57,7 +57,7 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
         numbers = sgip.spellings(report.user_number)
         own_parts = parts.filter(user_number__in=numbers).order_by("-id")
         # The number as the Report has it counts before its other spellings.
-        part = min(own_parts, key=lambda one: numbers.index(one.user_number), default=None)
+        part = min(own_parts, key=lambda row: numbers.index(row.user_number), default=None)
         if part is not None and report.gateways:
             own_messages = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
             part = (

@@ -297,7 +297,9 @@ class HttpAdapter(CRMAdapter):
                 ),
                 "read_by_id",
             )
-        return self._each(call, {each: Record("", 0, {}, remote_id=each) for each in remote_ids})
+        return self._each(
+            call, {remote_id: Record("", 0, {}, remote_id=remote_id) for remote_id in remote_ids}
+        )
 
     def _each(self, call: ReadCall, records: Mapping[str, Record]) -> Mapping[str, Stored]:
         requests = [self._requests.about(record, call) for record in records.values()]

@@ -153,7 +153,13 @@ def _outcomes_of_body(
         if not isinstance(results, list) or len(results) != len(records):
             text = _("%s, without a result for each record.") % text
             return [_unclear_outcome(Unknown(text), len(records), is_upsert, text)] * len(records)
-        return [_outcome_of_result(rules.result, result, text) for result in results]
+        outcomes: list[Outcome] = []
+        for result in results:
+            code = rules.result.code_of(result)
+            kind = rules.result.kind(code) if rules.result.code else "ok"
+            why = _("%(text)s, code %(code)s") % {"text": text, "code": code}
+            outcomes.append(rules.result.outcome(kind, result, why, 1, 0.0))
+        return outcomes
     if not rules.failures:
         return [rules.outcome("ok", body, text, len(records), 0.0)] * len(records)
     # The answer lists the failed records; every other record is stored.
@@ -162,7 +168,7 @@ def _outcomes_of_body(
     if not isinstance(failures, Mapping):
         why = _("%(text)s, and %(path)s is no object.") % {"text": text, "path": rules.failures}
         return [Unknown(why)] * size
-    values = [str(each.key if by == "key" else each.fields.get(by)) for each in records]
+    values = [str(record.key if by == "key" else record.fields.get(by)) for record in records]
     # Listed under another spelling than was sent, or without a reason: it failed all the same.
     for name, reason in failures.items():
         if name not in values or reason is None:
@@ -180,19 +186,6 @@ def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: 
     if size == 1:
         return single_outcome
     return Refused(text) if is_upsert else Unknown(text)
-
-
-def _outcome_of_result(rules: Rules, result: Any, text: str) -> Outcome:
-    if not rules.code:
-        return rules.outcome("ok", result, text, 1, 0.0)
-    code = rules.code_of(result)
-    return rules.outcome(
-        rules.kind(code),
-        result,
-        _("%(text)s, code %(code)s") % {"text": text, "code": code},
-        1,
-        0.0,
-    )
 
 
 def _add_details(outcome: Outcome, rules: Rules, body: Any) -> Outcome:

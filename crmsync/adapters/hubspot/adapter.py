@@ -143,15 +143,25 @@ class HubSpotAdapter(RestAdapter):
                 key = (result.get("properties") or {}).get(self.settings.id_property)
             if key not in by_key:
                 key = by_id.get(str(result.get("id", "")))
-            if key in by_key:
-                outcomes[str(key)] = _outcome_of_result(by_key[str(key)], result)
+            if key not in by_key:
+                continue
+            record, remote_id = by_key[str(key)], str(result.get("id", ""))
+            is_known = bool(record.remote_id) and not (
+                record.is_adopted or record.should_fill_empty
+            )
+            if is_known and remote_id not in ("", record.remote_id):
+                # People have merged it into another contact, which may be a customer's: it is
+                # theirs now.
+                outcomes[record.key] = Conflict(remote_id, is_gone=True)
+            else:
+                outcomes[record.key] = Ok(remote_id, result.get("new"))
         faults = list(body.get("errors") or ())
         by_sent_id = {record.remote_id or record.key: record.key for record in records}
         for error in faults:
             outcome = errors.of_record(error, self.settings.time_zone)
             traces, ids = errors.names_in(error)
             keys_at_fault = (traces & by_key.keys()) | {
-                by_sent_id[each] for each in ids if each in by_sent_id
+                by_sent_id[remote_id] for remote_id in ids if remote_id in by_sent_id
             }
             outcomes.update(dict.fromkeys(keys_at_fault, outcome))
         keys_left = [record.key for record in records if record.key not in outcomes]
@@ -199,10 +209,10 @@ class HubSpotAdapter(RestAdapter):
         response = self.client.ask(
             "GET", f"{settings.base_url}{settings.properties_path}/{settings.object}", self._headers
         )
-        properties = {each["name"]: each for each in json_object(response).get("results", ())}
-        own = properties.pop(settings.id_property, None)
+        properties = {entry["name"]: entry for entry in json_object(response).get("results", ())}
+        key_property = properties.pop(settings.id_property, None)
         # Without unique values an upsert is refused, and a key could find several objects.
-        if own is None or not own.get("hasUniqueValue"):
+        if key_property is None or not key_property.get("hasUniqueValue"):
             raise InvalidInput(
                 _(
                     "HubSpot needs a property %(name)s of %(object)s that is set to have "
@@ -214,27 +224,27 @@ class HubSpotAdapter(RestAdapter):
         return {
             name: Field(
                 name,
-                str(each.get("type", "")),
-                writable=not (each.get("modificationMetadata") or {}).get("readOnlyValue", False),
+                str(entry.get("type", "")),
+                writable=not (entry.get("modificationMetadata") or {}).get("readOnlyValue", False),
             )
-            for name, each in properties.items()
+            for name, entry in properties.items()
         }
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
         # HubSpot returns only the properties that are asked for.
         names = sorted(self.fields())
         records_by_key: dict[str, Stored] = {}
-        for some in chunks(sorted(keys), _LARGEST_BATCH):
-            records_by_key.update(self._stored_records(self._read_batch(some, names)))
+        for page in chunks(sorted(keys), _LARGEST_BATCH):
+            records_by_key.update(self._stored_records(self._read_batch(page, names)))
         return records_by_key
 
     def read_ids(self, remote_ids: Collection[str], names: Collection[str]) -> Mapping[str, Stored]:
         records_by_id: dict[str, Stored] = {}
-        for some in chunks(sorted(remote_ids), _LARGEST_BATCH):
-            answer_by_id, missing = self._read_ids(some, names)
+        for page in chunks(sorted(remote_ids), _LARGEST_BATCH):
+            answer_by_id, missing = self._read_ids(page, names)
             records_by_id.update(answer_by_id)
             # A merged contact has another id in the answer: asked for alone, it shows which it is.
-            for remote_id in sorted(set(some) - answer_by_id.keys() - missing):
+            for remote_id in sorted(set(page) - answer_by_id.keys() - missing):
                 answer_by_id, missing = self._read_ids([remote_id], names)
                 if not answer_by_id and remote_id not in missing:
                     raise Unavailable(_("HubSpot did not say what it holds of each record."))
@@ -246,7 +256,7 @@ class HubSpotAdapter(RestAdapter):
         self, remote_ids: Sequence[str], names: Collection[str]
     ) -> tuple[dict[str, Stored], set[str]]:
         """HubSpot's records by the ids in its answer, and the ids that it does not hold."""
-        inputs = [{"id": each} for each in remote_ids]
+        inputs = [{"id": id} for id in remote_ids]
         response = self._batch("read", {"inputs": inputs, "properties": sorted(names)})
         if len(remote_ids) == 1 and errors.is_not_found(response):
             return {}, set(remote_ids)
@@ -268,7 +278,7 @@ class HubSpotAdapter(RestAdapter):
 
     def _stored_records(self, response: Response) -> dict[str, Stored]:
         """The records in the answer to a batch/read. Raises as `read` does."""
-        body, own = json_object(response), self.settings.id_property
+        body, id_property = json_object(response), self.settings.id_property
         for error in body.get("errors") or ():
             if error.get("category") != errors.NOT_FOUND:
                 # A record that is not among the results may exist all the same.
@@ -276,7 +286,7 @@ class HubSpotAdapter(RestAdapter):
         records_by_key: dict[str, Stored] = {}
         for result in body.get("results") or ():
             properties = dict(result.get("properties") or {})
-            key = properties.pop(own, None)
+            key = properties.pop(id_property, None)
             if key is not None:
                 is_archived = bool(result.get("archived"))
                 records_by_key[str(key)] = Stored(
@@ -288,16 +298,6 @@ class HubSpotAdapter(RestAdapter):
         settings = self.settings
         url = f"{settings.base_url}{settings.objects_path}/{settings.object}/batch/{action}"
         return self.client.ask("POST", url, self._headers, body)
-
-
-def _outcome_of_result(record: Record, result: Mapping[str, Any]) -> Outcome:
-    """The outcome of a record by HubSpot's result for it."""
-    remote_id = str(result.get("id", ""))
-    is_known = bool(record.remote_id) and not (record.is_adopted or record.should_fill_empty)
-    if is_known and remote_id not in ("", record.remote_id):
-        # People have merged it into another contact, which may be a customer's: it is theirs now.
-        return Conflict(remote_id, is_gone=True)
-    return Ok(remote_id, result.get("new"))
 
 
 def _text(value: Any) -> str:

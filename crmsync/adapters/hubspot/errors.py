@@ -155,7 +155,7 @@ def _read_fault(error: Mapping[str, Any], message: str) -> tuple[str, str, str]:
 def _as_list(value: Any) -> list[str]:
     if value is None:
         return []
-    return [str(each) for each in value] if isinstance(value, list) else [str(value)]
+    return [str(text) for text in value] if isinstance(value, list) else [str(value)]
 
 
 def _seconds_until_limit_ends(error: Mapping[str, Any], time_zone: str) -> float:

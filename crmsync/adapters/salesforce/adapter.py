@@ -63,7 +63,15 @@ class SalesforceAdapter(RestAdapter):
                 # They were deleted in Salesforce: they are stored anew, by key.
                 others += [dataclasses.replace(record, remote_id="") for record in missing]
             if others:
-                outcomes.update(self._upsert(others))
+                path = f"sobjects/{self.settings.object}/{self.settings.external_id}"
+                if len(others) == 1:
+                    record = others[0]
+                    path += f"/{quote(record.key, safe='')}"
+                    response = self._session.ask("PATCH", path, record.fields)
+                    outcomes[record.key] = self._outcome_of_one(record, response)
+                else:
+                    pairs: list[tuple[Record, dict[str, str]]] = [(record, {}) for record in others]
+                    outcomes.update(self._update_many(f"composite/{path}", pairs)[0])
                 outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
             if deletions:
                 outcomes.update(self._delete(deletions))
@@ -75,17 +83,6 @@ class SalesforceAdapter(RestAdapter):
         except (Unavailable, InvalidInput) as error:
             # Nothing was sent: there was no token, or the ids to be deleted could not be looked up.
             outcomes.update((r.key, Retry(0.0, str(error))) for r in batch if r.key not in outcomes)
-        return outcomes
-
-    def _upsert(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        settings = self.settings
-        if len(records) == 1:
-            record = records[0]
-            path = f"sobjects/{settings.object}/{settings.external_id}/{quote(record.key, safe='')}"
-            response = self._session.ask("PATCH", path, record.fields)
-            return {record.key: self._outcome_of_one(record, response)}
-        path = f"composite/sobjects/{settings.object}/{settings.external_id}"
-        outcomes, _missing = self._update_many(path, [(record, {}) for record in records])
         return outcomes
 
     def _update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
@@ -103,7 +100,7 @@ class SalesforceAdapter(RestAdapter):
             records_with_id = [(record, {"id": record.remote_id}) for record in first_records]
             outcomes, missing = self._update_many("composite/sobjects", records_with_id)
         for record in (
-            each for each in records if first_by_id[_short_id(each.remote_id)] is not each
+            repeat for repeat in records if first_by_id[_short_id(repeat.remote_id)] is not repeat
         ):
             final_outcome = next(
                 (o for o in outcomes.values() if isinstance(o, Auth | Throttled)), None
@@ -225,9 +222,12 @@ class SalesforceAdapter(RestAdapter):
         if response.status == 404:
             raise InvalidInput(_("Salesforce has no object %s.") % settings.object, "object")
         errors.raise_for(response)
-        described_fields = {each["name"]: each for each in json_object(response).get("fields", ())}
-        own = described_fields.pop(settings.external_id, None)
-        if own is None or not own.get("externalId"):
+        described_fields = {
+            description["name"]: description
+            for description in json_object(response).get("fields", ())
+        }
+        key_field = described_fields.pop(settings.external_id, None)
+        if key_field is None or not key_field.get("externalId"):
             raise InvalidInput(
                 _("Salesforce needs a field %(name)s of %(object)s that is flagged External ID.")
                 % {"name": settings.external_id, "object": settings.object},
@@ -236,13 +236,13 @@ class SalesforceAdapter(RestAdapter):
         return {
             name: Field(
                 name,
-                str(each.get("type", "")),
-                required=not each.get("nillable", True)
-                and not each.get("defaultedOnCreate", False),
-                writable=bool(each.get("createable") and each.get("updateable")),
-                max_length=int(each.get("length") or 0),
+                str(description.get("type", "")),
+                required=not description.get("nillable", True)
+                and not description.get("defaultedOnCreate", False),
+                writable=bool(description.get("createable") and description.get("updateable")),
+                max_length=int(description.get("length") or 0),
             )
-            for name, each in described_fields.items()
+            for name, description in described_fields.items()
         }
 
     def read(self, keys: Collection[str]) -> Mapping[str, Stored]:
@@ -254,25 +254,27 @@ class SalesforceAdapter(RestAdapter):
         rows = self._rows("Id", sorted(remote_ids), ["Id", *usable])
         rows_by_id = {_short_id(str(row["Id"])): row for row in rows}
         return {
-            each: Stored(each, {name: rows_by_id[_short_id(each)].get(name) for name in usable})
-            for each in remote_ids
-            if _short_id(each) in rows_by_id
+            remote_id: Stored(
+                remote_id, {name: rows_by_id[_short_id(remote_id)].get(name) for name in usable}
+            )
+            for remote_id in remote_ids
+            if _short_id(remote_id) in rows_by_id
         }
 
     def _query(self, keys: Sequence[str], names: Sequence[str]) -> dict[str, Stored]:
-        own = self.settings.external_id
+        external_id = self.settings.external_id
         return {
-            str(row[own]): Stored(str(row["Id"]), {name: row.get(name) for name in names})
-            for row in self._rows(own, keys, ["Id", own, *names])
+            str(row[external_id]): Stored(str(row["Id"]), {name: row.get(name) for name in names})
+            for row in self._rows(external_id, keys, ["Id", external_id, *names])
         }
 
     def _rows(
         self, field: str, values: Sequence[str], columns: Sequence[str]
     ) -> Iterable[Mapping[str, Any]]:
         """The columns of the records in which the field has one of these values."""
-        for some in chunks(values, _KEYS_IN_QUERY):
-            escaped_values = [each.replace("\\", "\\\\").replace("'", "\\'") for each in some]
-            value_list = ", ".join(f"'{each}'" for each in escaped_values)
+        for page in chunks(values, _KEYS_IN_QUERY):
+            escaped_values = [value.replace("\\", "\\\\").replace("'", "\\'") for value in page]
+            value_list = ", ".join(f"'{value}'" for value in escaped_values)
             query = (
                 f"SELECT {', '.join(columns)} FROM {self.settings.object} "  # noqa: S608
                 f"WHERE {field} IN ({value_list})"

@@ -32,7 +32,7 @@ class Statements:
     def read(self, keys: Collection[str]) -> dict[str, Stored]:
         settings, table = self.settings, self.table
         names = list(table.columns)
-        own = (settings.key_column, settings.version_column, settings.deleted_column)
+        own_columns = (settings.key_column, settings.version_column, settings.deleted_column)
         rows_by_key: dict[str, Stored] = {}
         columns = ", ".join(map(self._quote, names))
         for values in self._rows(columns, keys):
@@ -40,7 +40,7 @@ class Statements:
             key = str(row[settings.key_column])
             rows_by_key[key] = Stored(
                 key,
-                {name: value for name, value in row.items() if name not in own},
+                {name: value for name, value in row.items() if name not in own_columns},
                 bool(settings.deleted_column and row[settings.deleted_column]),
                 row[settings.version_column],
             )
@@ -52,9 +52,15 @@ class Statements:
         key_column = self._quote(settings.key_column)
         keys = [record.key for record in records]
         present_keys = {str(key) for (key,) in self._rows(key_column, keys)}
-        # Deletions without the values of a row are statements of their own.
+        # A deletion without every value that an INSERT needs is a statement of its own: the INSERT
+        # would be refused, even where the row exists already.
+        own_columns = {settings.key_column, settings.version_column, settings.deleted_column}
+        required_names = {name for name, field in table.columns.items() if field.required}
+        required_names -= own_columns
         deletions = [
-            r for r in records if r.deleted and not (settings.deleted_column and self._is_row(r))
+            r
+            for r in records
+            if r.deleted and not (settings.deleted_column and required_names <= r.fields.keys())
         ]
         self._delete(deletions)
         stored_keys = {record.key for record in records} - {record.key for record in deletions}
@@ -116,12 +122,12 @@ class Statements:
             for values in sql.statements(self.table.connection, rows):
                 self.cursor.execute(cast(str, start.encode() + b",".join(values) + end))
             return
-        old, own = (f"{quote(settings.table)}.{name}" for name in (version, key))
+        old, stored_key = (f"{quote(settings.table)}.{name}" for name in (version, key))
         sets = ", ".join(f"{name} = excluded.{name}" for name in changed_columns)
         places = ", ".join(["%s"] * len(columns))
         self.cursor.executemany(
             f"{start}({places}) ON CONFLICT ({key}) DO UPDATE SET {sets} "
-            f"WHERE {self._exact(own)} = {self._exact(f'excluded.{key}')} "
+            f"WHERE {self._exact(stored_key)} = {self._exact(f'excluded.{key}')} "
             f"AND ({old} IS NULL OR excluded.{version} >= {old})",
             rows,
         )
@@ -132,18 +138,18 @@ class Statements:
         table, key, version = map(
             quote, (settings.table, settings.key_column, settings.version_column)
         )
-        for some in chunks(records, _KEYS_AT_ONCE):
-            keys = [self.table.key(record.key) for record in some]
+        for page in chunks(records, _KEYS_AT_ONCE):
+            keys = [self.table.key(record.key) for record in page]
             # By the index, and then exactly: a collation may treat keys of other rows as equal.
             is_key = f"{key} = %s AND {self._exact(key)} = {self._exact('%s')}"
-            each = f"({is_key} AND ({version} IS NULL OR {version} <= %s))"
-            condition = " OR ".join([each] * len(some))
-            rows = [(k, k, r.version) for k, r in zip(keys, some, strict=True)]
+            row_condition = f"({is_key} AND ({version} IS NULL OR {version} <= %s))"
+            condition = " OR ".join([row_condition] * len(page))
+            rows = [(k, k, r.version) for k, r in zip(keys, page, strict=True)]
             values = [value for row in rows for value in row]
             if not settings.deleted_column:
                 self.cursor.execute(f"DELETE FROM {table} WHERE {condition}", values)  # noqa: S608
                 continue
-            cases = f"WHEN {self._exact('%s')} THEN %s " * len(some)
+            cases = f"WHEN {self._exact('%s')} THEN %s " * len(page)
             versions = [value for k, _same, number in rows for value in (k, number)]
             self.cursor.execute(
                 f"UPDATE {table} SET {quote(settings.deleted_column)} = 1, "  # noqa: S608
@@ -159,23 +165,15 @@ class Statements:
             return f"CAST(CONVERT({key} USING utf8mb4) AS BINARY)"
         return f"CAST({key} AS BLOB)"
 
-    def _is_row(self, record: Record) -> bool:
-        """True if the record has every value that an INSERT needs: without one the statement is
-        refused, even where the row exists already."""
-        settings = self.settings
-        own = (settings.key_column, settings.version_column, settings.deleted_column)
-        required_names = {name for name, field in self.table.columns.items() if field.required}
-        return required_names - {*own} <= record.fields.keys()
-
     def _rows(self, columns: str, keys: Collection[str]) -> Iterable[tuple[Any, ...]]:
         settings, table = self.settings, self.table
         usable = [table.key(key) for key in keys if table.takes_key(key)]
-        for some in chunks(usable, _KEYS_AT_ONCE):
-            places = ", ".join(["%s"] * len(some))
+        for page in chunks(usable, _KEYS_AT_ONCE):
+            places = ", ".join(["%s"] * len(page))
             self.cursor.execute(
                 f"SELECT {columns} FROM {self._quote(settings.table)} "  # noqa: S608
                 f"WHERE {self._quote(settings.key_column)} IN ({places})",
-                some,
+                page,
             )
             yield from self.cursor.fetchall()
 

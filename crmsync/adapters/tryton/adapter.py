@@ -208,12 +208,12 @@ class TrytonAdapter(RestAdapter):
         return {
             name: Field(
                 name,
-                str(each.get("type", "")),
-                bool(each.get("required")),
-                not each.get("readonly"),
-                int(each.get("size") or 0),
+                str(description.get("type", "")),
+                bool(description.get("required")),
+                not description.get("readonly"),
+                int(description.get("size") or 0),
             )
-            for name, each in descriptions.items()
+            for name, description in descriptions.items()
             if name != settings.key_field
         }
 

@@ -25,7 +25,6 @@ from rest_framework.exceptions import Throttled
 from gateway.api.xmlrpc import faults
 from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, count_messages, find_method
 from msgplatform.api.access import keys
-from msgplatform.api.access.key_cache import ApiCaller
 from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
 from msgplatform.api.json import read_body
 from msgplatform.api.problems.problem import MissingScope
@@ -85,8 +84,24 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
         return [_one_of_many(request, call) for call in calls]
     if not method.scope:
         return method.call(*parameters)
-    key, *rest = parameters
-    return method.call(_authenticate(request, key, method.scope), *rest)
+    key, *arguments = parameters
+    api = cast(Any, request)  # the throttle looks at META alone
+    caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
+    if caller is None:
+        count_failure(api)
+        raise faults.Fault(
+            faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
+        )
+    throttle = ApiKeyThrottle()
+    # A call that only reads counts as reading, though every XML-RPC call is a POST.
+    http_method = "GET" if method.scope.endswith(":read") else "POST"
+    throttled_request = SimpleNamespace(method=http_method, user=caller, META=request.META)
+    if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
+        raise Throttled(throttle.wait())
+    # The scope is checked after the throttle, so that a refused call counts, too.
+    if method.scope not in caller.scopes:
+        raise MissingScope(method.scope)
+    return method.call(caller, *arguments)
 
 
 def _one_of_many(request: HttpRequest, call: Any) -> Any:
@@ -100,27 +115,6 @@ def _one_of_many(request: HttpRequest, call: Any) -> Any:
     except Exception as error:  # noqa: BLE001 - a fault with an error_id
         fault = _fault(error)
         return {"faultCode": fault.code, "faultString": fault.text}
-
-
-def _authenticate(request: HttpRequest, key: Any, scope: str) -> ApiCaller:
-    """The key's owner. Raises Fault, MissingScope, Throttled."""
-    api = cast(Any, request)  # the throttle looks at META alone
-    caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
-    if caller is None:
-        count_failure(api)
-        raise faults.Fault(
-            faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
-        )
-    throttle = ApiKeyThrottle()
-    # A call that only reads counts as reading, though every XML-RPC call is a POST.
-    method = "GET" if scope.endswith(":read") else "POST"
-    throttled_request = SimpleNamespace(method=method, user=caller, META=request.META)
-    if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
-        raise Throttled(throttle.wait())
-    # The scope is checked after the throttle, so that a refused call counts, too.
-    if scope not in caller.scopes:
-        raise MissingScope(scope)
-    return caller
 
 
 def _fault(error: Exception) -> faults.Fault:
