@@ -73,7 +73,7 @@ def erase(record_ids: Collection[int]) -> ErasedRequests:
         transactions.retrying(partial(_drop_rows_read, policy_id))
         _dismiss(record_ids)
         for operation_id in sorted(_find(record_ids, keys)):
-            rewrite = partial(_without, operation_id, keys=keys, erased=erased)
+            rewrite = partial(_erase_requests, operation_id, keys=keys, erased=erased)
             transactions.retrying(partial(_rewrite, policy_id, operation_id, rewrite))
         _dismiss(record_ids)  # a person may have sent one again before its operation was cut
     return erased
@@ -136,32 +136,32 @@ def _drop_rows_read(policy_id: int) -> None:
 def _dismiss(record_ids: Sequence[int]) -> None:
     """Dismiss records that are on their way or due, in the present version."""
 
-    def once(page: Sequence[int]) -> None:
-        with transaction.atomic():
-            rows = Record.objects.select_for_update().filter(id__in=page).order_by("id")
-            records = [record for record in rows if record.state in Record.OPEN]
-            if not records:
-                return
-            # The CRM may have one that was on its way: it is looked up before a newer version.
-            unknown = When(state=Record.State.QUEUED, then=Value(UNKNOWN))
-            now = sql.now()
-            claims.update_by_key(
-                Record.objects.filter(id__in=[record.pk for record in records]),
-                {
-                    "error_class": Case(unknown, default=F("error_class")),
-                    "state": Record.State.DISMISSED, "next_at": None, "claimed_by": "",
-                    "sending_operation": 0, "updated_at": now,
-                },
-            )  # fmt: skip
-            counts = Counter(
-                (operation_id, "replaced")
-                for record in records
-                for operation_id in {record.operation_id, record.sending_operation} - {0}
-            )
-            add_endings(counts, now)
+    @transaction.atomic
+    def dismiss_page(page: Sequence[int]) -> None:
+        rows = Record.objects.select_for_update().filter(id__in=page).order_by("id")
+        records = [record for record in rows if record.state in Record.OPEN]
+        if not records:
+            return
+        # The CRM may have one that was on its way: it is looked up before a newer version.
+        unknown = When(state=Record.State.QUEUED, then=Value(UNKNOWN))
+        now = sql.now()
+        claims.update_by_key(
+            Record.objects.filter(id__in=[record.pk for record in records]),
+            {
+                "error_class": Case(unknown, default=F("error_class")),
+                "state": Record.State.DISMISSED, "next_at": None, "claimed_by": "",
+                "sending_operation": 0, "updated_at": now,
+            },
+        )  # fmt: skip
+        counts = Counter(
+            (operation_id, "replaced")
+            for record in records
+            for operation_id in {record.operation_id, record.sending_operation} - {0}
+        )
+        add_endings(counts, now)
 
     for page in chunks(record_ids, claims.CHUNK):
-        transactions.retrying(partial(once, page))
+        transactions.retrying(partial(dismiss_page, page))
 
 
 # -- which operations ----------------------------------------------------------------------------
@@ -247,7 +247,7 @@ def _rewrite(policy_id: int, operation_id: int, rewrite: Callable[[bytes], bytes
             copies.overwrite(row, data)
 
 
-def _without(
+def _erase_requests(
     operation_id: int, data: bytes, *, keys: _Keys, erased: ErasedRequests
 ) -> bytes | None:
     """The data without the fields of these requests; None if it has none of them."""

@@ -1,4 +1,4 @@
-"""What CRM sync holds of a person: leads, and what records, operations and logs hold of them.
+"""A person's data in CRM sync: leads, and their values in records, operations and logs.
 
 A lead is the person's by its own fields. Where another lead, or a request about one, only names
 the person, the number or the address is erased alone, and the CRMs get the changed lead.
@@ -110,7 +110,7 @@ def _is_in_crm(record: Record) -> bool:
     return bool(record.remote_id or record.sent_version)
 
 
-def _unconfirmed(person: Person) -> list[str]:
+def _list_unconfirmed(person: Person) -> list[str]:
     """The CRMs that have not confirmed the deletion of each of the person's leads."""
     records = [
         record
@@ -295,7 +295,7 @@ def stores() -> Sequence[PersonStore]:
     """Leads first: their CRMs must learn of it before anything about them is erased."""
     return (
         PersonStore("crmsync.leads", _("leads"), _find_leads, _erase_leads, _end_leads,
-                    prepare=_delete_leads, unconfirmed=_unconfirmed),
+                    prepare=_delete_leads, unconfirmed=_list_unconfirmed),
         PersonStore("crmsync.lead_texts", _("leads of others"), _find_texts, _erase_texts),
         PersonStore("crmsync.operations", _("operations"), _find_operations, _erase_operations),
         PersonStore("crmsync.copies", _("copies of operations in Redis"), _find_copies,

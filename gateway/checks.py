@@ -199,7 +199,7 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     for node, names in hosts.items():
         if len(names) > 1:
             yield Warning(
-                f"gateways on different hosts have the node id {node}: {_listed(names.values())}",
+                f"gateways on different hosts have the node id {node}: {_join(names.values())}",
                 hint="If one operator gave you both, give both the same operator in the console; "
                 "otherwise give each its own node id.",
                 id="gateway.W206",
@@ -223,7 +223,7 @@ def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
             continue
         if any(network.prefixlen == 0 for network in networks):
             yield Warning(
-                f"anybody may connect as the gateway {row.name}: {_listed(row.networks)}",
+                f"anybody may connect as the gateway {row.name}: {_join(row.networks)}",
                 hint="Ask the operator from which addresses its SMG connects; its password goes "
                 "over the network as it is.",
                 id="gateway.W211",
@@ -234,14 +234,14 @@ def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
     """Gateways that share login and address: an SMG that binds to us is known by these only."""
     names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for row in gateways:
-        place = _listed(row.networks) or row.host
+        place = _join(row.networks) or row.host
         with suppress(Undecryptable):  # the console and `doctor` report it
             names[row.smg_login_name, row.smg_login_password, place].append(row.name)
     for same_login in names.values():
         if len(same_login) > 1:
             yield Warning(
                 "SMGs bind to us with the same name and password, from the same addresses: "
-                f"{_listed(same_login)}",
+                f"{_join(same_login)}",
                 hint="Nobody knows then which of them a Report comes from, and one on a message of "
                 "another does not count: let the logins differ, or give all the same operator.",
                 id="gateway.W207",
@@ -256,7 +256,7 @@ def _default_accounts(accounts: Sequence[SmsAccount]) -> Iterator[CheckMessage]:
     for default_names in names.values():
         if len(default_names) > 1:
             yield Warning(
-                f"several accounts are the default of one system: {_listed(default_names)}",
+                f"several accounts are the default of one system: {_join(default_names)}",
                 hint="Leave `default` on for one of them.",
                 id="gateway.W208",
             )
@@ -286,5 +286,5 @@ def _late_reports(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
             )
 
 
-def _listed(names: Any) -> str:
+def _join(names: Any) -> str:
     return ", ".join(sorted(names))

@@ -27,7 +27,7 @@ MT_FLAGS: Choices = [
     (MoreLateToMt.NOT_AFTER_MO, _("2: not caused by an MO")),
     (MoreLateToMt.SYSTEM, _("3: the system's own answer")),
 ]
-# Without 3, which carries a monthly fee and no message to the user.
+# 3 is left out: it carries a monthly fee and no message to the user.
 REPORT_FLAGS: Choices = [
     (ReportFlag.ON_FAILURE, _("0: on failure")),
     (ReportFlag.ALWAYS, _("1: always")),

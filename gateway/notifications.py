@@ -84,7 +84,7 @@ def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
 
 def announced(message: Finished, final: str, payload: bytes) -> Event:
     """The event of an earlier ending, as it was announced."""
-    # By the payload: the account may travel in another way since.
+    # The payload decides: the account may travel in another way since.
     event_type = REPORTS if payload.startswith(_BEGIN) else REPORT
     return Event(message.mt.biz, event_type, payload, _report_key(message.id, final))
 

@@ -1,4 +1,4 @@
-"""What SMS holds of a person: messages in Redis, their copies there, and the archive."""
+"""A person's data in SMS: messages in Redis, their copies there, and the archive."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _find_open(person: Person, cursor: str) -> Slice:
         sms_redis(), person, cursor, lambda key: key == keys.ARCHIVED, lambda _key: True
     )
     ids = [row.key.removeprefix(_MT) for row in slice.rows if row.key.startswith(_MT)]
-    messages = {f"{_MT}{each.id}": _exported(person, each) for each in store.read(ids)}
+    messages = {f"{_MT}{each.id}": _export(person, each) for each in store.read(ids)}
     rows = [
         dataclasses.replace(row, data={**row.data, "message": messages.get(row.key)})
         for row in slice.rows
@@ -68,7 +68,7 @@ def _find_copies(person: Person, cursor: str) -> Slice:
             *zip(batch.messages, erased_batch.messages, strict=True),
             *zip(batch.mos, erased_batch.mos, strict=True),
         ]
-        if copies := [_exported(person, old) for old, changed in pairs if old != changed]:
+        if copies := [_export(person, old) for old, changed in pairs if old != changed]:
             rows.append(Row(_digest(member), {"messages": copies}))
     return Slice(rows, following)
 
@@ -87,7 +87,7 @@ def _digest(member: bytes) -> str:
     return hashlib.sha256(member).hexdigest()
 
 
-def _exported(person: Person, message: Finished | Mo) -> dict[str, Any]:
+def _export(person: Person, message: Finished | Mo) -> dict[str, Any]:
     """A message as an export has it; of one to or from somebody else what it says of the person."""
     mt: Any = message.mt if isinstance(message, Finished) else message
     if mt.user_number in person.phone_spellings:
@@ -159,7 +159,7 @@ def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
     ids = [int(row.key) for row in rows]
 
     @transaction.atomic
-    def once() -> int:
+    def erase_rows() -> int:
         # The message's row is locked first, as by the pump and a late Report, and changed last: by
         # its number a killed program's work is found once more.
         messages = list(SgipMt.objects.select_for_update().filter(id__in=ids).order_by("id"))
@@ -175,7 +175,7 @@ def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
         SgipMt.objects.bulk_update(messages, columns)
         return len(messages)
 
-    return transactions.retrying(once)
+    return transactions.retrying(erase_rows)
 
 
 def _find_received(person: Person, cursor: str) -> Slice:
@@ -225,7 +225,7 @@ def _find_mentions(person: Person, cursor: str) -> Slice:
 
 
 def _erase_mentions(person: Person, rows: Sequence[Row]) -> int:
-    def once() -> int:
+    def erase_rows() -> int:
         count = 0
         mos = SgipMo.objects.filter(id__in=[int(row.key) for row in rows])
         for pk, text in mos.values_list("id", "text"):
@@ -234,7 +234,7 @@ def _erase_mentions(person: Person, rows: Sequence[Row]) -> int:
                 count += own_rows.update(text=person.erased(text), content=b"")
         return count
 
-    return transactions.retrying(once)
+    return transactions.retrying(erase_rows)
 
 
 def stores() -> Sequence[PersonStore]:

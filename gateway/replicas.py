@@ -38,7 +38,7 @@ def problems(info: Mapping[str, Any]) -> Iterator[CheckMessage]:
             id="gateway.E219",
         )
         return
-    replicas = connected(info)
+    replicas = online_replicas(info)
     if len(replicas) < settings.SMS_REPLICAS:
         yield Error(
             f"SMS_REPLICAS is {settings.SMS_REPLICAS}, and {len(replicas)} replicas are connected "
@@ -85,7 +85,7 @@ def problems(info: Mapping[str, Any]) -> Iterator[CheckMessage]:
             )
 
 
-def connected(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def online_replicas(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The replicas that have all data and follow their master."""
     replicas = (value for name, value in info.items() if name.removeprefix("slave").isdigit())
     return [
@@ -105,7 +105,7 @@ class Shortage:
     def conditions(self) -> Iterator[Condition]:
         """The alert for missing replicas, if it holds. Raises RedisError."""
         info: Any = sms_redis().info("replication")
-        count = sum(replica.get("lag", 0) < MISSING_SECONDS for replica in connected(info))
+        count = sum(replica.get("lag", 0) < MISSING_SECONDS for replica in online_replicas(info))
         now = time.monotonic()
         if count >= settings.SMS_REPLICAS or now - self._looked_at > _FORGET_SECONDS:
             self._since = now
@@ -134,7 +134,7 @@ class Shortage:
 def examine() -> Iterator[Finding]:
     """Lines for `doctor`; none for a Redis without replicas that needs none. Raises RedisError."""
     info: Any = sms_redis().info()
-    count = len(connected(info))
+    count = len(online_replicas(info))
     if not count and not settings.SMS_REPLICAS and info.get("role") != "slave":
         return
     is_good = True

@@ -272,7 +272,7 @@ class RestAdapter(CRMAdapter):
 
     @abstractmethod
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
-        """As `deliver`, but the outcomes are keyed by the records' keys."""
+        """Like `deliver`, but the outcomes are keyed by the records' keys."""
 
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         outcomes: dict[str, Outcome] = {}

@@ -48,7 +48,7 @@ def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
     except msgspec.ValidationError as error:
         # "Expected `int`, got `str` - at `$.batch_size`"
         problem, path = str(error).partition(" - at ")[::2]
-        name = _named(kind, values, path.strip("`").removeprefix("$."))
+        name = _path_as_written(kind, values, path.strip("`").removeprefix("$."))
         expectation = problem.partition(", got")[0].partition(": ")[0].lower()
         raise InvalidInput(
             _("The setting %(name)s cannot be used: %(expected)s.")
@@ -57,7 +57,7 @@ def read_settings(kind: type[S], values: Mapping[str, Any]) -> S:
         ) from None
 
 
-def _named(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -> str:
+def _path_as_written(kind: type[msgspec.Struct], settings: Mapping[str, Any], path: str) -> str:
     """The path with the name that a person wrote: `headers[...]` becomes `headers.Accept`."""
     name, ellipsis, suffix = path.partition("[...]")
     values = settings.get(name)

@@ -168,7 +168,7 @@ def language_of(request: HttpRequest, setting: str = "") -> str:
     """The language of a landing page by its `setting`: zh, en, or '' for the visitor's choice."""
     if setting:
         return _CHINESE if setting == "zh" else _ENGLISH
-    # In the order of the visitor's preference.
+    # The visitor's preferred language comes first.
     for name, _quality in parse_accept_lang_header(request.headers.get("Accept-Language", "")):
         for language, prefix in ((_CHINESE, "zh"), (_ENGLISH, "en")):
             if name.partition("-")[0] == prefix:

@@ -21,7 +21,7 @@ from msgplatform.core.fields import ExactCharField
 from msgplatform.core.intake.idempotency import IdempotencyRow
 from msgplatform.models import Biz
 
-# As long as the columns of leads that hold it.
+# The length of the columns of leads that hold it.
 MAX_APPKEY = 64
 # A name or an address in lower case with an optional port, as browsers write an origin.
 _HOST = re.compile(r"[a-z0-9.-]+(:[0-9]{1,5})?|\[[0-9a-f:]+\](:[0-9]{1,5})?")

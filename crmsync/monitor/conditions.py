@@ -83,8 +83,10 @@ def conditions() -> Iterator[Condition]:
                 why=row.paused_because,
             ),
         )
-    yield from unless_away(lambda: _sources(working, presence.read_policies()), SOURCE, HORIZON)
-    yield from unless_away(lambda: _stalled(working, now), STALLED)
+    yield from unless_away(
+        lambda: _source_trouble(working, presence.read_policies()), SOURCE, HORIZON
+    )
+    yield from unless_away(lambda: _find_stalls(working, now), STALLED)
     hour = counters.since(now - _HOUR)
     for progress in policies:
         policy = progress.policy
@@ -128,7 +130,7 @@ def conditions() -> Iterator[Condition]:
         )
 
 
-def _stalled(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
+def _find_stalls(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
     """CRMs that confirm nothing, though records are due for them or in flight. Time in which
     no record is due, or a CRM wants fewer calls, does not count."""
     counts = backlog.counts([progress.policy.pk for progress in working], Record.OPEN, limit=1)
@@ -146,7 +148,7 @@ def _stalled(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condi
         for progress in waiting
         if counts[progress.policy.pk, _IN_FLIGHT] or (progress.due_at and progress.due_at <= now)
     } - held_ids
-    seconds = _stalled_seconds(confirmed_at, busy, now.timestamp())
+    seconds = _measure_stalls(confirmed_at, busy, now.timestamp())
     for crm, name in {
         progress.policy.crm_id: progress.policy.crm.name for progress in waiting
     }.items():
@@ -167,7 +169,7 @@ def _stalled(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condi
             )
 
 
-def _stalled_seconds(
+def _measure_stalls(
     confirmed_at: Mapping[int, float], busy: Collection[int], now: float
 ) -> dict[int, float]:
     """The seconds for which each of these CRMs has been stalled. They are kept in Redis, because
@@ -197,7 +199,7 @@ def _stalled_seconds(
     return {crm: seconds for crm, (_at, seconds) in crms.items()}
 
 
-def _sources(
+def _source_trouble(
     working: Sequence[PolicyProgress], facts: Mapping[int, PolicyFacts]
 ) -> Iterator[Condition]:
     """Sources that cannot be read as they should be, as pollers report. Without a poller the state

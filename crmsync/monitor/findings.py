@@ -14,8 +14,8 @@ from msgplatform.core.flows import Finding
 
 def examine() -> Iterator[Finding]:
     """Examine triggers, CRMs and policies. May raise errors of the database and of Redis."""
-    # Without triggers, as after a restore from a dump that left them out, changes of leads are not
-    # noticed; with triggers of a user that does not exist, leads are refused.
+    # Changes of leads are not noticed when triggers are missing, as after a restore from a dump
+    # that left them out; leads are refused when the triggers' user does not exist.
     if problem := lead_triggers.problem(connection):
         fix = schema_state.migrate_command("default")
         yield Finding("bad", f"CRM sync: {problem}", fix)

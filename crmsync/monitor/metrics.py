@@ -21,7 +21,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
 
 _HOUR = timedelta(hours=1)
-# As numbers, since metrics have no words.
+# Numbers, since metrics have no words.
 _UP_TO = f"counted up to {backlog.COUNTED:,}"
 
 
@@ -127,7 +127,7 @@ def samples() -> Iterator[Sample]:
             name = Record.State(state).name.lower()
             yield _RECORDS.of(counts[progress.policy.pk, state], **progress.labels, state=name)
         yield _OLDEST_DUE.of(_overdue(progress, now) or 0.0, **progress.labels)
-        # Without a confirmed record the metric has its maximum.
+        # The metric has its maximum when no record is confirmed.
         confirmed_at = progress.confirmed_at or now - backlog.LOOKED_BACK
         yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **progress.labels)
         if progress.moved_at is not None:

@@ -100,7 +100,7 @@ class FieldMapping:
                     value = _at(choice, values, decoded_columns)
                 except ValueError as error:
                     raise InvalidInput(f"{choice}: {error}", rule.field) from None
-                # With no choice left the field is not sent, and the CRM keeps what it has.
+                # A field with no choice left is not sent, and the CRM keeps its value.
                 if value is not None and value != "":
                     fields[rule.field] = value
                     break

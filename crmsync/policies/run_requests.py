@@ -15,7 +15,7 @@ _MAX_NAME = 150  # characters of a person's name
 def kinds(policy: Policy) -> list[str]:
     """The kinds of runs that can be asked for."""
     run_kinds = [Policy.Kind.CHANGES, Policy.Kind.FULL]
-    # Without versions there is nothing to compare.
+    # There is nothing to compare when rows have no versions.
     if policy.source.version_column:
         run_kinds.append(Policy.Kind.SWEEP)
     return [kind.value for kind in run_kinds]

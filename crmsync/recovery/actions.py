@@ -30,12 +30,12 @@ MAX_BYTES = 256 * 1024  # of an edited request's fields, as JSON
 
 
 def retry(entry_ids: Sequence[int], by: str) -> int:
-    """As `entries.retry`, for at most MAX_SELECTION entries; a bulk job takes any number."""
+    """Do `entries.retry` for at most MAX_SELECTION entries; a bulk job takes any number."""
     return _run_audited(entries.retry, "recovery_retried", entry_ids, by)
 
 
 def dismiss(entry_ids: Sequence[int], by: str) -> int:
-    """As `entries.dismiss`, for at most MAX_SELECTION entries."""
+    """Do `entries.dismiss` for at most MAX_SELECTION entries."""
     return _run_audited(entries.dismiss, "recovery_dismissed", entry_ids, by)
 
 
@@ -117,14 +117,14 @@ def _run_audited(
         )
     sorted_ids = sorted(set(entry_ids))
 
-    def once() -> int:
-        with transaction.atomic():
-            count = work(sorted_ids, by)
-            if count:
-                _audit(by, action, ", ".join(map(str, sorted_ids)), entries=sorted_ids, done=count)
+    @transaction.atomic
+    def work_and_audit() -> int:
+        count = work(sorted_ids, by)
+        if count:
+            _audit(by, action, ", ".join(map(str, sorted_ids)), entries=sorted_ids, done=count)
         return count
 
-    return transactions.retrying(once)
+    return transactions.retrying(work_and_audit)
 
 
 def _audit(by: str, action: str, entry: str, **detail: Any) -> None:

@@ -31,17 +31,15 @@ def resend(record_ids: Sequence[int], started_at: datetime, by: str) -> int:
     nothing twice.
     """
 
-    def once(page: Sequence[int]) -> int:
-        with transaction.atomic():
-            rows = Record.objects.select_for_update().filter(
-                id__in=page, updated_at__lte=started_at
-            )
-            records = list(rows.exclude(state__in=EXCLUDED_STATES).order_by("id"))
-            send_from_scratch(records, by)
+    @transaction.atomic
+    def send_page(page: Sequence[int]) -> int:
+        rows = Record.objects.select_for_update().filter(id__in=page, updated_at__lte=started_at)
+        records = list(rows.exclude(state__in=EXCLUDED_STATES).order_by("id"))
+        send_from_scratch(records, by)
         return len(records)
 
     return sum(
-        transactions.retrying(partial(once, some)) for some in chunks(record_ids, claims.CHUNK)
+        transactions.retrying(partial(send_page, page)) for page in chunks(record_ids, claims.CHUNK)
     )
 
 

@@ -64,7 +64,7 @@ def page(after: str, count: int) -> tuple[list[bytes], str]:
     time as the last; that time, '' at the end."""
     client: Any = sms_redis()
     begin = f"({after}" if after else "-inf"
-    # By time: a rank names another member as soon as a pump removes the oldest.
+    # The time is the cursor: a rank names another member as soon as a pump removes the oldest.
     rows = client.zrangebyscore(keys.ARCHIVED, begin, "+inf", 0, count, withscores=True)
     some = [member for member, _time in rows]
     if len(rows) < count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-# In braces: in a cluster of Redis all keys are on one node, as a script needs them.
+# The braces keep all keys on one node of a Redis cluster, as a script needs them.
 PREFIX = "{sms}:"
 
 # Submits without a response; messages that wait for a Report, or were refused.
@@ -94,7 +94,7 @@ def idempotency(biz: int, key: str) -> str:
 
 
 def accepted(first_id: str) -> str:
-    """Of a run of `accept` that stored this message, the first one of a call without a key."""
+    """The key of the run of `accept` that stored this message, the first one of a keyless call."""
     return f"{PREFIX}accepted:{first_id}"
 
 

@@ -36,7 +36,7 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
     same sequence is another MO: a gateway that was started again counts from the start."""
     arguments: list[scripts.Argument] = [SEEN_SECONDS]
     for mo, sequence in mos:
-        arguments += [*_seen(mo, sequence), mo.id, msgspec.json.encode(mo)]
+        arguments += [*_seen_keys(mo, sequence), mo.id, msgspec.json.encode(mo)]
     return [bool(answer) for answer in scripts.run_replicated("mo", arguments)] if mos else []
 
 
@@ -56,7 +56,7 @@ def keep_part(
     what, *flat = scripts.run_replicated(
         "mo_keep",
         [number, total, digest, msgspec.json.encode(part), PARTS_SECONDS, SEEN_SECONDS],
-        [parts_key, *_seen(part, sequence, number)],
+        [parts_key, *_seen_keys(part, sequence, number)],
     )
     return KeptPart(what.decode(), _parts(dict(zip(flat[::2], flat[1::2], strict=True))))
 
@@ -73,13 +73,13 @@ def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
 
 def late_parts(count: int) -> dict[str, dict[int, Mo]]:
     """Parts that waited long enough for the others, by their key."""
-    # By Redis' clock, which set the times. The first process that joins the parts deletes them.
+    # Redis' clock set the times. The first process that joins the parts deletes them.
     client: Any = sms_redis()
     names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
     return {name.decode(): _parts(client.hgetall(name)) for name in names}
 
 
-def _seen(mo: Mo, sequence: SequenceWords, number: int = 0) -> tuple[str, str]:
+def _seen_keys(mo: Mo, sequence: SequenceWords, number: int = 0) -> tuple[str, str]:
     """The keys by which a repeat is known: with the content, and as an earlier version wrote it."""
     identity = (mo.kind, mo.user_number, mo.sp_number, number, mo.user_condition, mo.content)
     digest = hashlib.sha1(msgspec.json.encode(identity), usedforsecurity=False).hexdigest()[:16]

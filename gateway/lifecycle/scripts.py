@@ -48,7 +48,7 @@ def run(name: str, arguments: Sequence[Argument], keys: Sequence[str] = ()) -> A
 
 
 def run_replicated(name: str, arguments: Sequence[Argument], keys: Sequence[str] = ()) -> Any:
-    """As `run`; when it returns, SMS_REPLICAS replicas have all that was written until then.
+    """Do `run`; when it returns, SMS_REPLICAS replicas have all that was written until then.
 
     Raises Unavailable when the server refused the script before it wrote anything, OutcomeUnknown
     when fewer replicas have it after REPLICA_SECONDS, and RedisError: the outcome is unknown, too.

@@ -236,7 +236,7 @@ def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
 
 
 def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Lease:
-    """As `take`; the lease tells later whether the caller still has the entries (`is_leased`)."""
+    """Do `take`; the lease tells later whether the caller still has the entries (`is_leased`)."""
     until, entries = scripts.run("take", [limit, lease], [source, lease_key])
     return Lease([entry.decode() for entry in entries], lease_key, float(until))
 

@@ -119,7 +119,7 @@ class SmsGateway(models.Model):
     users_per_submit = models.PositiveSmallIntegerField(
         _("users a Submit"), default=84, validators=[MinValueValidator(1), MaxValueValidator(100)]
     )
-    # With less, an SMG that is slow for a moment would lose its link again and again.
+    # A shorter time makes an SMG that is slow for a moment lose its link again and again.
     response_timeout = models.FloatField(
         _("response timeout"),
         default=30.0,

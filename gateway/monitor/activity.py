@@ -71,7 +71,7 @@ def _answer(name: str) -> str:
     return f"{code}: {codes.meaning_of_result(int(code))}" if code.isdecimal() else code
 
 
-def _accepted(since: datetime, until: datetime) -> Mapping[datetime, Counts]:
+def _count_accepted(since: datetime, until: datetime) -> Mapping[datetime, Counts]:
     """Accepted messages by minute, of the last day. Raises RedisError."""
     rows: dict[bytes, bytes] = sms_redis().hgetall(keys.MT_MINUTES)  # type: ignore[assignment]
     counts = {datetime.fromtimestamp(int(at) * 60, UTC): int(value) for at, value in rows.items()}
@@ -99,7 +99,7 @@ ACTIVITY = Activity(
         _BySpNumber(),
     ),
     answer=_answer,
-    live=_accepted,
+    live=_count_accepted,
     note=_(
         "A message counts once it is archived, at that time; one whose ending turns out later is "
         "counted anew. Segments: the short messages that the operator bills, each part of a long "

@@ -94,7 +94,7 @@ def read() -> Gauges:
                 getattr(pipe, kind)(key)
         pipe.mget(keys.MT_COUNT, keys.MO_COUNT)
         *sizes, totals = pipe.execute()
-    # In the order in which they were asked.
+    # The answers have the order of the questions.
     values = iter(sizes)
     stages = {name: sum(next(values) for _part in parts) for name, parts in _STAGES.items()}
     return Gauges(

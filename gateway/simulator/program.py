@@ -88,7 +88,7 @@ def _value(default: object, text: str) -> object:
 
 async def run(options: Options, say: Callable[[str], object]) -> None:
     """Run until a signal; `say` gets lines for people, the first one when the simulator listens."""
-    # With a signal, `async with` still closes the log and the journal in order.
+    # `async with` closes the log and the journal in order after a signal, too.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

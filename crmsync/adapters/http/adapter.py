@@ -170,8 +170,8 @@ class HttpAdapter(CRMAdapter):
     def _look_up(
         self, keys: Collection[str], refusal: Outcome
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
-        """As `read`, but an error is an outcome: `refusal` without such a call, or when the call is
-        refused."""
+        """Like `read`, but an error is an outcome: `refusal` without such a call, or when the CRM
+        refuses it."""
         try:
             return self.read(keys), None
         except CredentialsRefused as error:
@@ -227,7 +227,7 @@ class HttpAdapter(CRMAdapter):
         # A deletion can be repeated whatever the storing call is.
         is_upsert = self.is_upsert or bool(call and call is settings.delete)
         outcomes = outcomes_of(settings.answer, response, group, is_upsert)
-        # Without a test it cannot be found out whether only this record is refused.
+        # Only a test could tell whether the CRM refuses more than this record.
         outcomes = [
             Auth(each.message) if isinstance(each, Auth) and not settings.test else each
             for each in outcomes
@@ -266,7 +266,7 @@ class HttpAdapter(CRMAdapter):
         return {name: Field(name) for name in settings.fields} or None
 
     def check(self, names: Collection[str] = ()) -> Check:
-        """Without the call `test` only whether a server answers at `url`: no record is sent."""
+        """Only tells whether a server answers at `url` when there is no call `test`."""
         result = super().check(names)
         if result.kind != "ok" or self.settings.test:
             return result

@@ -54,7 +54,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     def kind(self, code: Any) -> Kind:
         if any(
-            # In Python True equals 1: a code 1 must not count as `true`.
+            # True equals 1 in Python: a code 1 must not count as `true`.
             code == value and isinstance(code, bool) == isinstance(value, bool)
             for value in self.ok
         ):

@@ -211,7 +211,7 @@ class HubSpotAdapter(RestAdapter):
         )
         properties = {entry["name"]: entry for entry in json_object(response).get("results", ())}
         key_property = properties.pop(settings.id_property, None)
-        # Without unique values an upsert is refused, and a key could find several objects.
+        # An upsert by values that are not unique is refused, and a key could find several objects.
         if key_property is None or not key_property.get("hasUniqueValue"):
             raise InvalidInput(
                 _(

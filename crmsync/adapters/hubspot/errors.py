@@ -132,7 +132,7 @@ def _read_fault(error: Mapping[str, Any], message: str) -> tuple[str, str, str]:
 
     The fault is a list in the message's text, else the first of `errors`, else in `context`.
     """
-    # As in: Property values were not valid: [{"name":"email","message":"…"}]
+    # Such as: Property values were not valid: [{"name":"email","message":"…"}]
     start = message.find("[{")
     if start >= 0:
         try:
@@ -164,6 +164,6 @@ def _seconds_until_limit_ends(error: Mapping[str, Any], time_zone: str) -> float
     if policy == "DAILY":
         now = datetime.now(ZoneInfo(time_zone))
         midnight = datetime.combine(now.date() + timedelta(days=1), time(), now.tzinfo)
-        # By timestamps: a day may have 23 or 25 hours.
+        # Timestamps are subtracted: a day may have 23 or 25 hours.
         return max(1.0, midnight.timestamp() - now.timestamp())
     return _LIMIT_SECONDS.get(policy, _DEFAULT_LIMIT_SECONDS)

@@ -64,7 +64,7 @@ _MAX_SAME = 60  # characters by which two messages of one cause are the same: id
 
 
 def raise_for(response: Response) -> None:
-    """As that of `client`, but the calls of a day may be used up too."""
+    """Like that of `client`, but the calls of a day may be used up too."""
     outcome = None if client.is_whole(response) else of_call(response, 1)
     if isinstance(outcome, Throttled):
         raise TooManyCalls(client.describe(response), outcome.after)
@@ -125,7 +125,7 @@ def of_whole_call(results: Sequence[Any]) -> Refused | None:
 def is_gone(result: Any) -> bool:
     """True if Salesforce has no record with the id that was sent."""
     result_errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
-    # With `fields` the id is that of another record, to which this one refers.
+    # Beside `fields` the id is that of another record, to which this one refers.
     return any(e.get("statusCode") in _GONE and not e.get("fields") for e in result_errors)
 
 

@@ -65,8 +65,8 @@ class Statements:
         self._delete(deletions)
         stored_keys = {record.key for record in records} - {record.key for record in deletions}
         upserts = [record for record in records if record.key in stored_keys]
-        # In the order of keys, so that two writers lock rows in the same order. Rows with the same
-        # columns go in one INSERT.
+        # Two writers lock rows in the same order, which is that of keys. Rows with the same columns
+        # go in one INSERT.
         upserts.sort(key=lambda record: record.key)
         shapes: dict[tuple[str, ...], list[Record]] = {}
         for record in upserts:
@@ -140,7 +140,7 @@ class Statements:
         )
         for page in chunks(records, _KEYS_AT_ONCE):
             keys = [self.table.key(record.key) for record in page]
-            # By the index, and then exactly: a collation may treat keys of other rows as equal.
+            # The index finds the row, and bytes decide: a collation may treat other keys as equal.
             is_key = f"{key} = %s AND {self._exact(key)} = {self._exact('%s')}"
             row_condition = f"({is_key} AND ({version} IS NULL OR {version} <= %s))"
             condition = " OR ".join([row_condition] * len(page))

@@ -39,7 +39,7 @@ class Table:
     key_is_number: bool
     key_is_unique: bool
     others: tuple[str, ...]
-    # Of MySQL: columns that hold times → "timestamp", "datetime" or "date".
+    # MySQL's columns that hold times → "timestamp", "datetime" or "date".
     time_kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property

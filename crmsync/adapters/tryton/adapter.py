@@ -181,7 +181,7 @@ class TrytonAdapter(RestAdapter):
         """Tryton's records for these records, by their keys."""
         key = self.settings.key_field
         by_id = {int(r.remote_id): r.key for r in records if r.remote_id.isdigit()}
-        # By id where one is known, by key for the others: one call for all.
+        # One call for all: by id where it is known, by key for the others.
         keys = [record.key for record in records if not record.remote_id.isdigit()]
         domain = ["OR", [[key, "in", keys]], [["id", "in", list(by_id)]]]
         held_records: dict[str, TrytonRecord] = {}

@@ -23,7 +23,7 @@ class Contact:
     value: str
 
 
-# By party and type.
+# Values by party and type.
 Contacts = Mapping[tuple[int, str], Contact]
 
 

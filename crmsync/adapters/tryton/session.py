@@ -119,7 +119,7 @@ class Session:
         return self.client.ask("POST", url, headers, {"id": 1, "method": method, "params": params})
 
     def _result(self, response: Response) -> Any:
-        # By status first; Tryton answers errors of methods with 200.
+        # The status comes first; Tryton answers errors of methods with 200.
         if outcome := client.outcome_of_status(response, 1, is_upsert=True):
             raise NotAnswered(outcome)
         body = read_json(response)
