@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -107,7 +108,7 @@ def _drop_old_slots() -> None:
     oldest_kept = time.time() - _kept_seconds()
     sizes = _slot_sizes()
     excess = sum(sizes.values()) - settings.CRM_COPIES_MB * 1024 * 1024
-    dropped: list[int] = []
+    slots_to_drop: list[int] = []
     for slot in sorted(sizes)[:-1]:  # the newest one is written to
         is_over = _slot_end(slot) < oldest_kept
         if not is_over and excess <= 0:
@@ -117,12 +118,12 @@ def _drop_old_slots() -> None:
                 "copies_dropped", until=datetime.fromtimestamp(_slot_end(slot), UTC).isoformat(),
                 why="CRM_COPIES_MB",
             )  # fmt: skip
-        dropped.append(slot)
+        slots_to_drop.append(slot)
         excess -= sizes[slot]
-    if dropped:
+    if slots_to_drop:
         with work_redis().pipeline(transaction=False) as pipe:
-            pipe.unlink(*(f"{PREFIX}{slot}" for slot in dropped))
-            pipe.hdel(INDEX, *map(str, dropped))
+            pipe.unlink(*(f"{PREFIX}{slot}" for slot in slots_to_drop))
+            pipe.hdel(INDEX, *map(str, slots_to_drop))
             pipe.execute()
 
 
@@ -130,18 +131,15 @@ def _drop_old_slots() -> None:
 def read(operation_ids: Sequence[int]) -> Mapping[int, Copy]:
     """The copies that Redis still has, by id; a copy that cannot be read is left out."""
     by_slot: dict[int, list[int]] = defaultdict(list)
-    for each in operation_ids:
-        by_slot[_slot(each)].append(each)
+    for operation_id in operation_ids:
+        by_slot[_slot(operation_id)].append(operation_id)
     with work_redis().pipeline(transaction=False) as pipe:
         for slot, slot_ids in by_slot.items():
-            pipe.hmget(f"{PREFIX}{slot}", [str(each) for each in slot_ids])
+            pipe.hmget(f"{PREFIX}{slot}", list(map(str, slot_ids)))
         values = pipe.execute()
-    pairs = [
-        (each, value)
-        for slot_ids, slot_values in zip(by_slot.values(), values, strict=True)
-        for each, value in zip(slot_ids, slot_values, strict=True)
-    ]
-    copies = [_decode(each, value) for each, value in pairs if value is not None]
+    # Both are in the order of the slots.
+    pairs = zip(chain(*by_slot.values()), chain(*values), strict=True)
+    copies = [_decode(operation_id, value) for operation_id, value in pairs if value is not None]
     return {copy.id: copy for copy in copies if copy}
 
 
@@ -162,7 +160,7 @@ def slots() -> list[int]:
 def scan(slot: int, cursor: int) -> tuple[int, list[Copy]]:
     """Some copies of a slot, and the cursor of the next ones, 0 at the end: as HSCAN."""
     answer: Any = work_redis().hscan(f"{PREFIX}{slot}", cursor, count=PAGE)
-    copies = [_decode(int(each), value) for each, value in answer[1].items()]
+    copies = [_decode(int(id), value) for id, value in answer[1].items()]
     return int(answer[0]), [copy for copy in copies if copy]
 
 

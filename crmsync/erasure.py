@@ -259,7 +259,9 @@ def _erase_requests(
         return None
     # A deletion has no fields; it may be sent once more, until the CRM has confirmed it.
     own_requests = [
-        each for each in requests if each.key in keys and not (each.erased or each.deleted)
+        request
+        for request in requests
+        if request.key in keys and not (request.erased or request.deleted)
     ]
     if not own_requests:
         return None
@@ -268,9 +270,11 @@ def _erase_requests(
         erased.operations.add(operation_id)
     return orders.dump(
         [
-            Request(each.key, each.version, {}, each.deleted, each.previous, erased=True)
-            if each.key in keys and not each.deleted
-            else each
-            for each in requests
+            Request(
+                request.key, request.version, {}, request.deleted, request.previous, erased=True
+            )
+            if request.key in keys and not request.deleted
+            else request
+            for request in requests
         ]
     )

@@ -85,7 +85,7 @@ def default_fields() -> list[dict[str, Any]]:
 def read(rows: Iterable[Mapping[str, Any]]) -> tuple[LeadField, ...]:
     """The fields of a landing page from its stored JSON."""
     return tuple(
-        LeadField(each["name"], bool(each.get("required")), each.get("label", "")) for each in rows
+        LeadField(row["name"], bool(row.get("required")), row.get("label", "")) for row in rows
     )
 
 
@@ -117,12 +117,12 @@ def validate_fields(entries: Any) -> None:
     if not isinstance(entries, list) or not 1 <= len(entries) <= MAX_FIELDS:
         raise ValidationError(_("Ask for 1 to %d fields.") % MAX_FIELDS)
     names = set()
-    for each in entries:
-        validate_field(each)
-        if each["name"] in names:
-            raise ValidationError(_("%s is there twice.") % each["name"])
-        names.add(each["name"])
-    if not any(each.get("required") for each in entries):
+    for entry in entries:
+        validate_field(entry)
+        if entry["name"] in names:
+            raise ValidationError(_("%s is there twice.") % entry["name"])
+        names.add(entry["name"])
+    if not any(entry.get("required") for entry in entries):
         raise ValidationError(_("Require at least one field: an empty lead helps nobody."))
 
 

@@ -32,13 +32,13 @@ def add_endings(counts: Ended, now: datetime) -> None:
             of_operation[operation].append((name, count))
     for operation, changes in of_operation.items():
         by_change[tuple(changes)].append(operation)
-    for each, operations in by_change.items():
-        for some in chunks(operations, claims.CHUNK):
-            rows = Operation.objects.filter(id__in=some)
-            rows.update(**{name: F(name) + count for name, count in each})
+    for change, operations in by_change.items():
+        for page in chunks(operations, claims.CHUNK):
+            rows = Operation.objects.filter(id__in=page)
+            rows.update(**{name: F(name) + count for name, count in change})
     total = F("confirmed") + F("replaced") + F("dead")
-    for some in chunks(sorted(of_operation), claims.CHUNK):
-        rows = Operation.objects.filter(id__in=some, end_at__isnull=True, records__lte=total)
+    for page in chunks(sorted(of_operation), claims.CHUNK):
+        rows = Operation.objects.filter(id__in=page, end_at__isnull=True, records__lte=total)
         rows.update(
             end_at=int(now.timestamp() * 1000),
             result=Case(
@@ -56,6 +56,6 @@ def take_back_endings(counts: Ended) -> None:
         if operation and count:
             of_change[name, count].append(operation)
     for (name, count), operations in of_change.items():
-        for some in chunks(operations, claims.CHUNK):
-            rows = Operation.objects.filter(id__in=some, **{f"{name}__gte": count})
+        for page in chunks(operations, claims.CHUNK):
+            rows = Operation.objects.filter(id__in=page, **{f"{name}__gte": count})
             rows.update(**{name: F(name) - count}, end_at=None, result=None)

@@ -57,12 +57,12 @@ _COLUMNS = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "update_t
 def _find_leads(person: Person, cursor: str) -> Slice:
     rows = Lead.objects.filter(id__gt=int(cursor or 0)).order_by("id")
     page = list(rows.values(*_COLUMNS)[:SLICE])
-    theirs = [row for row in page if _is_of(person, row)]
-    records = _records_of([row["id"] for row in theirs])
+    own_leads = [row for row in page if _is_of(person, row)]
+    records = _records_of([row["id"] for row in own_leads])
     open_keys = {record.key for record in records if _is_open(record)}
     own_rows = [
         Row(str(row["id"]), row, not row["is_delete"] or str(row["id"]) in open_keys, (row["id"],))
-        for row in theirs
+        for row in own_leads
     ]
     return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
@@ -186,8 +186,8 @@ def _has_hit(person: Person, name: str, value: Any) -> bool:
 
 def _erase_texts(person: Person, rows: Sequence[Row]) -> int:
     return sum(
-        transactions.retrying(partial(_erase_text, person, some))
-        for some in chunks([int(row.key) for row in rows], _CHUNK)
+        transactions.retrying(partial(_erase_text, person, page))
+        for page in chunks([int(row.key) for row in rows], _CHUNK)
     )
 
 
@@ -195,11 +195,11 @@ def _erase_texts(person: Person, rows: Sequence[Row]) -> int:
 def _erase_text(person: Person, lead_ids: Sequence[int]) -> int:
     # Locked, so that a change of `extra` by its business system is not lost.
     rows = Lead.objects.select_for_update().filter(id__in=lead_ids).order_by("id")
-    theirs = [row for row in rows.values(*_COLUMNS) if not _is_of(person, row)]
-    for row in theirs:
+    other_leads = [row for row in rows.values(*_COLUMNS) if not _is_of(person, row)]
+    for row in other_leads:
         changes = {name: person.erased_value(row[name]) for name in _EMPTY}
         Lead.objects.filter(id=row["id"]).update(**changes)
-    return len(theirs)
+    return len(other_leads)
 
 
 # -- operations ----------------------------------------------------------------------------------
@@ -225,16 +225,18 @@ def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any
         requests = orders.load(data)
     except msgspec.DecodeError:
         return []
-    requests = [each for each in requests if person.erased_value(each.fields) != each.fields]
+    requests = [
+        request for request in requests if person.erased_value(request.fields) != request.fields
+    ]
     if not requests:  # nearly always: most operations name other people only
         return []
     own_keys = set(_own_keys(person, policy_id, requests))
     return [
-        {**msgspec.to_builtins(each), "fields": {
-            name: value for name, value in each.fields.items()
-            if each.key in own_keys or _has_hit(person, name, value)
+        {**msgspec.to_builtins(request), "fields": {
+            name: value for name, value in request.fields.items()
+            if request.key in own_keys or _has_hit(person, name, value)
         }}
-        for each in requests
+        for request in requests
     ]  # fmt: skip
 
 
@@ -245,17 +247,17 @@ def _own_keys(person: Person, policy_id: int, requests: Sequence[Request]) -> di
     """
     policy = Policy.objects.filter(pk=policy_id).values("key_prefix", "source__name").first()
     prefix = policy["key_prefix"] if policy else ""
-    keys = {each.key: each.key.removeprefix(prefix) for each in requests}
+    keys = {request.key: request.key.removeprefix(prefix) for request in requests}
     others: set[str] = set()
     if policy and policy["source__name"] == HIVE:
         lead_ids = [int(key) for key in keys.values() if key.isascii() and key.isdigit()]
         leads = Lead.objects.filter(id__in=lead_ids).values(*_COLUMNS)
         others = {str(row["id"]) for row in leads if not (_is_of(person, row) or _is_erased(row))}
     return {
-        each.key: keys[each.key]
-        for each in requests
-        if keys[each.key] not in others
-        and any(person.is_identifier(value) for value in each.fields.values())
+        request.key: keys[request.key]
+        for request in requests
+        if keys[request.key] not in others
+        and any(person.is_identifier(value) for value in request.fields.values())
     }
 
 
@@ -276,7 +278,7 @@ def _find_copies(person: Person, cursor: str) -> Slice:
     if not (person.phones or person.emails):
         return Slice(())
     first, _sign, place = cursor.partition(":")
-    slots = [each for each in copies.slots() if each >= int(first or 0)]
+    slots = [slot for slot in copies.slots() if slot >= int(first or 0)]
     if not slots:
         return Slice(())
     slot = slots[0]

@@ -184,20 +184,17 @@ class Directory(Snapshot[Known]):
     def owner_of(self, sp_number: str, text: str) -> Account | None:
         """The account that owns an MO: by the longest SP number that begins the MO's number, then
         by a keyword."""
-        fitting = [a for a in self.accounts.values() if sp_number.startswith(a.row.sp_number)]
-        if not fitting:
+        candidates = [a for a in self.accounts.values() if sp_number.startswith(a.row.sp_number)]
+        if not candidates:
             return None
-        longest = max(len(account.row.sp_number) for account in fitting)
-        best = [account for account in fitting if len(account.row.sp_number) == longest]
+        longest = max(len(account.row.sp_number) for account in candidates)
+        best = [account for account in candidates if len(account.row.sp_number) == longest]
         # On a number that several accounts share, the keyword decides; then an account without
         # keywords, which takes everything else.
         word = fold(text)
         by_keyword = [a for a in best if any(word.startswith(fold(k)) for k in a.keywords)]
-        rest = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
-        return next(
-            iter(by_keyword or rest or (best if len(best) == 1 else [])),
-            None,
-        )
+        fallbacks = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
+        return next(iter(by_keyword or fallbacks or (best if len(best) == 1 else [])), None)
 
 
 def _prefix(prefix: str) -> str:

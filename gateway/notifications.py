@@ -56,7 +56,7 @@ def is_taken(event_type: str, biz: int) -> bool:
     """True if a subscription of the business system takes events of this type."""
     rows = BizReceive.objects.filter(biz_id=biz).exclude(status=BizReceive.Status.DISCARDED)
     filters = rows.values_list("event_types", "channels")
-    return any(compile_filter(*each).matches(event_type, "") for each in filters)
+    return any(compile_filter(*patterns).matches(event_type, "") for patterns in filters)
 
 
 def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:

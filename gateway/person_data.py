@@ -35,7 +35,7 @@ def _find_open(person: Person, cursor: str) -> Slice:
         sms_redis(), person, cursor, lambda key: key == keys.ARCHIVED, lambda _key: True
     )
     ids = [row.key.removeprefix(_MT) for row in slice.rows if row.key.startswith(_MT)]
-    messages = {f"{_MT}{each.id}": _export(person, each) for each in store.read(ids)}
+    messages = {f"{_MT}{message.id}": _export(person, message) for message in store.read(ids)}
     rows = [
         dataclasses.replace(row, data={**row.data, "message": messages.get(row.key)})
         for row in slice.rows
@@ -47,9 +47,9 @@ def _end_open(person: Person, rows: Sequence[Row]) -> int:
     """End messages to the person; messages to others that name the person are sent."""
     ids = [row.key.removeprefix(_MT) for row in rows if row.key.startswith(_MT)]
     count = 0
-    for some in chunks(ids, _CHUNK):
-        theirs = [m.id for m in store.read(some) if m.mt.user_number in person.phone_spellings]
-        count += int(scripts.run("dismiss", theirs)) if theirs else 0
+    for page in chunks(ids, _CHUNK):
+        own_ids = [m.id for m in store.read(page) if m.mt.user_number in person.phone_spellings]
+        count += int(scripts.run("dismiss", own_ids)) if own_ids else 0
     return count
 
 

@@ -30,7 +30,7 @@ def validate_retry_seconds(waits: Any) -> None:
     """Raises ValidationError unless it is a list of seconds."""
     is_list = isinstance(waits, list) and len(waits) <= _MAX_WAITS
     if not is_list or not all(
-        type(each) in (int, float) and 0 <= each <= _MAX_WAIT for each in waits
+        type(wait) in (int, float) and 0 <= wait <= _MAX_WAIT for wait in waits
     ):
         raise ValidationError(
             gettext("Write up to %(most)d waits in seconds, each at most a day, such as 10, 60.")

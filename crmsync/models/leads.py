@@ -41,15 +41,15 @@ def validate_origins(origins: Any) -> None:
     """Raises ValidationError with the first entry that is no origin as browsers send it."""
     if not isinstance(origins, list):
         raise ValidationError(gettext("Write a list of origins."))
-    for each in origins:
-        parts = urlsplit(each) if isinstance(each, str) else None
+    for origin in origins:
+        parts = urlsplit(origin) if isinstance(origin, str) else None
         # Nothing may follow: a path or a user would never match the origin of a browser.
-        is_origin = parts and f"{parts.scheme}://{parts.netloc}" == each
+        is_origin = parts and f"{parts.scheme}://{parts.netloc}" == origin
         is_usable = is_origin and parts and parts.scheme in ("http", "https")
         if not (is_usable and parts and _HOST.fullmatch(parts.netloc)):
             raise ValidationError(
                 gettext("%s: write it as https://www.example.com, in lower case, without a path.")
-                % each
+                % origin
             )
 
 

@@ -30,7 +30,9 @@ def status() -> Status:
     now = sql.now()
     policies = backlog.of_policies(now)
     by_state: Counter[int] = Counter()
-    for (_policy, state), count in backlog.counts(one.policy.pk for one in policies).items():
+    for (_policy, state), count in backlog.counts(
+        progress.policy.pk for progress in policies
+    ).items():
         by_state[state] += count
     facts: dict[str, int | float | str] = {}
     for state in Record.OPEN:
@@ -39,16 +41,18 @@ def status() -> Status:
             facts[str(state.label)] = _("%d or more") % count
         elif count and state == Record.State.RETRY:
             facts[str(state.label)] = count
-    paused_names = sorted({str(one.policy.crm) for one in policies if one.policy.crm.paused_at})
+    paused_names = sorted(
+        {str(progress.policy.crm) for progress in policies if progress.policy.crm.paused_at}
+    )
     bad: dict[str, ViewLink] = {}
     if paused_names:
         facts[_("paused")] = ", ".join(paused_names)
         bad[_("paused")] = ViewLink("admin:crmsync_crm_changelist")
     # Records that wait for a paused CRM are not late: a person knows of it.
     ages: dict[str, float] = {}
-    for one in policies:
-        if (age := _overdue(one, now)) and one.takes_work:
-            crm = str(one.policy.crm_id)
+    for progress in policies:
+        if (age := _overdue(progress, now)) and progress.takes_work:
+            crm = str(progress.policy.crm_id)
             ages[crm] = max(age, ages.get(crm, 0.0))
     waiting = sum(by_state[state] for state in Record.OPEN)
     return Status(waiting, max(ages.values(), default=None), facts, bad=bad, oldest_by=ages)
@@ -57,9 +61,9 @@ def status() -> Status:
 def waits() -> Iterator[Wait]:
     """The oldest due record at each CRM that takes work; the platform alerts when it waits long."""
     now, first = sql.now(), dict[Crm, datetime]()
-    for one in backlog.of_policies(now):
-        if one.takes_work and one.due_at is not None and one.due_at <= now:
-            first[one.policy.crm] = min(one.due_at, first.get(one.policy.crm, now))
+    for progress in backlog.of_policies(now):
+        if progress.takes_work and progress.due_at is not None and progress.due_at <= now:
+            first[progress.policy.crm] = min(progress.due_at, first.get(progress.policy.crm, now))
     for crm, since in first.items():
         what = lazy_message(gettext_noop("A record for %(crm)s"), crm=str(crm))
         yield Wait(str(crm.pk), what, since)
@@ -181,7 +185,7 @@ def _redis_samples(crms: Sequence[Crm], policies: Sequence[PolicyProgress]) -> I
 
 
 def _overdue(progress: PolicyProgress, now: datetime) -> float | None:
-    """Seconds for which the oldest due record has been due; None without one."""
+    """Seconds for which the oldest due record has been due; None without progress."""
     if progress.due_at is None or progress.due_at > now:
         return None
     return (now - progress.due_at).total_seconds()

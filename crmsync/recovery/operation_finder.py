@@ -57,8 +57,9 @@ class OperationFinder:
                 break
             after = page[-1].pk
         try:
-            for some in copies.since(start):
-                yield from (each for each in self._only_in_redis(some) if each.start_at >= start)
+            for page_ids in copies.since(start):
+                operations = self._only_in_redis(page_ids)
+                yield from (copy for copy in operations if copy.start_at >= start)
         except RedisError as error:
             self.problem = str(error)[:200]
 
@@ -66,24 +67,24 @@ class OperationFinder:
         """The operations with these ids, oldest first; in the database, then in Redis."""
         sorted_ids = sorted(set(operation_ids))
         seen_ids = set()
-        for some in chunks(sorted_ids, PAGE):
-            for row in Operation.objects.filter(id__in=some, **self._of_policy).order_by("id"):
+        for page in chunks(sorted_ids, PAGE):
+            for row in Operation.objects.filter(id__in=page, **self._of_policy).order_by("id"):
                 seen_ids.add(row.pk)
                 yield self._from_row(row)
-        redis_ids = [each for each in sorted_ids if each not in seen_ids]
+        redis_ids = [id for id in sorted_ids if id not in seen_ids]
         try:
             for operation in self._only_in_redis(redis_ids):
                 seen_ids.add(operation.id)
                 yield operation
         except RedisError as error:
             self.problem = str(error)[:200]
-        self.missing = [each for each in redis_ids if each not in seen_ids]
+        self.missing = [id for id in redis_ids if id not in seen_ids]
 
     def _only_in_redis(self, operation_ids: Sequence[int]) -> Iterator[KnownOperation]:
-        for some in chunks(operation_ids, PAGE):
-            stored_ids = set(Operation.objects.filter(id__in=some).values_list("id", flat=True))
-            kept = copies.read([each for each in some if each not in stored_ids])
-            for copy in sorted(kept.values(), key=lambda copy: copy.id):
+        for page in chunks(operation_ids, PAGE):
+            stored_ids = set(Operation.objects.filter(id__in=page).values_list("id", flat=True))
+            copies_by_id = copies.read([id for id in page if id not in stored_ids])
+            for copy in sorted(copies_by_id.values(), key=lambda copy: copy.id):
                 if self._policy in (None, copy.policy_id):
                     requests = _requests(copy.id, copy.data)
                     yield KnownOperation(copy.id, copy.policy_id, requests, copy.start_at, False)

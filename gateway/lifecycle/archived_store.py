@@ -66,13 +66,13 @@ def page(after: str, count: int) -> tuple[list[bytes], str]:
     begin = f"({after}" if after else "-inf"
     # The time is the cursor: a rank names another member as soon as a pump removes the oldest.
     rows = client.zrangebyscore(keys.ARCHIVED, begin, "+inf", 0, count, withscores=True)
-    some = [member for member, _time in rows]
+    page_members = [member for member, _time in rows]
     if len(rows) < count:
-        return some, ""
+        return page_members, ""
     last = rows[-1][1]
     count_of_last = sum(time == last for _member, time in rows)
-    some += client.zrangebyscore(keys.ARCHIVED, last, last, count_of_last, -1)
-    return some, repr(last)
+    page_members += client.zrangebyscore(keys.ARCHIVED, last, last, count_of_last, -1)
+    return page_members, repr(last)
 
 
 def members(count: int) -> Iterator[bytes]:
@@ -81,8 +81,8 @@ def members(count: int) -> Iterator[bytes]:
     newest = client.zrange(keys.ARCHIVED, -1, -1, withscores=True)
     after, is_more = "", bool(newest)
     while is_more:
-        some, after = page(after, count)
-        yield from some
+        page_members, after = page(after, count)
+        yield from page_members
         is_more = bool(after) and float(after) < newest[0][1]
 
 

@@ -129,8 +129,8 @@ class HttpAdapter(CRMAdapter):
             outcomes.update(zip((record.key for record in group), group_outcomes, strict=True))
         restorable = self._restorable(missing, outcomes)
         if restorable:
-            restored = map(note_gone, self.deliver(restorable))
-            outcomes.update(zip((r.key for r in restorable), restored, strict=True))
+            later_outcomes = map(note_gone, self.deliver(restorable))
+            outcomes.update(zip((r.key for r in restorable), later_outcomes, strict=True))
         return [outcomes[record.key] for record in batch]
 
     def _restorable(
@@ -229,8 +229,8 @@ class HttpAdapter(CRMAdapter):
         outcomes = outcomes_of(settings.answer, response, group, is_upsert)
         # Only a test could tell whether the CRM refuses more than this record.
         outcomes = [
-            Auth(each.message) if isinstance(each, Auth) and not settings.test else each
-            for each in outcomes
+            Auth(outcome.message) if isinstance(outcome, Auth) and not settings.test else outcome
+            for outcome in outcomes
         ]
         is_one = call is None and settings.records_per_call == 1
         doubt = outcome_without_id(settings.answer, response) if is_one else None
