@@ -24,7 +24,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.models import BulkJob
+from msgplatform.models import Alert, BulkJob
 from msgplatform.monitor import failure_store, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
@@ -62,14 +62,34 @@ def overview(request: HttpRequest) -> HttpResponse:
     period = period if period in SPANS else next(iter(SPANS))
     span, seconds, _words, step = SPANS[period]
     state = condition.of_request(request)
+    clear, systems = sees_personal(request), person_limits.systems_of(request)
+    exits = state.exits
+    if not clear:
+        exits = {role: personal.in_sentence(text) for role, text in exits.items()}
+    alerts: list[Alert] = []
+    more_alerts = 0
+    if request.user.has_perm("msgplatform.view_alert"):
+        open_rows = condition.open_alerts()
+        if systems is not None:
+            open_rows = runbooks.of_systems(open_rows, frozenset(systems.values()))
+        alerts = list(open_rows[:ALERTS_SHOWN])
+        more_alerts = max(0, open_rows.count() - ALERTS_SHOWN)
+    for alert in alerts:
+        alert.translate()
+        alert.subject = alert.subject if clear else personal.in_sentence(alert.subject)
+    jobs = jobs_of(request).none()
+    if can_see_jobs(request):
+        names = [flow.name for flow in visible(request)]
+        jobs = jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=names)[:20]
     context = {
         **_flows(request, span, str(step), period),
         "found": state,
         "failures": condition.failures(request),
-        **_alerts(request),
-        "ended": _last_words(request, state),
+        "alerts": alerts,
+        "more_alerts": more_alerts,
+        "ended": exits,
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
-        "jobs": _jobs(request),
+        "jobs": jobs,
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
@@ -87,40 +107,6 @@ def overview(request: HttpRequest) -> HttpResponse:
         else getting_started.parts(request),
         **context,
     )  # fmt: skip
-
-
-def _last_words(request: HttpRequest, state: condition.Condition) -> Mapping[str, str]:
-    """Program → its last words, as this person may read them, of programs that end again and
-    again."""
-    if sees_personal(request):
-        return state.exits
-    return {role: personal.in_sentence(text) for role, text in state.exits.items()}
-
-
-def _alerts(request: HttpRequest) -> dict[str, Any]:
-    """The latest open alerts, as this person may read them, and how many more there are."""
-    if not request.user.has_perm("msgplatform.view_alert"):
-        return {"alerts": [], "more_alerts": 0}
-    open_rows = condition.open_alerts()
-    if (systems := person_limits.ids_of(request)) is not None:
-        open_rows = runbooks.of_systems(open_rows, systems)
-    rows = list(open_rows[:ALERTS_SHOWN])
-    for row in rows:
-        row.translate()
-        if not sees_personal(request):
-            row.subject = personal.in_sentence(row.subject)
-    more = max(0, open_rows.count() - ALERTS_SHOWN)
-    return {"alerts": rows, "more_alerts": more}
-
-
-def _jobs(request: HttpRequest) -> list[BulkJob]:
-    """The jobs that have not ended, of flows that this person may see."""
-    if not can_see_jobs(request):
-        return []
-    flow_names = [flow.name for flow in visible(request)]
-    return list(
-        jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=flow_names)[:20]
-    )
 
 
 def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
