@@ -16,25 +16,26 @@ from msgplatform.models import AlertChannel
 
 def report(channels: Iterable[AlertChannel]) -> None:
     """Make the open alerts match the channels that fail now."""
-    failing = [row for row in channels if is_failing(row)]
-    alerts.reconcile([CHANNEL], [_condition(row) for row in failing])
+    conditions = [
+        Condition(
+            key(CHANNEL, str(row.pk)),
+            lazy_message(_("Alerts do not reach the channel %(name)s"), name=row.name),
+            lazy_message(
+                _(
+                    "%(shown)s has failed since %(since)s: %(error)s. What waits for it is tried "
+                    "again for 24 hours."
+                ),
+                shown=row.shown,
+                since=shown(row.failing_since) if row.failing_since else "",
+                error=row.last_error.rstrip("."),
+            ),
+        )
+        for row in channels
+        if is_failing(row)
+    ]
+    alerts.reconcile([CHANNEL], conditions)
 
 
 def is_failing(channel: AlertChannel) -> bool:
     """True if people should hear that this channel does not work."""
     return channel.enabled and channel.failures_in_row >= FAILING_AFTER
-
-
-def _condition(row: AlertChannel) -> Condition:
-    since = shown(row.failing_since) if row.failing_since else ""
-    return Condition(
-        key(CHANNEL, str(row.pk)),
-        lazy_message(_("Alerts do not reach the channel %(name)s"), name=row.name),
-        lazy_message(
-            _(
-                "%(shown)s has failed since %(since)s: %(error)s. What waits for it is tried again "
-                "for 24 hours."
-            ),
-            shown=row.shown, since=since, error=row.last_error.rstrip("."),
-        ),
-    )  # fmt: skip

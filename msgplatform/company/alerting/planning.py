@@ -34,8 +34,17 @@ def plan(now: datetime) -> int:
     systems = matching.systems(row.alert for row in news) if rules else {}
     with transaction.atomic():
         for row in news if rules else ():
-            if not row.is_end:
-                _tell_beginning(row.alert, rules, systems[row.alert.pk], now)
+            if row.is_end:
+                continue
+            # Each channel is told once: of several rules by the one that sends earliest.
+            severity = matching.severity(row.alert.kind)
+            rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
+            for rule, channel in rules.about(row.alert, systems[row.alert.pk]):
+                rules_by_channel[channel].append(rule)
+            for channel, candidates in rules_by_channel.items():
+                times = [quiet_hours.latest(rule, severity, now) for rule in candidates]
+                rule = candidates[times.index(min(times))]
+                _tell(row.alert, rule, channel, Event.OPENED, 0, now)
         for row in news:
             if row.is_end:
                 _tell_end(row.alert, rules, systems.get(row.alert.pk), now)
@@ -85,17 +94,6 @@ def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChann
             yield alert, channel, pair["number"] + 1
 
 
-def _tell_beginning(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
-    """Tell each channel once: of several rules by the one that sends earliest."""
-    severity = matching.severity(alert.kind)
-    rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
-    for rule, channel in rules.about(alert, system):
-        rules_by_channel[channel].append(rule)
-    for channel, candidates in rules_by_channel.items():
-        rule = min(candidates, key=lambda each: quiet_hours.latest(each, severity, now))
-        _tell(alert, rule, channel, Event.OPENED, 0, now)
-
-
 def _tell_end(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
     """Tell the end of an alert to those channels that were told its beginning, or will be: by the
     same rule, or by another about this alert where that one was deleted meanwhile."""
@@ -129,23 +127,19 @@ def _tell(
             give_up_at=due_at + GIVE_UP,
         )  # fmt: skip
     elif due:
-        _join(message, due, event, now)
+        # The message gets a day of tries from this news on; and an attempt soon, since the channel
+        # may work again, unless the news is a repeat.
+        message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
+        if event != Event.REPEATED and message.due_at > due.latest:
+            message.due_at = due.latest
+            # The pause after this attempt is no longer than the one that it cuts short.
+            message.attempts = max(1, message.attempts - 1)
+        message.save(update_fields=["give_up_at", "due_at", "attempts"])
     sql.insert_or_keep(
         AlertNotice._meta.db_table,
         ("message_id", "channel_id", "alert_id", "event", "number"),
         [(message.pk, channel.pk, alert.pk, str(event), number)],
     )
-
-
-def _join(message: AlertMessage, due: Due, event: str, now: datetime) -> None:
-    """Give the message, to which this news comes, its day of tries; and an attempt soon, since the
-    channel may work again, unless the news is a repeat."""
-    message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
-    if event != Event.REPEATED and message.due_at > due.latest:
-        message.due_at = due.latest
-        # The pause after this attempt is no longer than the one that it cuts short.
-        message.attempts = max(1, message.attempts - 1)
-    message.save(update_fields=["give_up_at", "due_at", "attempts"])
 
 
 def _waiting(

@@ -122,10 +122,9 @@ def _title(rows: Sequence[AlertNotice]) -> str:
         mark, subject = _mark(rows[0]), _clean(_subject(rows[0].alert))
         return f"{_prefix()}[{mark}] {subject}"[:250]
     ends = sum(notice.event == Event.RESOLVED for notice in rows)
-    counts = [
-        ngettext("%d alert", "%d alerts", number) % number
-        for number in [len(rows) - ends] if number
-    ] + [_("%d resolved") % ends for _each in range(1) if ends]  # fmt: skip
+    beginnings = len(rows) - ends
+    counts = [ngettext("%d alert", "%d alerts", beginnings) % beginnings] if beginnings else []
+    counts += [_("%d resolved") % ends] if ends else []
     return _prefix() + ", ".join(counts)
 
 

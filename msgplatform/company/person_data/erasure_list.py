@@ -86,8 +86,16 @@ def read_into_database() -> int:
     cancelled. Raises OSError."""
     with _locked():
         lines = _read()
-    _cancel_rows([key for key, line in lines.items() if _is_cancelled(line)])
-    lines = {key: line for key, line in lines.items() if not _is_cancelled(line)}
+    cancelled_keys = [key for key, line in lines.items() if _is_cancelled(line)]
+    # A restored database has them as open.
+    for row in Erasure.objects.filter(key__in=cancelled_keys, state__in=Erasure.OPEN):
+        change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
+        if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
+            AuditLog.objects.create(
+                actor="run_bulk", action="erasure_cancelled", target=row.audit_target
+            )
+    for key in cancelled_keys:
+        del lines[key]
     known_keys = set(Erasure.objects.filter(key__in=list(lines)).values_list("key", flat=True))
     count = 0
     for key, line in lines.items():
@@ -110,16 +118,6 @@ def read_into_database() -> int:
         log.warning("erasure_repeated", erasure=key)
         count += 1
     return count
-
-
-def _cancel_rows(keys: Collection[str]) -> None:
-    """Cancel rows that a restored database has as open."""
-    for row in Erasure.objects.filter(key__in=keys, state__in=Erasure.OPEN):
-        change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
-        if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
-            AuditLog.objects.create(
-                actor="run_bulk", action="erasure_cancelled", target=row.audit_target
-            )
 
 
 def has_file() -> bool:

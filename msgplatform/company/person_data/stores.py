@@ -30,11 +30,8 @@ def all_stores() -> list[PersonStore]:
     """In the order in which they are erased: a flow after those that publish through it, and the
     platform's texts and Redis, to which all of them write, last."""
     of_flows = [store for flow in reversed(flows.all()) for store in flow.person_stores()]
-    return [*of_flows, *_own()]
-
-
-def _own() -> Sequence[PersonStore]:
-    return (
+    return [
+        *of_flows,
         text_store("alerts", _("alerts"), Alert, ("subject", "text", "said", "note")),
         text_store("alert_messages", _("sent alerts"), AlertMessage, ("title", "text", "error")),
         text_store("failures", _("failures"), FailureGroup, ("said",)),
@@ -44,7 +41,7 @@ def _own() -> Sequence[PersonStore]:
         text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
         text_store("filters", _("saved filters"), SavedFilter, ("name", "query")),
         PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),
-    )
+    ]
 
 
 # -- the work Redis ------------------------------------------------------------------------------

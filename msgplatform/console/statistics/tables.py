@@ -61,6 +61,22 @@ def of_flow(
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
     uncounted_names = activity.uncounted(query.selection)
+    is_open = time_steps.is_last_open(query.step, query.until)
+    charts = [
+        flow_card.over_time(
+            "counts", activity, points, step=str(STEPS[query.step]), by_day=by_day,
+            last_is_open=is_open, omitted_names=uncounted_names,
+        )
+    ]  # fmt: skip
+    figures = [figure for figure in activity.figures if figure.unit == "seconds"]
+    lines = [
+        Line(figure.title, [figure.of(point.counts) for point in points], tone)
+        for figure, tone in zip(figures, _FIGURE_TONES, strict=False)
+    ]
+    if lines:
+        times = labels([point.at for point in points], by_day)
+        title = _("How long it took")
+        charts.append(Chart("times", title, times, lines, "seconds", last_is_open=is_open))
     tables = [
         _by_dimension(form, query, dimension, sums, request)
         for dimension in activity.dimensions
@@ -83,7 +99,7 @@ def of_flow(
         ),
         "chosen": selected_groups,
         "is_empty": not any(counts.values()),
-        "charts": _charts(query, points, by_day),
+        "charts": [chart for chart in charts if not chart.is_empty],
         "tables": [table for table in tables if table.rows],
         "answers": answers,
         "steps": _by_step(query, points, by_day, request),
@@ -167,30 +183,6 @@ def _by_step(
     more = len(busy_points) - len(shown_points)
     title = _("Per %s, the latest first") % STEPS[query.step]
     return Table(title, _("Time"), _columns(activity), rows, more, file)
-
-
-def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
-    activity, step = query.activity, str(STEPS[query.step])
-    is_open = time_steps.is_last_open(query.step, query.until)
-    charts = [
-        flow_card.over_time(
-            "counts", activity, points, step=step, by_day=by_day,
-            last_is_open=is_open, omitted_names=activity.uncounted(query.selection),
-        )
-    ]  # fmt: skip
-    lines = [
-        Line(figure.title, [figure.of(point.counts) for point in points], tone)
-        for figure, tone in zip(
-            [one for one in activity.figures if one.unit == "seconds"],
-            _FIGURE_TONES,
-            strict=False,
-        )
-    ]
-    if lines:
-        times = labels([point.at for point in points], by_day)
-        title = _("How long it took")
-        charts.append(Chart("times", title, times, lines, "seconds", last_is_open=is_open))
-    return [chart for chart in charts if not chart.is_empty]
 
 
 def _columns(activity: Activity) -> list[Text]:

@@ -43,13 +43,20 @@ def statistics(request: HttpRequest) -> HttpResponse:
     form = StatisticsForm(flow.health.activity if flow else None, request.GET, request)
     context: dict[str, Any] = {}
     if form.is_valid() and visible_flows and flow not in uncounted_flows:
+        context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
         try:
-            context = _figures(request, form, flow, visible_flows)
+            if flow is None or flow.health.activity is None:
+                context |= tables.of_all(form, visible_flows, request)
+            else:
+                context |= tables.of_flow(form, flow, flow.health.activity, request)
         except InvalidInput as error:
+            context = {}
             form.add_error(error.field if error.field in form.fields else None, str(error))
+    # The other flows are shown for the same time.
+    time = urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
-        time=_time(request), uncounted=uncounted_flows, **context,
+        time=time, uncounted=uncounted_flows, **context,
     )  # fmt: skip
 
 
@@ -93,23 +100,6 @@ def _flow(request: HttpRequest) -> flows.Flow | None:
     return flow
 
 
-def _time(request: HttpRequest) -> str:
-    """The time that the address names, as a query: the other flows are shown for the same one."""
-    return urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
-
-
-def _figures(
-    request: HttpRequest,
-    form: StatisticsForm,
-    flow: flows.Flow | None,
-    visible_flows: list[flows.Flow],
-) -> dict[str, Any]:
-    context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
-    if flow is None or flow.health.activity is None:
-        return context | tables.of_all(form, visible_flows, request)
-    return context | tables.of_flow(form, flow, flow.health.activity, request)
-
-
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
     """A file with this name, without `.csv`."""
     return StreamingHttpResponse(
@@ -130,11 +120,9 @@ def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
     writer = csv.writer(_Echo())
     yield "\ufeff"  # spreadsheets recognise UTF-8 by it
     for row in rows:
-        # A spreadsheet would run a cell that begins like a formula; with ' it is a text.
-        yield writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in row])
-
-
-def _is_formula(cell: str) -> bool:
-    """True if a spreadsheet would run the cell; that of a Chinese or Japanese system takes the
-    full-width signs, too, and some pass over blanks before them."""
-    return cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA)
+        # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese
+        # or Japanese system takes the full-width signs, too, and some pass over blanks before them.
+        yield writer.writerow([
+            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
+            for cell in row
+        ])  # fmt: skip

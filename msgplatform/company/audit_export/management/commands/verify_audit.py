@@ -85,14 +85,10 @@ def _own_keys() -> list[str]:
             "AUDIT_SIGNING_KEY is not set: name the public keys with --public-key.", returncode=2
         )
     try:
-        return [lines.public_text(lines.Signer(key).public_key) for key in _keys()]
+        keys = settings.AUDIT_SIGNING_KEYS
+        return [lines.public_text(lines.Signer(key).public_key) for key in keys]
     except ValueError:
         raise CommandError("AUDIT_SIGNING_KEY holds a text that is no key", returncode=2) from None
-
-
-def _keys() -> tuple[str, ...]:
-    keys: tuple[str, ...] = settings.AUDIT_SIGNING_KEYS
-    return keys
 
 
 def _opened(name: str) -> BinaryIO:
