@@ -111,7 +111,7 @@ def _database() -> Iterator[Finding]:
             version = connection.get_database_version()
             version_text = ".".join(map(str, version))
             yield Finding("ok", f"database {alias}: {connection.display_name} {version_text}")
-            yield from _cluster(alias)
+            state = server.cluster(alias)
         except OperationalError as error:
             if error_code(error) != NO_QUORUM:
                 raise
@@ -122,22 +122,19 @@ def _database() -> Iterator[Finding]:
                 "(docs/scale.md)",
             )
             continue
+        if state is not None:
+            text = (
+                f"database {alias}: {state.size} of {state.expected} servers, this one "
+                f"{state.state}"
+            )
+            if state.size < state.expected:
+                yield Finding("bad", text, "start the other servers; their logs say why they ended")
+            else:
+                yield Finding("ok", text)
         if problem := _schema_problem(alias):
             yield problem
         if connection.vendor == "mysql":
             yield from _mysql(connection)
-
-
-def _cluster(alias: str) -> Iterator[Finding]:
-    """The state of a cluster of databases."""
-    state = server.cluster(alias)
-    if state is None:
-        return
-    text = f"database {alias}: {state.size} of {state.expected} servers, this one {state.state}"
-    if state.size < state.expected:
-        yield Finding("bad", text, "start the other servers; their logs say why they ended")
-    else:
-        yield Finding("ok", text)
 
 
 def _schema_problem(alias: str) -> Finding | None:

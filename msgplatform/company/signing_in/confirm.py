@@ -11,7 +11,7 @@ from django.contrib.admin.views.decorators import staff_member_required
 from django.contrib.auth import logout
 from django.contrib.auth.views import redirect_to_login
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme, urlencode
@@ -33,22 +33,18 @@ def confirm(request: HttpRequest) -> HttpResponseBase:
         return redirect(next_url)
     methods = get_adapter(request).get_reauthentication_methods(request.user)
     if methods and methods[0]["id"] == accounts.CHAT:
-        return _refuse_chat(request)
+        text = _("An account of a chat does not prove that it is you.")
+        advice = _(
+            "Ask the people who run this platform for a link to log in (manage.py login_link). "
+            "Then set up a second factor: it proves it from then on."
+        )
+        who = request.user.get_username()
+        return refuse(request, "chat_proves_nothing", text, advice=advice, who=who)
     if methods:
         return redirect(f"{methods[0]['url']}?{urlencode({'next': next_url})}")
     logout(request)
     messages.info(request, _("Log in once more, to confirm that it is you."))
     return redirect_to_login(next_url, reverse("admin:login"))
-
-
-def _refuse_chat(request: HttpRequest) -> HttpResponse:
-    text = _("An account of a chat does not prove that it is you.")
-    advice = _(
-        "Ask the people who run this platform for a link to log in (manage.py login_link). "
-        "Then set up a second factor: it proves it from then on."
-    )
-    who = request.user.get_username()
-    return refuse(request, "chat_proves_nothing", text, advice=advice, who=who)
 
 
 @receiver(authentication_step_completed, dispatch_uid="msgplatform.confirm")

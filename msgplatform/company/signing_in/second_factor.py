@@ -63,18 +63,14 @@ def is_missing(request: HttpRequest) -> bool:
     if not roles or request.session.get(_KEY) == [*roles]:
         return False
     # Looked up at each request: somebody may be given such a role meanwhile.
-    if not _is_required(request.user, roles):
+    user: Any = request.user
+    is_required = user.is_superuser and ADMINISTRATOR in roles
+    if not is_required and not Role.objects.filter(name__in=roles, group__user=user).exists():
         return False
-    if not has_factor(request.user):
+    if not has_factor(user):
         return True
     request.session[_KEY] = [*roles]
     return False
-
-
-def _is_required(user: Any, roles: list[str]) -> bool:
-    if user.is_superuser and ADMINISTRATOR in roles:
-        return True
-    return Role.objects.filter(name__in=roles, group__user=user).exists()
 
 
 def remove_all(user: User, actor: str) -> int:

@@ -72,8 +72,21 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             self._confirm(request, sociallogin)
             return
         if sociallogin.account.provider != ID:
-            _require_link(request, sociallogin)
-            return
+            # Feishu and DingTalk know nothing of roles: only accounts that a person has linked
+            # count.
+            account = sociallogin.account
+            if sociallogin.is_existing and sociallogin.user.is_staff:
+                _refuse_left_to_company(request, sociallogin.user, account.provider)
+                return
+            text = _("No user of this platform is linked with this account.")
+            advice = _(
+                "Sign in with your password or by your company first, then link it under Your "
+                "sessions. Whoever runs this platform makes a user for you."
+            )
+            detail = {"provider": account.provider, "subject": account.uid}
+            raise ImmediateHttpResponse(
+                refuse(request, "not_linked", text, advice=advice, **detail)
+            )
         claims = sociallogin.claims
         granted = groups.grant(claims)
         if sociallogin.is_existing:
@@ -117,20 +130,6 @@ def _is_new(claims: dict[str, Any]) -> bool:
     return time.time() - signed_in_at <= NEW_SIGN_IN_SECONDS
 
 
-def _require_link(request: HttpRequest, sociallogin: Any) -> None:
-    """Feishu and DingTalk know nothing of roles: only accounts that somebody has linked count."""
-    if sociallogin.is_existing and sociallogin.user.is_staff:
-        _refuse_left_to_company(request, sociallogin.user, sociallogin.account.provider)
-        return
-    text = _("No user of this platform is linked with this account.")
-    advice = _(
-        "Sign in with your password or by your company first, then link it under Your sessions. "
-        "Whoever runs this platform makes a user for you."
-    )
-    detail = {"provider": sociallogin.account.provider, "subject": sociallogin.account.uid}
-    raise ImmediateHttpResponse(refuse(request, "not_linked", text, advice=advice, **detail))
-
-
 def _refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> None:
     if accounts.is_left_to_company(user, id):
         answer = accounts.refuse_left_to_company(request, user, id)
@@ -164,7 +163,12 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
     provider needs."""
     if sociallogin is None:
         return
-    if not sociallogin.state.get("is_new") and not _has_new_factor(request):
+    # A second factor counts that was part of this login, and not of an earlier one of the session.
+    has_new_factor = any(
+        record.get("method") == "mfa" and time.time() - record["at"] <= NEW_SIGN_IN_SECONDS
+        for record in get_authentication_records(request, request.user)
+    )
+    if not sociallogin.state.get("is_new") and not has_new_factor:
         # The provider remembered the person and asked for nothing, or does not say.
         confirmation.forget(request)
     alerts.resolve(kinds.key(kinds.SIGN_IN, sociallogin.account.provider))
@@ -178,14 +182,6 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
     UserSession.objects.create_from_request(request)
     rows = UserSession.objects.filter(session_key=request.session.session_key)
     rows.update(data={"sid": memory["sid"], "provider": True})
-
-
-def _has_new_factor(request: HttpRequest) -> bool:
-    """True if a second factor was part of this login, and not of an earlier one of the session."""
-    return any(
-        each.get("method") == "mfa" and time.time() - each["at"] <= NEW_SIGN_IN_SECONDS
-        for each in get_authentication_records(request, request.user)
-    )
 
 
 @receiver(social_account_added, dispatch_uid="msgplatform.company_linked")

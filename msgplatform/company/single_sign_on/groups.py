@@ -55,7 +55,8 @@ def grant(claims: dict[str, Any]) -> Grant:
     role_names = _mapped(groups, settings.OIDC_ROLES)
     rows = Group.objects.filter(Q(role__name__in=role_names) | Q(name__in=role_names))
     roles = tuple(rows.select_related("role").order_by("name"))
-    known_names = {name for row in roles for name in (row.name, _role_name(row))}
+    known_names = {row.name for row in roles}
+    known_names |= {row.role.name for row in roles if hasattr(row, "role")}
     missing = [f"role {name}" for name in role_names if name not in known_names]
     systems: tuple[str, ...] | None = None
     if settings.OIDC_SYSTEMS:
@@ -72,11 +73,6 @@ def grant(claims: dict[str, Any]) -> Grant:
 
 def _mapped(groups: Iterable[str], mapping: dict[str, list[str]]) -> list[str]:
     return sorted({name for group in groups for name in mapping.get(group, ())})
-
-
-def _role_name(group: Group) -> str:
-    role = getattr(group, "role", None)
-    return role.name if role else ""
 
 
 @transaction.atomic

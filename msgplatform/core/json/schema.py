@@ -127,7 +127,13 @@ def _why(error: Exception) -> str:
 def _check_references(schema: Mapping[str, Any]) -> None:
     """Raises InvalidInput for a reference that leads nowhere or out of the document."""
     resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-    for reference in set(_references(schema)):
+    references = {
+        part[name]
+        for part in _parts(schema)
+        for name in _REFERENCES
+        if isinstance(part.get(name), str)
+    }
+    for reference in references:
         if not reference.startswith("#"):
             words = _("%(reference)s: references to other documents are not followed.")
             raise InvalidInput(lazy_message(words, reference=reference))
@@ -161,11 +167,6 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
 
 def _check_pattern(pattern: str) -> None:
     keywords.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
-
-
-def _references(schema: Any) -> Iterator[str]:
-    for part in _parts(schema):
-        yield from (part[name] for name in _REFERENCES if isinstance(part.get(name), str))
 
 
 def _parts(part: Any) -> Iterator[Mapping[str, Any]]:

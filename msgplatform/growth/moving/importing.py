@@ -57,10 +57,21 @@ class _Plan:
         many = encoding.names_of_many(table, values)
         stored = _stored(table, row)
         if stored is not None:
-            _refuse_other_content(table, row, stored)
+            differences = encoding.differences(table, row, stored)
+            if differences or not table.is_shared:
+                kind, name = table.model._meta.verbose_name, getattr(row, table.identity[-1])
+                fields = ""
+                if differences:
+                    fields = f" Other values than in the file: {', '.join(differences)}."
+                raise Refused(
+                    f"There is a row “{kind}” {name} here already.{fields} Nothing was changed."
+                )
             row = stored
         elif table.identity == ("name",):
-            _refuse_name(table, row)
+            try:
+                row.clean()
+            except ValidationError as error:
+                raise Refused(f"{row.name}: {' '.join(error.messages)}") from None
         self.rows.append(_PlannedRow(table, row, many, stored is None))
         if "name" in values:
             self.rows_by_name[f"{table.name}:{values['name']}"] = row
@@ -94,7 +105,13 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
             _log(BEGUN, file)
         biz = Biz.objects.get(name=name)
     else:
-        _refuse_repetition(file)
+        if _is_logged(DONE, file):
+            raise Refused(f"{name} was imported from this file already; nothing was changed.")
+        if not _is_logged(BEGUN, file):
+            raise Refused(
+                f"There is a business system {name} here already, which is not from this file; "
+                "nothing was changed."
+            )
         say(f"The import of {name} had begun, and goes on.")
     count = _store_keys(file, biz.pk, say)
     (system,) = _rows(file, tables.SYSTEM)
@@ -172,17 +189,6 @@ def _refuse_place(header: Header) -> None:
         )
 
 
-def _refuse_repetition(file: Reader) -> None:
-    name = file.header.system
-    if _is_logged(DONE, file):
-        raise Refused(f"{name} was imported from this file already; nothing was changed.")
-    if not _is_logged(BEGUN, file):
-        raise Refused(
-            f"There is a business system {name} here already, which is not from this file; nothing "
-            "was changed."
-        )
-
-
 def _plan(file: Reader) -> _Plan:
     by_name = {table.name: table for table in tables.all_tables()}
     stores = {store.name for store in tables.key_stores()}
@@ -196,7 +202,7 @@ def _plan(file: Reader) -> _Plan:
             )
         if isinstance(line, TableLine):
             plan.add(by_name[name], line.row)
-    systems = [each.row.name for each in plan.rows if each.table is tables.SYSTEM]
+    systems = [planned.row.name for planned in plan.rows if planned.table is tables.SYSTEM]
     if systems != [file.header.system]:
         raise Refused("The file does not have one business system, that of its header.")
     return plan
@@ -209,22 +215,6 @@ def _stored(table: MovedTable, row: Any) -> Any:
     if any(hasattr(value, "pk") and value.pk is None for value in values.values()):
         return None
     return table.model._default_manager.filter(**values).first()
-
-
-def _refuse_other_content(table: MovedTable, row: Any, stored: Any) -> None:
-    different = encoding.differences(table, row, stored)
-    if table.is_shared and not different:
-        return
-    kind, name = table.model._meta.verbose_name, getattr(row, table.identity[-1])
-    fields = f" Other values than in the file: {', '.join(different)}." if different else ""
-    raise Refused(f"There is a row “{kind}” {name} here already.{fields} Nothing was changed.")
-
-
-def _refuse_name(table: MovedTable, row: Any) -> None:
-    try:
-        row.clean()
-    except ValidationError as error:
-        raise Refused(f"{row.name}: {' '.join(error.messages)}") from None
 
 
 def _store_keys(file: Reader, biz: int, say: Callable[[str], None]) -> int:

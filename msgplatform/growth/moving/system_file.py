@@ -86,16 +86,6 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.sha256, self.header = self._verified()
-
-    def __iter__(self) -> Iterator[Line]:
-        """The lines between the first and the last."""
-        with self._path.open("rb") as stream:
-            for number, text in enumerate(_lines(stream), 1):
-                if number > 1 and (line := _line_of(text, number)) is not None:
-                    yield line
-
-    def _verified(self) -> tuple[str, Header]:
         digest, lines, last = hashlib.sha256(), 0, b""
         header: Header | None = None
         with self._path.open("rb") as stream:
@@ -118,7 +108,14 @@ class Reader:
                 "The checksum of the file is wrong: a line was changed or is missing. Export the "
                 "system again."
             )
-        return end.sha256, header
+        self.sha256, self.header = end.sha256, header
+
+    def __iter__(self) -> Iterator[Line]:
+        """The lines between the first and the last."""
+        with self._path.open("rb") as stream:
+            for number, text in enumerate(_lines(stream), 1):
+                if number > 1 and (line := _line_of(text, number)) is not None:
+                    yield line
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
