@@ -16,7 +16,7 @@ from msgplatform.api.management.fields import NamedField, TextField, TextListFie
 from msgplatform.api.management.resource import Resource, WholeSerializer
 from msgplatform.api.management.resources import audit
 from msgplatform.api.schema import operation
-from msgplatform.company.alerting import addresses, channel_alert, trial_message
+from msgplatform.company.alerting import addresses, outbox
 from msgplatform.core.errors import NotNow, Undecryptable
 from msgplatform.models import AlertChannel, AlertRule, Biz
 from msgplatform.models.alerts_out import MAX_URL
@@ -46,7 +46,7 @@ class AlertChannelSerializer(WholeSerializer):
         read_only_fields = ["name", "shown", "last_error", "last_sent_at"]
 
     def get_failing(self, row: AlertChannel) -> bool:
-        return channel_alert.is_failing(row)
+        return outbox.is_failing(row)
 
 
 class AlertChannelResource(Resource):
@@ -163,7 +163,7 @@ class AlertChannelTestView(APIView):
             raise Http404("There is no alert channel of this name.")
         audit(request, "alert_channel_tested", row.name)
         try:
-            outcome = trial_message.send(row)
+            outcome = outbox.send_test(row)
         except Undecryptable as error:
             raise NotNow(str(error)) from None
         return Response(ChannelCheckSerializer(outcome).data)

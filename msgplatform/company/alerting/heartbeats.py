@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from msgplatform.company.alerting import channel_alert
 from msgplatform.company.alerting.child import Child, Outcome
-from msgplatform.company.alerting.outbox import note_outcome
+from msgplatform.company.alerting.outbox import is_failing, note_outcome
 from msgplatform.models import AlertChannel
 
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
@@ -73,4 +72,4 @@ def is_well(channels: Sequence[AlertChannel]) -> bool:
     """True if alerts can reach people: a channel for messages works, or there is none. (That the
     database takes writes, and a program looks after the platform, shows in the call itself.)"""
     places = [row for row in channels if row.enabled and not row.is_heartbeat]
-    return not places or any(not channel_alert.is_failing(row) for row in places)
+    return not places or any(not is_failing(row) for row in places)

@@ -17,7 +17,7 @@ from msgplatform.admin import cells
 from msgplatform.admin.auditing import audit
 from msgplatform.admin.base import ModelAdmin
 from msgplatform.admin.fields import LinesField, SecretTextField
-from msgplatform.company.alerting import addresses, channel_alert, trial_message
+from msgplatform.company.alerting import addresses, outbox
 from msgplatform.core.errors import Unavailable, Undecryptable
 from msgplatform.models import AlertChannel, AlertRule
 from msgplatform.models.alerts_out import MAX_URL, Severity
@@ -113,7 +113,7 @@ class AlertChannelAdmin(ModelAdmin):
             raise PermissionDenied
         audit(request, "alert_channel_tested", row.name)
         try:
-            outcome = trial_message.send(row)
+            outcome = outbox.send_test(row)
         except Undecryptable as error:
             messages.error(request, str(error))
         else:
@@ -128,7 +128,7 @@ class AlertChannelAdmin(ModelAdmin):
     def state(self, row: AlertChannel) -> str:
         if not row.enabled:
             return cells.enabled(False)
-        if channel_alert.is_failing(row):
+        if outbox.is_failing(row):
             return cells.mark(gettext("fails"), "bad", below=cells.cut(row.last_error))
         if row.failures_in_row:
             return cells.mark(gettext("tried again"), "warn", below=cells.cut(row.last_error))

@@ -60,7 +60,13 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         raise _missing() from None
     if shown_page is None:
         raise _missing()
-    shown_page = _with_trace(shown_page)
+    trace_id = shown_page.trace_id if is_on() else ""
+    if is_on() and not trace_id and shown_page.id.isdigit():
+        trace_id = trace_id_of(message_rows.traceparent(int(shown_page.id)))
+    if trace_id:
+        url = settings.TRACE_URL.replace("{trace_id}", trace_id)
+        value = flows.PageLink(trace_id, url) if url else trace_id
+        shown_page = replace(shown_page, facts={**shown_page.facts, _("Trace"): value})
     if not sees_personal(request):
         shown_page = replace(masked(shown_page), has_file=False)
     # Recipients that it reached are a line each, opened on a click, if there are several.
@@ -184,20 +190,6 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     return HttpResponse(
         file.content, content_type=file.media_type, headers={"Content-Disposition": name}
     )
-
-
-def _with_trace(shown_page: flows.Page) -> flows.Page:
-    """The page with the id of the message's trace, if it is traced, and a link to TRACE_URL."""
-    if not is_on():
-        return shown_page
-    trace_id = shown_page.trace_id
-    if not trace_id and shown_page.id.isdigit():
-        trace_id = trace_id_of(message_rows.traceparent(int(shown_page.id)))
-    if not trace_id:
-        return shown_page
-    url = settings.TRACE_URL.replace("{trace_id}", trace_id)
-    value = flows.PageLink(trace_id, url) if url else trace_id
-    return replace(shown_page, facts={**shown_page.facts, _("Trace"): value})
 
 
 def _tell(

@@ -113,7 +113,14 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
                 "nothing was changed."
             )
         say(f"The import of {name} had begun, and goes on.")
-    count = _store_keys(file, biz.pk, say)
+    stores, count = {store.name: store for store in tables.key_stores()}, 0
+    key_lines = (line for line in file if isinstance(line, KeyLine))
+    for store_name, lines in groupby(key_lines, key=lambda line: line.keys):
+        while page := list(islice(lines, _PAGE)):
+            stores[store_name].write(biz.pk, [line.row for line in page])
+            count += len(page)
+            if count % PROGRESS_ROWS == 0:
+                say(f"{count} idempotency keys are stored.")
     (system,) = _rows(file, tables.SYSTEM)
     with transaction.atomic():
         Biz.objects.filter(pk=biz.pk).update(enabled=system["enabled"])
@@ -215,18 +222,6 @@ def _stored(table: MovedTable, row: Any) -> Any:
     if any(hasattr(value, "pk") and value.pk is None for value in values.values()):
         return None
     return table.model._default_manager.filter(**values).first()
-
-
-def _store_keys(file: Reader, biz: int, say: Callable[[str], None]) -> int:
-    stores, count = {store.name: store for store in tables.key_stores()}, 0
-    key_lines = (line for line in file if isinstance(line, KeyLine))
-    for name, lines in groupby(key_lines, key=lambda line: line.keys):
-        while page := list(islice(lines, _PAGE)):
-            stores[name].write(biz, [line.row for line in page])
-            count += len(page)
-            if count % PROGRESS_ROWS == 0:
-                say(f"{count} idempotency keys are stored.")
-    return count
 
 
 def _rows(file: Reader, table: MovedTable) -> Iterator[encoding.Row]:

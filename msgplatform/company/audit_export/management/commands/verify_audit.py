@@ -61,9 +61,6 @@ class Command(BaseCommand):
             for name in options["files"]:
                 chain.read(name, rows(stack.enter_context(_opened(name))))
         chain.end(options["first"], options["last"])
-        self._report(chain)
-
-    def _report(self, chain: Chain) -> None:
         for fault in chain.faults[:_SHOWN_FAULTS]:
             self.stdout.write(fault)
         if (more := len(chain.faults) - _SHOWN_FAULTS) > 0:
