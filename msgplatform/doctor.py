@@ -47,10 +47,10 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 def examine() -> Iterator[Finding]:
     """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    own = (
+    looks = (
         _settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _watch, _disk,
     )  # fmt: skip
-    for look in own:
+    for look in looks:
         yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
@@ -82,14 +82,14 @@ def _settings() -> Iterator[Finding]:
 
 
 def _cell() -> Iterator[Finding]:
-    own = cells.own()
-    if not own.is_only:
-        yield Finding("ok", f"cell {own}")
+    here = cells.own()
+    if not here.is_only:
+        yield Finding("ok", f"cell {here}")
     try:
         cell_record.check()
     except cell_record.WrongCell as error:
         yield Finding("bad", str(error))
-    other_cells = {beat.cell for beat in heartbeats.alive()} - {own.label}
+    other_cells = {beat.cell for beat in heartbeats.alive()} - {here.label}
     if other_cells:
         names = ", ".join(sorted(name or "a platform without CELL" for name in other_cells))
         yield Finding(
@@ -284,8 +284,8 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 
 def _daemons() -> Iterator[Finding]:
     exits_by_program = exits.everywhere()
-    for one in exits_by_program.values():
-        yield Finding("bad", f"{one.program} ends again and again on {one.host}: {one.text}")
+    for end in exits_by_program.values():
+        yield Finding("bad", f"{end.program} ends again and again on {end.host}: {end.text}")
     running = {beat.role for beat in heartbeats.alive()}
     of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
     for command in [*of_flows, flows.BULK.command]:

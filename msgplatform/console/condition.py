@@ -98,5 +98,5 @@ def look() -> Condition:
         # Nobody knows then which programs run.
         return Condition(unseen, acknowledged_count, failures, [], [], str(error)[:200])
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
+    texts = {role: lazy_text.translated(end.text) for role, end in sorted(exits_by_role.items())}
     return Condition(unseen, acknowledged_count, failures, daemons, missing, exits=texts)

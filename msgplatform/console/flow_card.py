@@ -58,7 +58,9 @@ def card(
     )
     activity = flow.health.activity
     # People who do not see what waits are limited to business systems: live counts are of all.
-    live_names = {one.name for one in activity.measures if one.is_live and status is None}
+    live_names = {
+        measure.name for measure in activity.measures if measure.is_live and status is None
+    }
     counts = over_time(
         flow.name, activity, points, step=step, is_recent=True, omitted_names=live_names
     )
@@ -96,7 +98,11 @@ def over_time(
     # Live measures cover the last day only, so a chart of another time leaves them out.
     measures = activity.measures if is_recent else activity.stored_measures
     tones = ("accepted", "good", "lost")
-    line_measures = [one for one in measures if one.tone in tones and one.name not in omitted_names]
+    line_measures = [
+        measure
+        for measure in measures
+        if measure.tone in tones and measure.name not in omitted_names
+    ]
     lines = []
     for measure in line_measures:
         values: list[float | None] = [measure.of(point.counts) for point in points]

@@ -220,16 +220,16 @@ def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
     ending = f"\n\n{tail}" if tail else ""
 
     def whole(number: int) -> str:
-        rest = len(blocks) - number
-        parts = [*blocks[:number], *([more.replace("{count}", str(rest))] if rest else [])]
+        others = len(blocks) - number
+        parts = [*blocks[:number], *([more.replace("{count}", str(others))] if others else [])]
         return "\n\n".join(parts) + ending
 
     # Blocks without a text stand for alerts that are only counted.
     for number in range(sum(map(bool, blocks)), 0, -1):
         if len(whole(number).encode()) <= limit:
             return whole(number)
-    rest = len(blocks) - 1
-    ending = (f"\n\n{more.replace('{count}', str(rest))}" if rest else "") + ending
+    others = len(blocks) - 1
+    ending = (f"\n\n{more.replace('{count}', str(others))}" if others else "") + ending
     room = max(limit - len(ending.encode()) - 4, 40)
     return (blocks[0] if blocks else "").encode()[:room].decode(errors="ignore") + " …" + ending
 

@@ -57,7 +57,7 @@ class Text:
 def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     """The message about these notices (at least one), the worst and newest first."""
     latest: dict[int, AlertNotice] = {}
-    for notice in sorted(notices, key=lambda each: each.pk):
+    for notice in sorted(notices, key=lambda notice: notice.pk):
         latest[notice.alert_id] = notice  # opened and resolved in one message: it is over
     rows = sorted(latest.values(), key=_rank)
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
@@ -90,7 +90,7 @@ def test(channel: AlertChannel, now: datetime) -> Text:
 
 def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
     """A message that was written before, such as a summary."""
-    blocks = [{"text": each, "markdown": each} for each in text.split("\n\n")]
+    blocks = [{"text": part, "markdown": part} for part in text.split("\n\n")]
     with translation.override(channel.language):
         more = _("… and {count} more")
         return Text(title, blocks, more, _tail(_("Statistics"), "/console/statistics/"))

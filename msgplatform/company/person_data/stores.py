@@ -64,7 +64,7 @@ def _erase_key(client: Any, person: Person, key: str) -> int:
     """Take out of a list or a hash what holds the person's data; other keys are deleted."""
     kind = client.type(key)
     if kind == b"list":
-        return sum(client.lrem(key, 0, each) for each in _theirs(person, client.lrange(key, 0, -1)))
+        return sum(client.lrem(key, 0, item) for item in _theirs(person, client.lrange(key, 0, -1)))
     if kind == b"hash":
         fields = client.hgetall(key)
         names = [name for name, value in fields.items() if _theirs(person, (name, value))]

@@ -74,7 +74,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
     def get_login_stages(self) -> list[str]:
         stages: list[str] = super().get_login_stages()
         if settings.OIDC_SECOND_FACTOR and getattr(self.request, "is_company_login", False):
-            return [each for each in stages if each != _FACTOR_STAGE]
+            return [stage for stage in stages if stage != _FACTOR_STAGE]
         return stages
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:

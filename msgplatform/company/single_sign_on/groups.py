@@ -45,7 +45,7 @@ def groups_of(claims: dict[str, Any]) -> list[str]:
         return [value]
     if not isinstance(value, list):
         return []
-    return [each for each in value[:_MAX_GROUPS] if isinstance(each, str)]
+    return [name for name in value[:_MAX_GROUPS] if isinstance(name, str)]
 
 
 def grant(claims: dict[str, Any]) -> Grant:

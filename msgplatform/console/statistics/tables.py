@@ -123,7 +123,7 @@ def of_all(
         by_flow.append(
             Row(str(flow.title), _common(activity, counts), _address(request, flow=flow.name))
         )
-        systems = [one for one in activity.dimensions if one.name == SYSTEM]
+        systems = [dimension for dimension in activity.dimensions if dimension.name == SYSTEM]
         for line in (line for one in systems for line in groups.table(query, one, sums)):
             url = _address(request, flow=flow.name, **{SYSTEM: line.group.key})
             values = [flow.title, *_common(activity, line.counts)]

@@ -70,7 +70,7 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     if flow is None or flow.health.activity is None:
         raise Http404(_("There is no such flow."))
     form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
-    dimension = next((one for one in flow.health.activity.dimensions if one.name == by), None)
+    dimension = next((part for part in flow.health.activity.dimensions if part.name == by), None)
     if by and dimension is None:
         form.add_error(None, _("There is no such choice."))
     if sentence := uncounted(request).get(flow):

@@ -204,7 +204,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     snapshot = failure_store.GroupSnapshot(values["id"], values["lost"], values["until"])
     systems, count = person_limits.systems_of(request), 0
     if systems is None or any(
-        one.id == values["id"] for one in failure_store.failures_of(flow, systems)
+        failure.id == values["id"] for failure in failure_store.failures_of(flow, systems)
     ):
         count = failure_store.acknowledge_group(
             flow, snapshot, values["note"], request.user.get_username()

@@ -138,7 +138,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         "cards": [card for card in cards if card.flow not in idle_flows],
         "unused": idle_flows,
         "heading": _HEADINGS[period],
-        "troubles": [(one, _page_of(request, one)) for one in worst_groups],
+        "troubles": [(trouble, _page_of(request, trouble)) for trouble in worst_groups],
         "problems": [status.problem for status in statuses.values() if status.problem],
         "step": step,
     }
@@ -158,7 +158,7 @@ def _flows_of_systems(
     for flow in visible_flows:
         failures = 0
         try:
-            failures = sum(one.count for one in failure_store.failures_of(flow, systems))
+            failures = sum(failure.count for failure in failure_store.failures_of(flow, systems))
         except UNAVAILABLE as error:
             problems.append(str(error)[:200])
         flow_points = points.get(flow.name, [])

@@ -98,16 +98,16 @@ class _OtherCell:
 
 def _other_cell(query: str) -> _OtherCell | None:
     """The cell that an id names, unless it is this one."""
-    own = cells.own()
-    if not _ID.fullmatch(query) or own.is_only:
+    here = cells.own()
+    if not _ID.fullmatch(query) or here.is_only:
         return None
-    number = own.cell_of(int(query))
+    number = here.cell_of(int(query))
     # An id begins with its time.
-    if number == own.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
+    if number == here.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
         return None
     url = settings.CELL_URLS.get(number, "")
     address = f"{url}{reverse('console:search')}?{urlencode({'q': query})}" if url else ""
-    return _OtherCell(f"{number}/{own.count}", address)
+    return _OtherCell(f"{number}/{here.count}", address)
 
 
 @answers_limited_people

@@ -78,7 +78,7 @@ _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 @lru_cache(maxsize=16)
 def bounded(draft: Any) -> Any:
     """A draft's validator class with these keywords."""
-    own: dict[str, _Keyword] = {
+    bounded_keywords: dict[str, _Keyword] = {
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
@@ -87,12 +87,12 @@ def bounded(draft: Any) -> Any:
         "enum": partial(_compared, draft.VALIDATORS.get("enum")),
         "const": partial(_compared, draft.VALIDATORS.get("const")),
     }
-    own |= {
+    bounded_keywords |= {
         name: partial(_unevaluated, draft.VALIDATORS[name])
         for name in _UNEVALUATED if name in draft.VALIDATORS
     }  # fmt: skip
     keywords = {
-        name: partial(_counted, own.get(name, keyword))
+        name: partial(_counted, bounded_keywords.get(name, keyword))
         for name, keyword in draft.VALIDATORS.items()
     }
     # jsonschema's own searches below `unevaluated…` begin with a test for a boolean.

@@ -114,7 +114,7 @@ class TextTable:
             return Slice(())
         rows = self.rows.filter(pk__gt=cursor) if cursor else self.rows
         page = list(rows.values("pk", *self.columns)[:SLICE])
-        hits = [Row(str(each["pk"]), hit) for each in page if (hit := self._hits(person, each))]
+        hits = [Row(str(row["pk"]), hit) for row in page if (hit := self._hits(person, row))]
         return Slice(hits, str(page[-1]["pk"]) if len(page) == SLICE else "")
 
     def erase(self, person: Person, rows: Sequence[Row]) -> int:

@@ -82,9 +82,9 @@ class _Plan:
             if not planned.is_new:
                 continue
             row = planned.row
-            for each in encoding.fields_of(planned.table):
-                if each.is_relation:  # the other row has its number by now
-                    setattr(row, each.name, getattr(row, each.name))
+            for field in encoding.fields_of(planned.table):
+                if field.is_relation:  # the other row has its number by now
+                    setattr(row, field.name, getattr(row, field.name))
             planned.table.hold(row)
             row.save(force_insert=True)
             for name, others in planned.many.items():
@@ -169,21 +169,21 @@ def names_for_proxy(path: Path) -> list[str]:
 
 
 def _refuse_place(header: Header) -> None:
-    own = cells.own()
+    here = cells.own()
     try:
         source = Cell.parse(header.cell)
     except ValueError:
         raise Refused("The header of the file names no cell.") from None
-    if own.is_only or source.is_only:
+    if here.is_only or source.is_only:
         raise Refused(
             "The ids of platforms without cells are not unique together: set CELL in both "
             "(manage.py set_cell), and export the system again."
         )
-    if own == source:
-        raise Refused(f"The file comes from cell {source}, and this is cell {own}: nothing to do.")
-    if own.count != source.count:
+    if here == source:
+        raise Refused(f"The file comes from cell {source}, and this is cell {here}: nothing to do.")
+    if here.count != source.count:
         raise Refused(
-            f"The file comes from cell {source}, and this is cell {own}: all cells must have the "
+            f"The file comes from cell {source}, and this is cell {here}: all cells must have the "
             "same number of cells."
         )
     names = [fingerprint(key) for key in settings.ENCRYPTION_KEYS]

@@ -53,7 +53,9 @@ def note_backlogs() -> None:
     """For the overview's curves. A flow whose servers do not answer leaves a gap."""
     with noting({}, ["backlogs"]):
         statuses = {flow.name: flow.health.status() for flow in flows.all()}
-        backlogs.note({name: one.backlog for name, one in statuses.items() if not one.problem})
+        backlogs.note(
+            {name: status.backlog for name, status in statuses.items() if not status.problem}
+        )
 
 
 def report_failures() -> Errors:

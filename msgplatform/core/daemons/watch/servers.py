@@ -92,12 +92,12 @@ def report_memory() -> None:
                     "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
                     "raise its maxmemory, or see why so much waits."
                 ),
-                used=f"{one.used / GIB:.1f}",
-                limit=f"{one.limit / GIB:.1f}",
+                used=f"{memory.used / GIB:.1f}",
+                limit=f"{memory.limit / GIB:.1f}",
             ),
         )
-        for name, one in memories.items()
-        if one.free < MIN_FREE
+        for name, memory in memories.items()
+        if memory.free < MIN_FREE
     ]
     undecided_keys = {
         key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
