@@ -82,9 +82,9 @@ class _Plan:
             if not planned.is_new:
                 continue
             row = planned.row
-            for field in encoding.fields_of(planned.table):
-                if field.is_relation:  # the other row has its number by now
-                    setattr(row, field.name, getattr(row, field.name))
+            for column in encoding.fields_of(planned.table):
+                if column.is_relation:  # the other row has its number by now
+                    setattr(row, column.name, getattr(row, column.name))
             planned.table.hold(row)
             row.save(force_insert=True)
             for name, others in planned.many.items():
