@@ -21,7 +21,7 @@ from msgplatform.core.flows.activity import SYSTEM, Counts
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import CounterQuery, Point, total
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.templatetags.grouped import grouped
 
 # Rows that a table shows; its file has all.
@@ -82,6 +82,23 @@ def of_flow(
         for dimension in activity.dimensions
         if dimension.name not in query.selection
     ]
+    busy_points = [point for point in reversed(points) if any(point.counts.values())]
+    shown_points = busy_points[:_STEPS_SHOWN]
+    # Labels of all steps, as in the chart: the busy ones of several days may be of one, and need
+    # its date.
+    starts = [point.at for point in points]
+    time_labels = dict(zip(starts, labels(starts, by_day), strict=True))
+    by_step = Table(
+        _("Per %s, the latest first") % STEPS[query.step],
+        _("Time"),
+        _columns(activity),
+        [
+            Row(time_labels[point.at], _values(activity, point.counts, uncounted_names))
+            for point in shown_points
+        ],
+        len(busy_points) - len(shown_points),
+        _address(request, "console:statistics-csv"),
+    )
     answers = groups.answers(activity, counts)
     selected_groups = [
         (
@@ -102,7 +119,7 @@ def of_flow(
         "charts": [chart for chart in charts if not chart.is_empty],
         "tables": [table for table in tables if table.rows],
         "answers": answers,
-        "steps": _by_step(query, points, by_day, request),
+        "steps": by_step,
         "note": activity.note,
     }
 
@@ -164,25 +181,6 @@ def _by_dimension(
     file = _address(request, "console:statistics-csv", by=dimension.name)
     more = max(0, len(lines) - SHOWN)
     return Table(title, capfirst(str(dimension.title)), _columns(query.activity), rows, more, file)
-
-
-def _by_step(
-    query: CounterQuery, points: Sequence[Point], by_day: bool, request: HttpRequest
-) -> Table:
-    activity, uncounted_names = query.activity, query.activity.uncounted(query.selection)
-    busy_points = [point for point in reversed(points) if any(point.counts.values())]
-    shown_points = busy_points[:_STEPS_SHOWN]
-    # Of all steps, as in the chart: the busy ones of several days may be of one, and need its date.
-    starts = [point.at for point in points]
-    times = dict(zip(starts, labels(starts, by_day), strict=True))
-    rows = [
-        Row(times[point.at], _values(activity, point.counts, uncounted_names))
-        for point in shown_points
-    ]
-    file = _address(request, "console:statistics-csv")
-    more = len(busy_points) - len(shown_points)
-    title = _("Per %s, the latest first") % STEPS[query.step]
-    return Table(title, _("Time"), _columns(activity), rows, more, file)
 
 
 def _columns(activity: Activity) -> list[Text]:

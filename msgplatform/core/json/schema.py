@@ -57,7 +57,12 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
         max_kib = MAX_SCHEMA_BYTES // 1024
         raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=max_kib))
-    draft = keywords.bounded(_draft(schema))
+    try:
+        draft = keywords.bounded(validator_for(schema, default=Draft202012Validator))
+    except (AttributeError, TypeError, ValueError):
+        default_draft = "https://json-schema.org/draft/2020-12/schema"
+        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
+        raise InvalidInput(words) from None
     try:
         with keywords.counted(schema):
             _check_schema(draft, schema)
@@ -90,16 +95,6 @@ def first_error(validator: Validator, value: Any) -> Wrong | None:
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
         return Wrong("", f"the schema cannot be used for it: {_why(unusable)}")
     return None if error is None else Wrong(error.json_path.removeprefix("$"), _words(error))
-
-
-def _draft(schema: Mapping[str, Any]) -> Any:
-    try:
-        validator_class: type[Validator] = validator_for(schema, default=Draft202012Validator)
-    except (AttributeError, TypeError, ValueError):
-        default_draft = "https://json-schema.org/draft/2020-12/schema"
-        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
-        raise InvalidInput(words) from None
-    return validator_class
 
 
 def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:

@@ -29,7 +29,10 @@ class EndedSessionMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self._get_response(request)
-        if not _leads_to_login(request, response):
+        if response.status_code != HTTPStatus.FOUND or request.user.is_authenticated:
+            return response
+        login = resolve_url("admin:login")
+        if request.path == login or urlsplit(response.headers["Location"]).path != login:
             return response
         # Today's browsers say in a header that a script sent the request, and jQuery and htmx
         # always did.
@@ -52,11 +55,4 @@ class EndedSessionMiddleware:
         path = page._replace(scheme="", netloc="", fragment="").geturl()
         is_ours = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
         next_url = path if is_ours else resolve_url("console:overview")
-        return redirect_to_login(next_url, resolve_url("admin:login"))
-
-
-def _leads_to_login(request: HttpRequest, response: HttpResponseBase) -> bool:
-    if response.status_code != HTTPStatus.FOUND or request.user.is_authenticated:
-        return False
-    login = resolve_url("admin:login")
-    return request.path != login and urlsplit(response.headers["Location"]).path == login
+        return redirect_to_login(next_url, login)
