@@ -82,14 +82,14 @@ def _settings() -> Iterator[Finding]:
 
 
 def _cell() -> Iterator[Finding]:
-    here = cells.own()
-    if not here.is_only:
-        yield Finding("ok", f"cell {here}")
+    this_cell = cells.own()
+    if not this_cell.is_only:
+        yield Finding("ok", f"cell {this_cell}")
     try:
         cell_record.check()
     except cell_record.WrongCell as error:
         yield Finding("bad", str(error))
-    other_cells = {beat.cell for beat in heartbeats.alive()} - {here.label}
+    other_cells = {beat.cell for beat in heartbeats.alive()} - {this_cell.label}
     if other_cells:
         names = ", ".join(sorted(name or "a platform without CELL" for name in other_cells))
         yield Finding(

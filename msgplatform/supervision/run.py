@@ -258,7 +258,7 @@ class CrashLoops:
         if not looping and not self._last_report:
             return
         with suppress(RedisError):  # the records are repeated at the next look
-            exits.report(looping, [gone for gone in self._last_report if gone not in looping])
+            exits.report(looping, [former for former in self._last_report if former not in looping])
             self._last_report = looping
 
 

@@ -63,10 +63,19 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
     worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
     with translation.override(channel.language):
+        if len(rows) == 1:
+            title = f"{_prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
+        else:
+            beginnings, ends = len(open_rows), len(rows) - len(open_rows)
+            counts = []
+            if beginnings:
+                counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
+            counts += [_("%d resolved") % ends] if ends else []
+            title = _prefix() + ", ".join(counts)
         blocks = [_block(channel, notice) for notice in rows[:MAX_BLOCKS]]
         blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
         return Text(
-            _title(rows),
+            title,
             blocks,
             _("… and {count} more"),
             _tail(_("Open alerts"), "/admin/msgplatform/alert/?state=open"),
@@ -115,17 +124,6 @@ def _prefix() -> str:
 def _rank(notice: AlertNotice) -> tuple[bool, int, int]:
     severity = matching.severity(notice.alert.kind)
     return notice.event == Event.RESOLVED, -severity.rank, -notice.alert_id
-
-
-def _title(rows: Sequence[AlertNotice]) -> str:
-    if len(rows) == 1:
-        mark, subject = _mark(rows[0]), _clean(_subject(rows[0].alert))
-        return f"{_prefix()}[{mark}] {subject}"[:250]
-    ends = sum(notice.event == Event.RESOLVED for notice in rows)
-    beginnings = len(rows) - ends
-    counts = [ngettext("%d alert", "%d alerts", beginnings) % beginnings] if beginnings else []
-    counts += [_("%d resolved") % ends] if ends else []
-    return _prefix() + ", ".join(counts)
 
 
 def _mark(notice: AlertNotice) -> str:

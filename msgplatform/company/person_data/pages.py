@@ -120,7 +120,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         "person_data.html",
         _("One person's data"),
         form=form,
-        preview=None if preview is None else [_shown(request, hits) for hits in preview],
+        preview=None if preview is None else [_describe_hits(request, hits) for hits in preview],
         is_whole=all(hits.is_whole for hits in preview or ()),
         shown=_mark(person) if person else "",
         earlier=earlier_rows,
@@ -171,7 +171,7 @@ def _audit(request: HttpRequest, action: str, person: Person) -> None:
     erasures.audit(request.user.get_username(), action, "person data", detail)
 
 
-def _shown(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
+def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
     flow = flows.get(hits.flow)
     sample = [row.data for row in hits.sample]
     if not sees_personal(request):

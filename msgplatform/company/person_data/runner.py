@@ -70,17 +70,17 @@ class ErasureRunner(Upkeep):
                     break
                 for name, value in change.items():
                     setattr(row, name, value)
-            _claimed(row).update(**{"lease_until": Now(), **change}, claimed_by="")
+            _row_of_claim(row).update(**{"lease_until": Now(), **change}, claimed_by="")
         except (*UNAVAILABLE, RedisError) as error:
             # It is tried again when the lease is over; meanwhile its page says why it stands still.
             with suppress(DatabaseError):
-                _claimed(row).update(error=type(error).__name__)
+                _row_of_claim(row).update(error=type(error).__name__)
             raise
         except Exception as error:
             # Only this erasure waits; somebody has to look at it.
             log.exception("erasure_failed", erasure=row.key, store=row.store)
             wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
-            _claimed(row).update(**wait, claimed_by="", error=type(error).__name__)
+            _row_of_claim(row).update(**wait, claimed_by="", error=type(error).__name__)
         return True
 
     def _keep_list(self) -> None:
@@ -124,7 +124,7 @@ def _slice(row: Erasure) -> dict[str, Any]:
         leads = sorted({*row.identifiers.get("leads", ()), *map(str, ids)})
         row.identifiers = {**row.identifiers, "leads": leads}
         row.hashes = hashes(row.identifiers)
-        _claimed(row).update(identifiers=row.identifiers, hashes=row.hashes)
+        _row_of_claim(row).update(identifiers=row.identifiers, hashes=row.hashes)
     open_rows = [record for record in part.rows if record.is_open]
     ended_rows = [record for record in part.rows if not record.is_open]
     count = store.erase(person, ended_rows) if ended_rows else 0
@@ -168,6 +168,6 @@ def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
     return {**begin, "state": _State.WAITING, "lease_until": lease_until}
 
 
-def _claimed(row: Erasure) -> QuerySet[Erasure]:
+def _row_of_claim(row: Erasure) -> QuerySet[Erasure]:
     """The erasure's row while this process holds it, unless it was cancelled meanwhile."""
     return Erasure.objects.filter(pk=row.pk, claimed_by=row.claimed_by, state=_State.RUNNING)

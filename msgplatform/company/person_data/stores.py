@@ -64,13 +64,15 @@ def _erase_key(client: Any, person: Person, key: str) -> int:
     """Take out of a list or a hash what holds the person's data; other keys are deleted."""
     kind = client.type(key)
     if kind == b"list":
-        return sum(client.lrem(key, 0, item) for item in _theirs(person, client.lrange(key, 0, -1)))
+        return sum(
+            client.lrem(key, 0, item) for item in _entries_of(person, client.lrange(key, 0, -1))
+        )
     if kind == b"hash":
         fields = client.hgetall(key)
-        names = [name for name, value in fields.items() if _theirs(person, (name, value))]
+        names = [name for name, value in fields.items() if _entries_of(person, (name, value))]
         return int(client.hdel(key, *names)) if names else 0
     return int(client.delete(key))
 
 
-def _theirs(person: Person, values: Iterable[bytes]) -> list[bytes]:
+def _entries_of(person: Person, values: Iterable[bytes]) -> list[bytes]:
     return [value for value in values if person.is_in_bytes(value)]

@@ -86,12 +86,16 @@ def remove_all(user: User, actor: str) -> int:
 
 # -- the audit log -------------------------------------------------------------------------------
 @receiver(signals.authenticator_added, dispatch_uid="msgplatform.factor_added")
-def _added(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
+def _note_addition(
+    sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any
+) -> None:
     _audit(request, "second_factor_added", authenticator)
 
 
 @receiver(signals.authenticator_removed, dispatch_uid="msgplatform.factor_removed")
-def _removed(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
+def _note_removal(
+    sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any
+) -> None:
     request.session.pop(_KEY, None)
     _audit(request, "second_factor_removed", authenticator)
 
@@ -113,7 +117,7 @@ def _used(
 
 
 @receiver(signals.authentication_failed, dispatch_uid="msgplatform.factor_failed")
-def _failed(sender: Any, request: HttpRequest, user: Any, **other: Any) -> None:
+def _note_failure(sender: Any, request: HttpRequest, user: Any, **other: Any) -> None:
     log.warning(
         "second_factor_refused",
         user=user.get_username(),

@@ -197,7 +197,7 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
 
 
 @receiver(social_account_added, dispatch_uid="msgplatform.company_linked")
-def _linked(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any) -> None:
+def _note_link(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any) -> None:
     audit(request, "account_linked", request.user.get_username(),
           provider=sociallogin.account.provider, subject=sociallogin.account.uid)  # fmt: skip
 
@@ -232,7 +232,7 @@ def grant(claims: dict[str, Any]) -> Grant:
     """The roles and systems of these claims; groups that the settings do not name count for
     nothing."""
     groups = groups_of(claims)
-    role_names = _mapped(groups, settings.OIDC_ROLES)
+    role_names = _map_groups(groups, settings.OIDC_ROLES)
     rows = Group.objects.filter(Q(role__name__in=role_names) | Q(name__in=role_names))
     roles = tuple(rows.select_related("role").order_by("name"))
     known_names = {row.name for row in roles}
@@ -240,7 +240,7 @@ def grant(claims: dict[str, Any]) -> Grant:
     missing = [f"role {name}" for name in role_names if name not in known_names]
     systems: tuple[str, ...] | None = None
     if settings.OIDC_SYSTEMS:
-        names = _mapped(groups, settings.OIDC_SYSTEMS)
+        names = _map_groups(groups, settings.OIDC_SYSTEMS)
         if EVERY_SYSTEM not in names:
             systems = tuple(
                 Biz.objects.filter(name__in=names).order_by("name").values_list("name", flat=True)
@@ -251,7 +251,7 @@ def grant(claims: dict[str, Any]) -> Grant:
     return Grant(roles, systems, tuple(missing))
 
 
-def _mapped(groups: Iterable[str], mapping: dict[str, list[str]]) -> list[str]:
+def _map_groups(groups: Iterable[str], mapping: dict[str, list[str]]) -> list[str]:
     return sorted({name for group in groups for name in mapping.get(group, ())})
 
 

@@ -110,21 +110,35 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
-    """A card for each flow that this user may see, and the groups in most trouble."""
-    if (systems := person_limits.systems_of(request)) is not None:
-        return _flows_of_systems(request, span, step, period, systems)
-    # All flows: a problem of one that this person may not see keeps the page from being calm, too.
-    statuses = {flow: flow.health.status() for flow in flows.all()}
+    """A card for each flow that this person may see, and the groups in most trouble. People who
+    are limited to business systems see nothing that is counted for all of them together: what
+    waits, and what the programs report."""
+    systems, ids = person_limits.systems_of(request), person_limits.ids_of(request)
     visible_flows, now = visible(request), sql.now()
-    points = recent.series(visible_flows, span, now)
-    waiting = _backlogs(visible_flows, span, now)
-    failures = failure_store.count_by_flow(flow.name for flow in visible_flows)
-    lags = {flow: statuses[flow].oldest_by for flow in visible_flows}
-    worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
+    statuses: dict[flows.Flow, flows.Status] = {}
+    waiting: Mapping[str, Sequence[float | None]] = {}
+    failures: dict[str, int] = {}
+    problems: list[Any] = []
+    if systems is None:
+        # All flows: a problem of one that this person may not see keeps the page from being calm,
+        # too.
+        statuses = {flow: flow.health.status() for flow in flows.all()}
+        problems += [status.problem for status in statuses.values() if status.problem]
+        waiting = _backlogs(visible_flows, span, now)
+        failures |= failure_store.count_by_flow(flow.name for flow in visible_flows)
+    for flow in visible_flows if systems is not None else ():
+        try:
+            groups = failure_store.failures_of(flow, systems)
+            failures[flow.name] = sum(group.count for group in groups)
+        except UNAVAILABLE as error:
+            problems.append(str(error)[:200])
+    points = recent.series(visible_flows, span, now, ids)
+    lags = {flow: statuses[flow].oldest_by if statuses else {} for flow in visible_flows}
+    worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS, ids)
     cards = [
         flow_card.card(
             flow,
-            statuses[flow],
+            statuses.get(flow),
             failures.get(flow.name, 0),
             points.get(flow.name, []),
             waiting.get(flow.name, ()),
@@ -133,43 +147,17 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         )
         for flow in visible_flows
     ]
-    idle_flows = [card.flow for card in cards if card.is_idle and not _is_set_up(card.flow)]
+    idle_flows = [card.flow for card in cards if card.is_idle]
+    if systems is None:
+        idle_flows = [flow for flow in idle_flows if not _is_set_up(flow)]
     return {
         "cards": [card for card in cards if card.flow not in idle_flows],
-        "unused": idle_flows,
+        "unused": idle_flows if systems is None else [],
         "heading": _HEADINGS[period],
         "troubles": [(trouble, _page_of(request, trouble)) for trouble in worst_groups],
-        "problems": [status.problem for status in statuses.values() if status.problem],
-        "step": step,
-    }
-
-
-def _flows_of_systems(
-    request: HttpRequest, span: Span, step: str, period: str, systems: person_limits.Systems
-) -> dict[str, Any]:
-    """The same of some business systems: without what is counted for all together, which is what
-    waits and what the programs report."""
-    visible_flows, now, ids = visible(request), sql.now(), frozenset(systems.values())
-    points = recent.series(visible_flows, span, now, ids)
-    worst_groups = recent.worst(
-        {flow: {} for flow in visible_flows}, now, TROUBLES_SHOWN, LATE_SECONDS, ids
-    )
-    cards, problems = [], []
-    for flow in visible_flows:
-        failures = 0
-        try:
-            failures = sum(failure.count for failure in failure_store.failures_of(flow, systems))
-        except UNAVAILABLE as error:
-            problems.append(str(error)[:200])
-        flow_points = points.get(flow.name, [])
-        cards.append(flow_card.card(flow, None, failures, flow_points, (), step, period))
-    return {
-        "cards": [card for card in cards if not card.is_idle],
-        "heading": _HEADINGS[period],
-        "troubles": [(one, _page_of(request, one)) for one in worst_groups],
         "problems": problems,
         "step": step,
-        "is_limited": True,
+        "is_limited": systems is not None,
         "uncounted": uncounted(request),
     }
 

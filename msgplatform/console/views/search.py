@@ -98,16 +98,16 @@ class _OtherCell:
 
 def _other_cell(query: str) -> _OtherCell | None:
     """The cell that an id names, unless it is this one."""
-    here = cells.own()
-    if not _ID.fullmatch(query) or here.is_only:
+    this_cell = cells.own()
+    if not _ID.fullmatch(query) or this_cell.is_only:
         return None
-    number = here.cell_of(int(query))
+    number = this_cell.cell_of(int(query))
     # An id begins with its time.
-    if number == here.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
+    if number == this_cell.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
         return None
     url = settings.CELL_URLS.get(number, "")
     address = f"{url}{reverse('console:search')}?{urlencode({'q': query})}" if url else ""
-    return _OtherCell(f"{number}/{here.count}", address)
+    return _OtherCell(f"{number}/{this_cell.count}", address)
 
 
 @answers_limited_people

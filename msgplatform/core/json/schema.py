@@ -58,11 +58,12 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
         max_kib = MAX_SCHEMA_BYTES // 1024
         raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=max_kib))
     try:
-        draft = keywords.bounded(validator_for(schema, default=Draft202012Validator))
+        draft_class = validator_for(schema, default=Draft202012Validator)
     except (AttributeError, TypeError, ValueError):
         default_draft = "https://json-schema.org/draft/2020-12/schema"
         words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
         raise InvalidInput(words) from None
+    draft = keywords.bounded(draft_class)
     try:
         with keywords.counted(schema):
             _check_schema(draft, schema)

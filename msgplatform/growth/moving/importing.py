@@ -55,7 +55,7 @@ class _Plan:
     def add(self, table: MovedTable, values: encoding.Row) -> None:
         row = encoding.decode(table, values, self.rows_by_name)
         many = encoding.names_of_many(table, values)
-        stored = _stored(table, row)
+        stored = _find_stored(table, row)
         if stored is not None:
             differences = encoding.differences(table, row, stored)
             if differences or not table.is_shared:
@@ -138,7 +138,7 @@ def resume(path: Path) -> int:
         held_rows = []
         for values in _rows(file, table) if table is not tables.SYSTEM else ():
             row = encoding.decode(table, values, {})
-            if table.hold(row) and (stored := _stored(table, row)) is not None:
+            if table.hold(row) and (stored := _find_stored(table, row)) is not None:
                 held_rows.append(stored)
         table.resume(held_rows)
         count += len(held_rows)
@@ -169,22 +169,24 @@ def names_for_proxy(path: Path) -> list[str]:
 
 
 def _refuse_place(header: Header) -> None:
-    here = cells.own()
+    this_cell = cells.own()
     try:
         source = Cell.parse(header.cell)
     except ValueError:
         raise Refused("The header of the file names no cell.") from None
-    if here.is_only or source.is_only:
+    if this_cell.is_only or source.is_only:
         raise Refused(
             "The ids of platforms without cells are not unique together: set CELL in both "
             "(manage.py set_cell), and export the system again."
         )
-    if here == source:
-        raise Refused(f"The file comes from cell {source}, and this is cell {here}: nothing to do.")
-    if here.count != source.count:
+    if this_cell == source:
         raise Refused(
-            f"The file comes from cell {source}, and this is cell {here}: all cells must have the "
-            "same number of cells."
+            f"The file comes from cell {source}, and this is cell {this_cell}: nothing to do."
+        )
+    if this_cell.count != source.count:
+        raise Refused(
+            f"The file comes from cell {source}, and this is cell {this_cell}: all cells must have "
+            "the same number of cells."
         )
     names = [fingerprint(key) for key in settings.ENCRYPTION_KEYS]
     if header.encryption_key not in names:
@@ -215,7 +217,7 @@ def _plan(file: Reader) -> _Plan:
     return plan
 
 
-def _stored(table: MovedTable, row: Any) -> Any:
+def _find_stored(table: MovedTable, row: Any) -> Any:
     """The row of this cell with the same identity, or None."""
     values = {name: getattr(row, name) for name in table.identity}
     # A row that is not stored yet has no others that refer to it.

@@ -59,7 +59,7 @@ class Command(BaseCommand):
             raise CommandError("--public-key is no public key", returncode=2) from None
         with ExitStack() as stack:
             for name in options["files"]:
-                chain.read(name, rows(stack.enter_context(_opened(name))))
+                chain.read(name, rows(stack.enter_context(_open_file(name))))
         chain.end(options["first"], options["last"])
         for fault in chain.faults[:_SHOWN_FAULTS]:
             self.stdout.write(fault)
@@ -88,7 +88,7 @@ def _own_keys() -> list[str]:
         raise CommandError("AUDIT_SIGNING_KEY holds a text that is no key", returncode=2) from None
 
 
-def _opened(name: str) -> BinaryIO:
+def _open_file(name: str) -> BinaryIO:
     try:
         return sys.stdin.buffer if name == "-" else Path(name).open("rb")
     except OSError as error:
