@@ -12,9 +12,10 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
-from bench.harness import processes
+from bench.harness import migrated, processes
 from bench.harness.ground import DATABASES, ROOT, Ground
 
 
@@ -40,8 +41,10 @@ def main() -> None:
         from django.core.management import call_command
 
         django.setup()
-        call_command("migrate", verbosity=0, interactive=False)
         from bench.harness.interleave import run_bench
+
+        migrate = partial(call_command, "migrate", verbosity=0, interactive=False)
+        migrated.fill(ground.environment["DATABASE_URL"], migrate, "everything")
 
         against = options.against.split(",") if options.against else []
         result = run_bench(options.name, ground, options.seconds, options.runs, against)

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from crmsync.api import sandbox, setup, sync_setup, trials
+from crmsync.api import sandbox, trials
 from crmsync.api.sync_views import (
     LeadCrmsView,
     PolicyListView,
@@ -9,17 +9,21 @@ from crmsync.api.sync_views import (
     RunView,
 )
 from crmsync.api.views import LeadBatchView, LeadChangesView, LeadListView, LeadView
+from crmsync.setup.crms import CrmResource
+from crmsync.setup.landing_pages import LandingPageResource
+from crmsync.setup.policies import PolicyResource
+from crmsync.setup.sources import SourceResource
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
 
 urlpatterns = [
-    *routes(setup.LandingPageResource, setup.LandingPageListView),
-    *routes(sync_setup.CrmResource),
+    *routes(LandingPageResource),
+    *routes(CrmResource),
     path("crms/<slug:name>/tests", trials.CrmTestView.as_view(), name="crm-test"),
     path("crms/<slug:name>/tests/lead", trials.CrmTestLeadView.as_view(), name="crm-test-lead"),
     path("crms/<slug:name>/sandbox", sandbox.CrmSandboxView.as_view(), name="crm-sandbox"),
-    *routes(sync_setup.SourceResource),
-    *routes(sync_setup.PolicyResource, sync_setup.SyncPolicyListView),
+    *routes(SourceResource),
+    *routes(PolicyResource),
     path("leads", LeadListView.as_view(), name="leads"),
     path("leads/changes", LeadChangesView.as_view(), name="lead-changes"),
     path("leads/batch", LeadBatchView.as_view(), name="lead-batch"),

@@ -114,8 +114,12 @@ def _rates() -> Iterator[CheckMessage]:
 def _cold_database() -> Iterator[CheckMessage]:
     if not settings.COLD_DATABASE_URL_SET:
         return
-    hot, cold = settings.DATABASES["default"], settings.DATABASES["cold"]
-    if all(hot.get(part) == cold.get(part) for part in ("ENGINE", "HOST", "PORT", "NAME")):
+    hot, cold = (
+        [database.get(part) for part in ("ENGINE", "HOST", "PORT", "NAME")]
+        + [database.get("OPTIONS", {}).get("unix_socket")]
+        for database in (settings.DATABASES["default"], settings.DATABASES["cold"])
+    )
+    if hot == cold:
         yield Error(
             "COLD_DATABASE_URL names the same database as DATABASE_URL",
             hint="Leave COLD_DATABASE_URL unset: the archive then lives in the main database.",

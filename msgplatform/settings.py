@@ -378,7 +378,7 @@ SPECTACULAR_SETTINGS = {
         "SeverityEnum": "msgplatform.models.alerts_out.Severity",
         "AcceptedOutcomeEnum": ["created", "duplicate"],
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
-        "EventStateEnum": ["accepted", "split"],
+        "EventStateEnum": ["accepted", "distributed"],
         "DeliveryStatusEnum": [
             "pending",
             "queued",

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.data import sql, transactions
@@ -210,7 +210,13 @@ def stores() -> Sequence[PersonStore]:
         ),
         text_store("notify.keys", _("idempotency keys"), IdempotencyKey, ("key",),
                    unique_column="key"),
-        text_store("notify.archived_keys", _("archived idempotency keys"), ColdBizMsg, ("key",)),
+        text_store("notify.archived_keys", _("archived idempotency keys"), ColdBizMsg,
+                   ("key", "channel")),
+        # Before that the channel says who gets the message.
+        text_store("notify.channels", _("channels"), BizMsg, ("channel",),
+                   Q(state=BizMsg.State.DISTRIBUTED)),
+        text_store("notify.examples", _("examples of event types"), EventType,
+                   ("example", "description")),
         *_texts(),
     )  # fmt: skip
 

@@ -2,19 +2,14 @@ from django.urls import path
 
 from msgplatform.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.api.management.resources import routes
-from notify.api import (
-    consumers,
-    event_types,
-    held,
-    rotation,
-    sandbox,
-    subscriptions,
-    trials,
-)  # fmt: skip
+from notify.api import held, rotation, sandbox, subscriptions, trials
 from notify.api.views import EventListView, MessageBatchView, MessageView
+from notify.setup.consumers import Consumer
+from notify.setup.event_types import OwnEventType, SharedEventType
+from notify.setup.subscriptions import Subscription
 
 urlpatterns = [
-    *routes(consumers.Consumer),
+    *routes(Consumer),
     path("consumers/<slug:name>/rotate", rotation.RotateView.as_view(), name="consumer-rotate"),
     path("held", held.HeldListView.as_view(), name="held"),
     path(
@@ -23,7 +18,7 @@ urlpatterns = [
         name="held-release",
     ),
     path("held/<slug:system>/<slug:consumer>/skip", held.HeldSkipView.as_view(), name="held-skip"),
-    *routes(subscriptions.Subscription, subscriptions.SubscriptionListView),
+    *routes(Subscription, subscriptions.SubscriptionListView),
     path(
         "subscriptions/<slug:system>/<slug:consumer>/deliver",
         subscriptions.DeliverNowView.as_view(),
@@ -39,8 +34,8 @@ urlpatterns = [
         sandbox.SandboxView.as_view(),
         name="subscription-sandbox",
     ),
-    *routes(event_types.SharedEventType, event_types.EventTypeListView),
-    *routes(event_types.OwnEventType),
+    *routes(SharedEventType),
+    *routes(OwnEventType),
     path("messages", EventListView.as_view(), name="messages"),
     path("messages/batch", MessageBatchView.as_view(), name="message-batch"),
     path("messages/<id:pk>", MessageView.as_view(), name="message"),

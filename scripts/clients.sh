@@ -20,6 +20,7 @@ document=$folder/openapi.json
 python() {  # a wheel
   cp -R clients/python "$folder/python"
   openapi-python-client generate --path "$document" --meta none --fail-on-warning \
+    --custom-template-path "$folder/python/templates" \
     --output-path "$folder/python/src/msgplatform_client/generated" >&2
   command python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir "$packages" \
     "$folder/python"

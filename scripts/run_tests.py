@@ -21,6 +21,7 @@ such tests on.
 from __future__ import annotations
 
 import ast
+import ctypes
 import json
 import os
 import re
@@ -47,6 +48,7 @@ SHOWN_COSTS = 40
 MAX_RERUNS = 10  # when more tests fail, the cause is not in the tests
 # How pytest ends after it has run all tests.
 PASSED, FAILED = 0, 1
+PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 VENDORS = ("sqlite", "mysql")
 BOTH_DATABASES = re.compile(r"^(pytestmark = .*|    )pytest\.mark\.both_databases\b", re.MULTILINE)
@@ -103,6 +105,7 @@ class Runner:
     def __init__(self, folder: Path, pytest: Sequence[str], root: Path = ROOT) -> None:
         self._folder, self._pytest, self._root = folder, pytest, root
         self._running: dict[int, tuple[Run, float]] = {}
+        self.orphans_core_seconds = 0.0  # of programs that nobody has waited for (`adopt`)
 
     def run(self, runs: Iterable[Run], processes: int = PROCESSES) -> None:
         """Each run starts when enough processes are free, in this order."""
@@ -122,6 +125,7 @@ class Runner:
         environment = {
             **os.environ, **run.environment, "TEST_DATABASE": run.database,
             "TEST_RECORD": str(self._folder / f"{run.name}.json"),
+            "MIGRATED_DATABASES": str(self._folder / "migrated"),
         }  # fmt: skip
         # Hundreds of processes would compile everything anew.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -136,6 +140,9 @@ class Runner:
     def _await_one(self) -> None:
         # It also says what the process and everything it has waited for took of the processors.
         pid, status, usage = os.wait4(-1, 0)
+        if pid not in self._running:
+            self.orphans_core_seconds += usage.ru_utime + usage.ru_stime
+            return
         run, start = self._running.pop(pid)
         run.status = os.waitstatus_to_exitcode(status)
         run.seconds = time.monotonic() - start
@@ -283,7 +290,7 @@ def outcome(runner: Runner, runs: Sequence[Run], begun: float, problems: Sequenc
     problems += [f"failed: {name}" for name in failing]
     if len(unsteady) >= MAX_UNSTEADY:
         problems.append(f"{len(unsteady)} unsteady tests; {MAX_UNSTEADY} are too many")
-    print(table(runs, begun))
+    print(table(runs, begun, runner.orphans_core_seconds))
     for name in unsteady:
         print(f"unsteady: {name}")
     for problem in problems:
@@ -293,7 +300,7 @@ def outcome(runner: Runner, runs: Sequence[Run], begun: float, problems: Sequenc
     return int(bool(problems))
 
 
-def table(runs: Sequence[Run], begun: float) -> str:
+def table(runs: Sequence[Run], begun: float, orphans_core_seconds: float) -> str:
     """Minutes, core-seconds and cases: for each run, and for each folder of tests."""
     lines = [f"{'':20}{'minutes':>9}{'core-seconds':>14}{'passed':>8}{'failed':>8}"]
     cases: Counter[str] = Counter()
@@ -303,13 +310,21 @@ def table(runs: Sequence[Run], begun: float) -> str:
         lines.append(f"{run.name:20}{run.seconds / 60:9.1f}{run.core_seconds:14.0f}"
                      f"{passed.total():8}{len(run.failures):8}")  # fmt: skip
     seconds = time.monotonic() - begun
-    core_seconds = sum(run.core_seconds for run in runs)
+    lines.append(f"{'orphans':20}{'':9}{orphans_core_seconds:14.0f}")
+    core_seconds = sum(run.core_seconds for run in runs) + orphans_core_seconds
     lines.append(f"{'all':20}{seconds / 60:9.1f}{core_seconds:14.0f}{cases.total():8}")
     lines.append(", ".join(f"{folder} {count}" for folder, count in sorted(cases.items())))
     costs = Counter({(run.name, file): cost for run in runs for file, cost in run.costs.items()})
     lines.append("core-seconds of the costliest files:")
     lines += [f"{cost:7.0f} {name} {file}" for (name, file), cost in costs.most_common(SHOWN_COSTS)]
     return "\n".join(lines)
+
+
+def adopt() -> None:
+    """From now on this process is the parent of programs whose own parent has ended, as when a
+    test kills it: they would be missing in the core-seconds. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def keep_times(runs: Iterable[Run]) -> None:
@@ -339,6 +354,7 @@ def main(arguments: Sequence[str]) -> int:
     rounds = [other_rounds[arguments[0]]()] if arguments else full() if IS_FULL else [gate()]
     pytest = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "--durations=15", "--durations-min=5"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    adopt()
     folder, begun = Path(tempfile.mkdtemp(prefix="mp-run-")), time.monotonic()
     try:
         runner = Runner(folder, pytest)

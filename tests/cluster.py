@@ -20,10 +20,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from bench.harness import migrated
 from msgplatform.core.connections import build
 from msgplatform.core.logging import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port
-from tests import migrated
+from tests.waiting import pause
 
 ROOT = Path(__file__).resolve().parents[1]
 # Short, so that what a killed process held comes back within a test.
@@ -106,7 +107,7 @@ class Console:
 class Cluster:
     """Start, kill and look at the processes of one platform."""
 
-    poll_seconds = 0.05  # between two looks at a condition
+    poll_seconds = 0.05  # between the first looks at a condition
 
     def __init__(
         self, folder: Path, database_url: str, programs: tuple[str, ...] = (WEB, *DAEMONS)
@@ -268,11 +269,11 @@ class Cluster:
 
     def wait_until(self, condition: Callable[[], object], what: str, seconds: float = 600) -> None:
         """Poll a condition of the outside world; fail with the logs' tails."""
-        deadline = time.monotonic() + seconds
+        begun = time.monotonic()
         while not condition():
-            if time.monotonic() > deadline:
+            if time.monotonic() > begun + seconds:
                 raise AssertionError(f"waited {seconds} s for {what}\n{self._logs()}")
-            time.sleep(self.poll_seconds)
+            pause(begun, self.poll_seconds)
 
     def _ready(self) -> bool:
         try:

@@ -5,10 +5,15 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import pytest_django
 from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
 from django.utils import timezone, translation
 
+from bench.harness import migrated
 from msgplatform.core import connections
+from tests.servers import Servers
 
 # A test may have set another one.
 STATE_DIR = Path(settings.STATE_DIR)
@@ -27,9 +32,23 @@ for database in settings.DATABASES.values():
 
 
 @pytest.fixture(scope="session")
-def django_db_modify_db_settings() -> None:
+def django_db_modify_db_settings(
+    servers: Servers, django_db_blocker: pytest_django.DjangoDbBlocker
+) -> None:
     """Each process of `pytest -n` has servers of its own, so databases keep their names: a child
-    process finds what the test sees by DATABASE_URL."""
+    process finds what the test sees by DATABASE_URL. It is a copy of the run's first one."""
+    url = servers.database_url()
+    if not url.startswith("sqlite:"):
+        servers.mariadb().create("msgplatform")
+    with django_db_blocker.unblock():
+        migrated.fill(url, lambda: call_command("migrate", verbosity=0), "everything")
+        connection.close()
+
+
+@pytest.fixture(scope="session")
+def django_db_keepdb() -> bool:
+    """pytest takes the database as it is, and it goes away with the run's folder."""
+    return True
 
 
 @pytest.fixture(autouse=True)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from bench.harness.mysql import MySql
 from msgplatform.core.servers.private_server import PrivateServer, RedisServer
@@ -115,6 +116,8 @@ class Servers:
             PUBLIC_URL="http://testserver",
         )
         os.environ.setdefault("LOG_LEVEL", "WARNING")
+        # Processes of `pytest -n` share that of the process that started them.
+        os.environ.setdefault(migrated.FOLDER, str(self.directory / "migrated"))
 
     def stop(self) -> None:
         if os.getpid() != self.owner:  # a forked child that ends is not the end of the run

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Self
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from bench.harness.processes import BenchFailed, Program
 from msgplatform.core.secrets import encryption
@@ -25,7 +26,10 @@ DATABASES = ("mariadb", "sqlite")
 _OWN = "bench"  # the database that `migrate` fills
 _POOL_SECONDS = 120.0
 # Of the user's environment only what programs need to start, and with which traces (OTEL_…).
-_KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+_KEPT = (
+    *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+    migrated.FOLDER,
+)
 # Every commit is on disk before it is answered. The data of most benches fits into the buffer pool;
 # a bench with more resizes it.
 MARIADB_OPTIONS: Mapping[str, str | int] = {

@@ -155,7 +155,7 @@ def _statements(rows: int, now: datetime, first: int, until: int) -> list[str]:
         "ELT(1 + FLOOR(POW(CRC32(m.id) % 100, 2) / 2500), 'order.paid', 'order.shipped', "
         "'order.returned', 'customer.changed'), '', CONCAT('{\"order\":\"', m.`key`, "
         '\'","amount":"1299.00","currency":"CNY"}\'), '
-        f"{BizMsg.State.SPLIT:d}, m.created_at FROM idempotency m WHERE {part}",
+        f"{BizMsg.State.DISTRIBUTED:d}, m.created_at FROM idempotency m WHERE {part}",
         "INSERT INTO receive_msg (id, msg_id, biz_id, biz_receive_id, status, send_times, "
         "next_at, claimed_by, generation, http_status, error, created_at, updated_at) "
         f"SELECT m.id | (1 << {ids.NODE_SHIFT}), m.id, m.biz_id, "

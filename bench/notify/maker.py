@@ -60,7 +60,7 @@ class Maker(Side):
         """Every split message has its deliveries; every queued one came out of the queue once."""
         seen = list(drain.RECORD.iter_unpack(self._seen.read_bytes()))
         notify_rows.same(len(seen), self._progress.count, "deliveries drained")
-        split = BizMsg.objects.filter(state=BizMsg.State.SPLIT).count()
+        split = BizMsg.objects.filter(state=BizMsg.State.DISTRIBUTED).count()
         rows = ReceiveMsg.objects.all()
         notify_rows.same(rows.count(), split * SUBSCRIBERS, "deliveries of split messages")
         queued = rows.filter(status=ReceiveMsg.Status.QUEUED)
@@ -91,7 +91,7 @@ class RqPerMessage(Maker):
         """Each job that was counted is in the queue, with its own body."""
         found = Counter(self.queued_digests())
         notify_rows.same(found.total(), self._progress.count, f"{self.name}: jobs")
-        split = BizMsg.objects.filter(state=BizMsg.State.SPLIT).values_list("id", flat=True)
+        split = BizMsg.objects.filter(state=BizMsg.State.DISTRIBUTED).values_list("id", flat=True)
         expected = Counter(
             {messages.expected_digest(self.keys[msg_id]): SUBSCRIBERS for msg_id in split}
         )

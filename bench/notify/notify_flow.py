@@ -85,7 +85,7 @@ class Notify(Side):
         notify_rows.same(deliveries.count(), len(keys), "deliveries")
         attempts = Attempt.objects.filter(id__gte=self.first)
         notify_rows.same(attempts.count(), len(keys), "attempts in the log")
-        split = BizMsg.objects.filter(id__gte=self.first, state=BizMsg.State.SPLIT)
+        split = BizMsg.objects.filter(id__gte=self.first, state=BizMsg.State.DISTRIBUTED)
         notify_rows.same(split.count(), len(keys), "split messages")
 
 

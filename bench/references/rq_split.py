@@ -44,7 +44,7 @@ def main() -> None:
             for job in jobs:
                 queue.enqueue(rq_jobs.deliver, *job)
                 options.progress.add(1)
-        BizMsg.objects.filter(id__in=[m.id for m in page]).update(state=BizMsg.State.SPLIT)
+        BizMsg.objects.filter(id__in=[m.id for m in page]).update(state=BizMsg.State.DISTRIBUTED)
     stop.wait()
 
 

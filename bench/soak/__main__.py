@@ -7,9 +7,10 @@ import argparse
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
-from bench.harness import processes
+from bench.harness import migrated, processes
 from bench.harness.ground import Ground
 
 
@@ -52,7 +53,8 @@ def _set_up(ground: Ground, seconds: float) -> None:
     from bench.soak.stage import settings
 
     ground.environment |= {**settings(seconds), "LOG_LEVEL": "WARNING"}
-    call_command("migrate", verbosity=0, interactive=False)
+    migrate = partial(call_command, "migrate", verbosity=0, interactive=False)
+    migrated.fill(ground.environment["DATABASE_URL"], migrate, "everything")
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:

@@ -1,23 +1,202 @@
-"""CRM sync's bulk actions: the entries or records of each, and its effect on them."""
+"""CRM sync's bulk actions: the entries or records of each, its effect on them, and what became of
+records that were resent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import Any
 
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.actions import preview
-from crmsync.actions.pages import DismissedEntries, OpenEntries, Records, select_message
+from crmsync.messages import lines as message_lines
+from crmsync.messages import policies
 from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
+from crmsync.messages.lines import RECORD
+from crmsync.models import Record, RecoveryEntry
+from crmsync.recovery import entries, resend
 from msgplatform.api import filter_fields, filters
 from msgplatform.core import flows
-from msgplatform.core.flows import FilterField
-from msgplatform.messages.bulk import bulk_action
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows import Applied, Ending, FilterField, Hit, Preview
+from msgplatform.core.flows.bulk_pages import Described, Page, Tally
+from msgplatform.core.flows.messages import Source, Values, named, ordered
+from msgplatform.messages.bulk import Row, Selected, bulk_action, select_in_places
+
+_BULK = "bulk"  # as the user who handled an entry; the bulk job's own row says who started it
+_CHUNK = 2000
+_State = Record.State
+_ENDINGS: Mapping[int, Ending] = {
+    _State.CONFIRMED: "arrived", _State.DEAD: "failed", _State.DISMISSED: "failed",
+}  # fmt: skip
+# A policy's id, and why an entry is there or in which state a record is.
+Kind = tuple[int, str]
 
 
+# -- which entries and records -------------------------------------------------------------------
+_ENTRY_SOURCE = Source(
+    rows=RecoveryEntry.objects.all,
+    indexes=[
+        named(("ids",), lambda values: values["ids"]),
+        ordered("crm", "state"),
+        ordered("state"),
+    ],
+    conditions={
+        "state": "state",
+        "crm": "crm_id",
+        "policy": "policy_id",
+        "error_class": "error_class",
+        "entered_since": "created_at__gte",
+        "entered_until": "created_at__lt",
+        "begun": "created_at__lte",
+    },
+)
+
+
+def select_entries(
+    values: Values, started_at: datetime, change: Callable[[Sequence[int], str], int]
+) -> Selected:
+    """Open entries of the recovery log."""
+    # Ids of entries say nothing about their times: these are conditions.
+    names = {"since": "entered_since", "until": "entered_until"}
+    entry_filter = {names.get(name, name): value for name, value in values.items()}
+    # A record that dies again while the job runs is left: the job would go on for ever.
+    entry_filter |= {"state": RecoveryEntry.State.OPEN, "begun": started_at}
+    return Selected(
+        [_ENTRY_SOURCE],
+        entry_filter,
+        lambda ids: transactions.retrying(partial(change, ids, _BULK)),
+    )
+
+
+class Records:
+    """Records of a CRM or a policy that are not in flight, policy by policy in the order of their
+    keys; times are those of their last change."""
+
+    def __init__(self, values: Values, started_at: datetime) -> None:
+        if "crm" not in values and "policy" not in values:
+            raise InvalidInput(gettext("choose a CRM or a policy"), "crm")
+        self._values, self._begun, self._by = values, started_at, _BULK
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(resend.resend(ids, self._begun, self._by))
+
+    def page(self, position: str, limit: int) -> Page:
+        policy_ids = policies.matching(policies.by_id(), self._values)
+        return select_in_places(policy_ids, self._read, position, limit)
+
+    def _read(self, policy: int, after: str, size: int) -> list[Row]:
+        values = self._values
+        rows = sql.of_one(Record.objects.all(), "policy_id", policy).filter(key__gt=after)
+        # With a key there is one row for each policy: found by the unique index.
+        if "key" in values:
+            rows = Record.objects.filter(policy_id=policy, key=values["key"]).filter(key__gt=after)
+        columns = ("key", "id", "state", "updated_at")
+        page = rows.order_by("policy_id", "key").values_list(*columns)[:size]
+        return [
+            Row(
+                record_id,
+                key,
+                state not in resend.EXCLUDED_STATES
+                and updated_at <= self._begun
+                and ("since" not in values or values["since"] <= updated_at)
+                and ("until" not in values or updated_at < values["until"]),
+            )
+            for key, record_id, state, updated_at in page
+        ]
+
+
+class ChosenRecords(Records):
+    """Records that a person has chosen on the page of a message."""
+
+    def __init__(self, by: str) -> None:
+        self._begun, self._by = sql.now(), by
+
+
+def select_message(id: str, recipient: str, by: str) -> tuple[Records, list[int]]:
+    """The newest version of one lead or record: for one CRM, or for all where it is dead. Raises
+    InvalidInput when there is no such lead or record, or none yet."""
+    if id.startswith(RECORD):
+        rows = Record.objects.filter(id=filters.number(id.removeprefix(RECORD)))
+    else:
+        hive, key = policies.of_hive(policies.by_id()), policies.key_of(filters.number(id))
+        rows = Record.objects.filter(policy_id__in=hive, key=key)
+    records = {record.pk: record for record in rows}
+    if not records:
+        raise InvalidInput(gettext("nothing was read of it for a CRM yet"), "id")
+    if recipient:
+        record_id = filters.number(recipient, "recipient")
+        if record_id not in records:
+            raise InvalidInput(gettext("there is no such record"), "recipient")
+        return ChosenRecords(by), [record_id]
+    dead = [pk for pk, record in records.items() if record.state == Record.State.DEAD]
+    return ChosenRecords(by), dead
+
+
+# -- previews and outcomes -----------------------------------------------------------------------
+def show(rows: Tally[Kind], started_at: datetime, of_records: bool) -> Preview:
+    """The preview of entries, or of records, that were counted."""
+    policies_by_id = policies.by_id()
+    titles = {(pk, what): f"{policies_by_id.get(pk, pk)} · {what}" for pk, what in rows.groups}
+    sample = [str(pk) for pk in rows.sample]
+    return rows.preview(started_at, titles, lines(sample, of_records))
+
+
+def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
+    """The endings of the records of these entries, or of these records."""
+    record_by_id = _records_named(ids, of_records)
+    rows = Record.objects.filter(id__in=[pk for pk in record_by_id.values() if pk is not None])
+    # A record whose row is to be read again keeps its state until the poller has done so.
+    endings: dict[int, Ending] = {
+        pk: "waiting" if version < 0 else _ENDINGS.get(state, "waiting")
+        for pk, state, version in rows.order_by().values_list("id", "state", "version")
+    }
+    ending_by_id: dict[str, Ending] = {
+        pk: endings[record] for pk, record in record_by_id.items() if record in endings
+    }
+    # An entry about an operation that its queue did not take has no record of its own.
+    entry_ids = [int(pk) for pk, record in record_by_id.items() if record is None]
+    for entry, state in RecoveryEntry.objects.filter(id__in=entry_ids).values_list("id", "state"):
+        ending_by_id[str(entry)] = "arrived" if state == RecoveryEntry.State.SOLVED else "waiting"
+    return ending_by_id
+
+
+def lines(ids: Sequence[str], of_records: bool) -> list[Hit]:
+    """The lines of the records of these entries, or of these records."""
+    record_by_id = _records_named(ids, of_records)
+    record_ids = [record for pk in ids if (record := record_by_id.get(pk)) is not None]
+    return list(message_lines.of_records(record_ids, policies.by_id()).values())
+
+
+def _records_named(ids: Sequence[str], of_records: bool) -> dict[str, int | None]:
+    """Noted id → its record; entries that are gone are left out."""
+    if of_records:
+        return {pk: int(pk) for pk in ids}
+    rows = RecoveryEntry.objects.filter(id__in=[int(pk) for pk in ids])
+    return {str(pk): record for pk, record in rows.values_list("id", "record_id")}
+
+
+def describe_entries(ids: Sequence[int]) -> Described[Kind]:
+    for chunk_ids in chunks(ids, _CHUNK):
+        rows = RecoveryEntry.objects.filter(id__in=chunk_ids)
+        for pk, policy, why, at in rows.values_list("id", "policy_id", "error_class", "created_at"):
+            yield pk, (policy, why), at
+
+
+def describe_records(ids: Sequence[int]) -> Described[Kind]:
+    for chunk_ids in chunks(ids, _CHUNK):
+        rows = Record.objects.filter(id__in=chunk_ids).values_list("id", "policy_id", "state")
+        for pk, policy, state in rows:
+            yield pk, (policy, str(_State(state).label)), id_numbers.datetime_of(pk)
+
+
+# -- the actions ---------------------------------------------------------------------------------
 def _since(help: flows.Text) -> FilterField:
     """Times of rows, not of ids."""
     return replace(filter_fields.since(help), read=filters.moment)
@@ -29,15 +208,15 @@ def _until(help: flows.Text) -> FilterField:
 
 # The parts of actions on entries of the recovery log, and on records.
 _OF_ENTRIES: Mapping[str, Any] = {
-    "describe": preview.entries,
-    "show": partial(preview.show, of_records=False),
-    "lines": partial(preview.lines, of_records=False),
+    "describe": describe_entries,
+    "show": partial(show, of_records=False),
+    "lines": partial(lines, of_records=False),
 }
 _OF_RECORDS: Mapping[str, Any] = {
-    "describe": preview.records,
-    "show": partial(preview.show, of_records=True),
-    "outcome": partial(preview.outcome, of_records=True),
-    "lines": partial(preview.lines, of_records=True),
+    "describe": describe_records,
+    "show": partial(show, of_records=True),
+    "outcome": partial(outcome, of_records=True),
+    "lines": partial(lines, of_records=True),
 }
 _ENTRIES = {
     "crm": CRM,
@@ -50,16 +229,16 @@ _ENTRIES = {
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
     "resend": bulk_action(
-        OpenEntries,
+        partial(select_entries, change=entries.retry),
         title=_("Try dead records again"),
         fields=_ENTRIES,
         help=_("Each gets all its tries again. Rows that the mapping refused are read again."),
         select_message=select_message,
-        outcome=partial(preview.outcome, of_records=False),
+        outcome=partial(outcome, of_records=False),
         **_OF_ENTRIES,
     ),
     "dismiss": bulk_action(
-        DismissedEntries,
+        partial(select_entries, change=entries.dismiss),
         title=_("Dismiss dead records"),
         fields=_ENTRIES,
         help=_("These records are not sent. Later changes at the source are sent as usual."),

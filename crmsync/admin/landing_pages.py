@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.contrib import admin
-from django.core.exceptions import ValidationError
-from django.http import HttpRequest
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
@@ -15,9 +12,9 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync import lead_fields
 from crmsync.models import LandingPage
-from crmsync.models.leads import appkey_prefix, validate_origins
-from msgplatform.admin import UndeletableAdmin, cells
-from msgplatform.admin.fields import LinesField, each
+from crmsync.setup.landing_pages import LandingPageResource
+from msgplatform.admin import ResourceAdmin, cells
+from msgplatform.admin.fields import LinesField
 
 
 class FieldsField(LinesField):
@@ -37,79 +34,32 @@ class FieldsField(LinesField):
     # Items are dicts: a field that is there twice is an error, where other lists drop it.
     may_repeat = True
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(check=lead_fields.validate_field, rows=6, **options)
+
     def clean(self, value: Any) -> Any:
         fields = super().clean(value)
         lead_fields.validate_fields(fields)
         return fields
 
 
-class LandingPageForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    form_fields = FieldsField(
-        check=lead_fields.validate_field,
-        rows=6,
-        required=True,
-        initial=lead_fields.default_fields,
-        label=_("Fields"),
-        help_text=_(
-            "One field on each line, in the order of the form; an asterisk makes it required: "
-            "phone *. The fields name, phone, email, company, city and message have labels, which "
-            "you can replace; every other field needs one: budget: Your budget."
-        ),
-    )
-    allowed_origins = LinesField(
-        check=each(validate_origins),
-        label=_("Allowed origins"),
-        help_text=_(
-            "Where else the page is hosted, one origin on each line: https://www.example.com. "
-            "Scripts there may send leads to /api/v1/leads with the APPKEY alone. Empty: nowhere."
-        ),
-    )
-
-    class Meta:
-        model = LandingPage
-        fields = ["biz", "title", "appkey", "text", "form_fields", "language", "allowed_origins",
-                  "enabled"]  # fmt: skip
-
-    def clean_appkey(self) -> str:
-        appkey: str = self.cleaned_data["appkey"]
-        # The page shows it read-only; a request that was made by hand ends here.
-        if self.instance.pk and appkey != self.initial["appkey"]:
-            raise ValidationError(_("Leads refer to it: it cannot be changed."))
-        if not self.instance.pk and not appkey.startswith(prefix := appkey_prefix()):
-            raise ValidationError(_("Begin it with %s: the proxy finds this cell by it.") % prefix)
-        return appkey
-
-
 @admin.register(LandingPage)
-class LandingPageAdmin(UndeletableAdmin):
-    audit_name = "landing_page"
+class LandingPageAdmin(ResourceAdmin):
+    resource = LandingPageResource
     system_lookup = "biz"
     limited_views = frozenset({"changelist_view", "change_view", "add_view"})
     limited_may_change = True
-    form = LandingPageForm
+    form_fields = {"form_fields": FieldsField}
     list_display = ["title", "appkey", "biz", "state", "asks_for", "page"]
     list_filter = ["enabled", "biz"]
     list_select_related = ["biz"]
     search_fields = ["title", "appkey"]
     search_help_text = _("Title or APPKEY")
     readonly_fields = ["page", "created_at"]
-    fieldsets = [
-        (None, {"fields": ["biz", "title", "appkey", "enabled", "page"]}),
-        (_("The page"), {"fields": ["text", "form_fields", "language"]}),
-        (_("Hosted elsewhere"), {"fields": ["allowed_origins"]}),
-    ]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """Leads belong to the system that the page had when they came."""
-        fields = super().get_readonly_fields(request, obj)
-        return [*fields, "biz", "appkey"] if obj else fields
 
     def view_on_site(self, obj: LandingPage) -> str:
         """The page itself: Django's own way there asks for nothing but an id."""
         return str(obj.get_absolute_url())
-
-    def audit_target(self, obj: LandingPage) -> str:
-        return str(obj.appkey)
 
     @admin.display(description=_("state"), ordering="enabled")
     def state(self, row: LandingPage) -> str:

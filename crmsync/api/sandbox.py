@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from django.http import Http404
@@ -22,7 +21,7 @@ from msgplatform.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSeri
 from msgplatform.api.schema import operation
 from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.sandbox import Behaviour
+from msgplatform.core.sandbox import Behaviour, Kept
 
 _STORE = "store"
 
@@ -60,35 +59,23 @@ class SandboxRecordSerializer(serializers.Serializer[StoredRecord]):
     key = serializers.CharField()
     version = serializers.IntegerField()
     values = ValuesField(source="fields", help_text="By the names of the CRM's fields")
-    changed_at = serializers.SerializerMethodField()
-
-    def get_changed_at(self, row: StoredRecord) -> datetime:
-        return datetime.fromtimestamp(row.at, UTC)
+    changed_at = serializers.DateTimeField()
 
 
-class CrmCallSerializer(serializers.Serializer[Any]):
+class CrmCallSerializer(serializers.Serializer[Kept[Call]]):
     """A call that came."""
 
-    at = serializers.SerializerMethodField(help_text="When it came")
+    at = serializers.DateTimeField(help_text="When it came")
     answer = serializers.SerializerMethodField(help_text="store, or what it was told to do")
-    delay = serializers.SerializerMethodField(help_text="Seconds before the answer")
-    count = serializers.SerializerMethodField(help_text="Records of the call")
+    delay = serializers.FloatField(source="call.delay", help_text="Seconds before the answer")
+    count = serializers.IntegerField(source="call.count", help_text="Records of the call")
     keys = serializers.SerializerMethodField(help_text="Of the first of them")
 
-    def get_at(self, row: tuple[float, Call]) -> datetime:
-        return datetime.fromtimestamp(row[0], UTC)
+    def get_answer(self, entry: Kept[Call]) -> str:
+        return entry.call.answer or _STORE
 
-    def get_answer(self, row: tuple[float, Call]) -> str:
-        return row[1].answer or _STORE
-
-    def get_delay(self, row: tuple[float, Call]) -> float:
-        return row[1].delay
-
-    def get_count(self, row: tuple[float, Call]) -> int:
-        return row[1].count
-
-    def get_keys(self, row: tuple[float, Call]) -> list[str]:
-        return [record.key for record in row[1].records]
+    def get_keys(self, entry: Kept[Call]) -> list[str]:
+        return [record.key for record in entry.call.records]
 
 
 class CrmSandboxSerializer(serializers.Serializer[Any]):
@@ -117,9 +104,9 @@ class CrmSandboxView(APIView):
         """
         store = _store_of(name)[1]
         content = {
-            "behaviour": store.calls.behaviour(),
+            "behaviour": store.behaviour(),
             "records": store.all(),
-            "calls": store.calls.calls(Call),
+            "calls": store.calls(Call),
         }
         return Response(CrmSandboxSerializer(content).data)
 
@@ -140,9 +127,9 @@ class CrmSandboxView(APIView):
         answer = "" if body.answer in (None, _STORE) else str(body.answer)
         behaviour = body.behaviour(answer)
         row, store = _store_of(name)
-        store.calls.behave(behaviour, body.minutes_or_all)
+        store.behave(behaviour, body.minutes_or_all)
         audit(request, "sandbox_behaviour", row.name, answer=answer or _STORE)
-        return Response(CrmAnswerSerializer(store.calls.behaviour()).data)
+        return Response(CrmAnswerSerializer(store.behaviour()).data)
 
     @operation(None, {204: "It is empty."})
     def delete(self, request: Request, name: str) -> Response:
@@ -163,7 +150,6 @@ def _store_of(name: str) -> tuple[Crm, Records]:
     row = Crm.objects.filter(name=name).first()
     if row is None:
         raise Http404("There is no such CRM.")
-    store = records_of(row.adapter, row.settings)
-    if store is None:
+    if row.adapter != Crm.SANDBOX:
         raise NotNow("This CRM is of another kind than sandbox.")
-    return row, store
+    return row, records_of(row.settings)

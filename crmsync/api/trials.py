@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -12,14 +13,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from crmsync import setup_rules
 from crmsync.models import Crm
-from crmsync.trials import connection, lead, probing
+from crmsync.setup.crms import addresses_of
+from crmsync.trials import connection, lead
 from msgplatform.api.bodies import field, text
 from msgplatform.api.json import decode
 from msgplatform.api.management.resources import audit
 from msgplatform.api.schema import operation
-from msgplatform.core.errors import InvalidInput, NotNow, PlatformError, Unavailable
 
 _BODY_BYTES = 65_536
 
@@ -59,7 +59,7 @@ class CrmTestView(_TestView):
         mappings, for at most 20 seconds. Nothing is stored in the CRM.
         """
         row = self.crm(name)
-        addresses = sorted(setup_rules.addresses_of(row.adapter, row.settings))
+        addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         return Response(CrmCheckSerializer(connection.check(row)).data)
 
@@ -131,15 +131,8 @@ class CrmTestLeadView(_TestView):
         """
         body = decode(request, TestLeadBody, _BODY_BYTES)
         key = lead.usual_key() if body.key is None else body.key
-        if not lead.KEY.fullmatch(key):
-            raise InvalidInput("Use test- and letters, digits or -.", "key")
         row = self.crm(name)
         fields: Mapping[str, Any] = lead.usual_fields(row) if body.fields is None else body.fields
-        audit(request, "crm_test_lead_sent", row.name, key=key)
-        try:
-            trial = lead.send(row, key, fields, body.remove is not False)
-        except Unavailable:
-            raise
-        except PlatformError as error:
-            raise NotNow(probing.sentence(error)) from None
+        record = partial(audit, request)
+        trial = lead.send(row, key, fields, body.remove is not False, record)
         return Response(TestLeadSerializer(trial).data)

@@ -37,8 +37,8 @@ def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     for lead in leads:
         states = states_by_lead[lead.pk]
         tones = [state.tone for state in states]
-        errors = [f"{each.policy.crm}: {error}" for each in states
-                  if (error := explanations.error(each))]  # fmt: skip
+        errors = [f"{state.policy.crm}: {error}" for state in states
+                  if (error := explanations.error(state))]  # fmt: skip
         changed_at = _("changed at %s") % explanations.local(lead.update_time)
         lines[lead.pk] = Hit(
             id=str(lead.pk),
@@ -70,8 +70,8 @@ def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
     leads = Lead.objects.in_bulk({key for key in keys.values() if key is not None})
     names = _systems(lead.biz_id for lead in leads.values())
     states = [
-        CrmState(policies_by_id[each.policy_id], each, error_class=error_classes[each.pk])
-        for each in records
+        CrmState(policies_by_id[record.policy_id], record, error_class=error_classes[record.pk])
+        for record in records
     ]
     return {
         record.pk: _record_line(state, record, leads.get(keys.get(record.pk) or 0), names)

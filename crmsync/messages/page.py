@@ -170,6 +170,14 @@ class _Story:
     def _card(self, state: CrmState) -> flows.Recipient:
         record, next_at = state.record, state.next_try_at
         items = [item for item in self.tries.items if record and item.record_id == record.pk]
+        facts: dict[str, Value] = {_("Policy"): PageLink.to(state.policy)}
+        if record:
+            facts[_("Newest version")] = str(record.version) if record.version >= 0 else "–"
+            facts[_("The CRM holds")] = (
+                _("version %d") % record.sent_version if record.sent_version else _("nothing yet")
+            )
+            facts |= {_("Id in the CRM"): record.remote_id} if record.remote_id else {}
+            facts |= {_("Failed tries"): str(record.attempt)} if record.attempt else {}
         notes = []
         if record and record.state in Record.OPEN and self._lanes is None:
             notes.append(_("Redis is unavailable: whether the breaker of its CRM is open is not "
@@ -185,7 +193,7 @@ class _Story:
             since=record.updated_at if record else None,
             why=explanations.explain(state, self._lanes, self._now),
             next_at=next_at if next_at and next_at > self._now else None,
-            facts=_facts(state),
+            facts=facts,
             attempts=[self._attempt(item, state) for item in items[: -_SHOWN_TRIES - 1 : -1]],
             attempts_title=_("Tries, newest first"),
             notes=notes,
@@ -214,19 +222,6 @@ class _Story:
             detail=" · ".join(part for part in parts if part),
             sections=sections,
         )
-
-
-def _facts(state: CrmState) -> dict[str, Value]:
-    policy, record = state.policy, state.record
-    facts: dict[str, Value] = {_("Policy"): PageLink.to(policy)}
-    if record is not None:
-        facts[_("Newest version")] = str(record.version) if record.version >= 0 else "–"
-        facts[_("The CRM holds")] = (
-            _("version %d") % record.sent_version if record.sent_version else _("nothing yet")
-        )
-        facts |= {_("Id in the CRM"): record.remote_id} if record.remote_id else {}
-        facts |= {_("Failed tries"): str(record.attempt)} if record.attempt else {}
-    return facts
 
 
 def _resend_effect(record: Record | None) -> str:

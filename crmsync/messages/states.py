@@ -76,7 +76,7 @@ def read_states(leads: Iterable[Lead], policies_by_id: Policies) -> dict[int, li
     rows = Record.objects.filter(policy_id__in=policies.of_hive(policies_by_id), key__in=list(keys))
     for row in rows.order_by():
         records[keys[row.key]][row.policy_id] = row
-    problems = read_problems([record for each in records.values() for record in each.values()])
+    problems = read_problems([row for by_policy in records.values() for row in by_policy.values()])
     states: dict[int, list[CrmState]] = {}
     for lead in leads:
         # A policy that is switched off shows only what it has sent already.

@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 
 from crmsync.messages import explanations, tries
 from crmsync.messages.states import CrmState
-from crmsync.models import Item, Operation, Record, RecoveryEntry
+from crmsync.models import Operation, Record, RecoveryEntry
 from msgplatform.core.flows import PageLink, TimelineEntry
 
 _SHOWN_ENTRIES = 20  # of the recovery log
@@ -33,8 +33,19 @@ def entries(
         more = _("There were more tries; the last %d are shown.") % len(read.items)
         yield TimelineEntry(read.earlier.at, more, "linked")
     yield from _operations(states, read)
-    for each in read.items:
-        yield _try(each, by_record[each.record_id])
+    for item in read.items:
+        parts = [
+            _("version %d") % item.version,
+            *tries.answer_parts(item),
+            _("operation %d") % item.operation_id,
+            f"{item.milliseconds} ms",
+        ]
+        yield TimelineEntry(
+            item.at,
+            f"{by_record[item.record_id].policy.crm}: {tries.outcome_text(item)}",
+            "delivered" if tries.is_success(item) else "attempt",
+            " · ".join(parts),
+        )
     yield from _recoveries(by_record)
     for state in states:
         yield _ending(state, now)
@@ -49,21 +60,6 @@ def in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
 def as_json(value: Any, indent: int | None = 2) -> str:
     """JSON for people, with the letters of every script as they are."""
     return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _try(item: Item, state: CrmState) -> TimelineEntry:
-    parts = [
-        _("version %d") % item.version,
-        *tries.answer_parts(item),
-        _("operation %d") % item.operation_id,
-        f"{item.milliseconds} ms",
-    ]
-    return TimelineEntry(
-        item.at,
-        f"{state.policy.crm}: {tries.outcome_text(item)}",
-        "delivered" if tries.is_success(item) else "attempt",
-        " · ".join(parts),
-    )
 
 
 def _operations(states: Sequence[CrmState], read: tries.Tries) -> Iterator[TimelineEntry]:

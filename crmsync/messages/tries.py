@@ -42,6 +42,16 @@ class Tries:
     requests: Requests
 
 
+@dataclass(frozen=True)
+class _ReadOperations:
+    """The requests of records in operations, and the tries of which there are no items. Operations
+    with `older_ids` were not read."""
+
+    requests: Requests
+    first_tries: Sequence[Item]
+    older_ids: Collection[int]
+
+
 def read_tries(states: Sequence[CrmState]) -> Tries:
     """The latest tries of all records together; a query for each version that is shown, at most."""
     records = {state.record.pk: state.record for state in states if state.record}
@@ -51,14 +61,14 @@ def read_tries(states: Sequence[CrmState]) -> Tries:
     operation_ids = {item.operation_id for item in items}
     for record in records.values():
         operation_ids |= {record.operation_id, record.sending_operation}
-    requests, first_tries, older_ids = _read_operations(states, operation_ids - {0})
-    # Of tries in the same millisecond the smaller id comes first.
-    items = sorted([*first_tries, *reversed(items)], key=lambda item: item.at)
+    read = _read_operations(states, operation_ids - {0})
+    # The smaller id comes first where tries have the same millisecond.
+    items = sorted([*read.first_tries, *reversed(items)], key=lambda item: item.at)
     earlier = items.pop(-SHOWN_TRIES - 1) if len(items) > SHOWN_TRIES else None
-    if earlier is None and older_ids:
-        earlier = Item(at=ids.datetime_of(max(older_ids)))
-    operations = sorted(operation_ids - {0} | {pk for pk, _policy in requests}, reverse=True)
-    return Tries(items[-SHOWN_TRIES:], earlier, operations, requests)
+    if earlier is None and read.older_ids:
+        earlier = Item(at=ids.datetime_of(max(read.older_ids)))
+    operations = sorted(operation_ids - {0} | {pk for pk, _policy in read.requests}, reverse=True)
+    return Tries(items[-SHOWN_TRIES:], earlier, operations, read.requests)
 
 
 def first_tries(operation: Operation, limit: int) -> list[Item]:
@@ -69,7 +79,7 @@ def first_tries(operation: Operation, limit: int) -> list[Item]:
     prefixes = Policy.objects.filter(pk=operation.policy_id).values_list("key_prefix", flat=True)
     prefix = prefixes.first() or ""
     requests = orders.load(bytes(operation.data))[:limit]
-    by_key = {each.key.removeprefix(prefix): each for each in requests}
+    by_key = {request.key.removeprefix(prefix): request for request in requests}
     rows = Record.objects.filter(policy_id=operation.policy_id, key__in=list(by_key))
     at, milliseconds = operation.first_try_at, operation.first_try_ms or 0
     return [
@@ -108,12 +118,9 @@ def answer_parts(item: Item) -> list[str]:
     return [part for part in parts if part]
 
 
-def _read_operations(
-    states: Iterable[CrmState], operation_ids: Collection[int]
-) -> tuple[Requests, list[Item], Collection[int]]:
-    """The requests of records in these operations and the ones before, as far as operations are
-    kept, and the tries of which there are no items. At most SHOWN_OPERATIONS are decoded, since
-    each holds hundreds of requests; the ids of further ones come last."""
+def _read_operations(states: Iterable[CrmState], operation_ids: Collection[int]) -> _ReadOperations:
+    """These operations and the ones before, as far as they are kept. At most SHOWN_OPERATIONS are
+    decoded, since each holds hundreds of requests."""
     records = {state.policy.pk: state.record for state in states if state.record}
     keys = {s.policy.pk: s.policy.key_prefix + s.record.key for s in states if s.record}
     columns = ("id", "policy_id", "first_try_at", "first_try_ms", "data")
@@ -123,9 +130,9 @@ def _read_operations(
     unread = set(operation_ids)
     while unread and len(seen) < SHOWN_OPERATIONS:
         # The newest first, of all records together.
-        some = sorted(unread, reverse=True)[: SHOWN_OPERATIONS - len(seen)]
-        seen.update(some)
-        rows = Operation.objects.filter(id__in=some, policy_id__in=keys)
+        newest_ids = sorted(unread, reverse=True)[: SHOWN_OPERATIONS - len(seen)]
+        seen.update(newest_ids)
+        rows = Operation.objects.filter(id__in=newest_ids, policy_id__in=keys)
         for pk, policy, at, milliseconds, data in rows.values_list(*columns):
             for request in orders.load(bytes(data)):
                 if request.key == keys[policy]:
@@ -134,4 +141,4 @@ def _read_operations(
                     if at is not None:
                         items.append(_first_try(records[policy], pk, request, at, milliseconds))
         unread -= seen | {0}
-    return requests, items, unread
+    return _ReadOperations(requests, items, unread)

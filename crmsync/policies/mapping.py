@@ -2,6 +2,7 @@
 
     LastName = name
     Email = extra.email                 a property of a column that holds JSON
+    Birthday = born_at.date             the day of a time, as a field for a date takes it
     Company = extra.company or "-"      the first that is not empty
     LeadSource = "landing page"         a constant: text, a number, true, false
     Note = extra.message or null        cleared in the CRM when it is empty here
@@ -170,7 +171,9 @@ def _at(path: Path, values: Mapping[str, Any], decoded_columns: dict[str, Any]) 
     `decoded_columns` is a cache: several lines of a mapping may use the same column.
     """
     value = values.get(path.column)
-    if path.inside:
+    if isinstance(value, datetime) and path.inside == ("date",):
+        value = value.date()
+    elif path.inside:
         if path.column not in decoded_columns:
             decoded_columns[path.column] = _decoded(value)
         value = decoded_columns[path.column]

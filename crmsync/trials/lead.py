@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_noop
 
 from crmsync.adapters.base import CRMAdapter, Record, Stored
 from crmsync.adapters.client import record_answers
@@ -19,8 +19,9 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.models import Crm
 from crmsync.trials import probing
 from crmsync.trials.connection import mapped_fields
-from msgplatform.core.errors import PlatformError
+from msgplatform.core.errors import InvalidInput, NotNow, PlatformError, Unavailable
 from msgplatform.core.http.engine import Request, Response
+from msgplatform.core.lazy_text import lazy_message
 
 # The key begins so, so that no real lead is changed.
 KEY = re.compile(r"test-[A-Za-z0-9-]{1,40}")
@@ -85,11 +86,19 @@ def usual_fields(row: Crm) -> dict[str, str]:
     return dict.fromkeys(mapped_fields(row, max_policies=20), "test")
 
 
-def send(row: Crm, key: str, fields: Mapping[str, Any], remove: bool) -> Trial:
-    """Send a record with this KEY; with `remove` it is deleted afterwards.
+def send(
+    row: Crm, key: str, fields: Mapping[str, Any], remove: bool, audit: Callable[..., object]
+) -> Trial:
+    """Send a record with this KEY; with `remove` it is deleted afterwards. `audit` is called with
+    an action and its target.
 
-    Raises PlatformError when the CRM cannot be asked, or has no such field.
+    Raises InvalidInput for a key that a real lead may have, Unavailable while others are being
+    tried or there is no answer, and NotNow if the CRM cannot be asked, or has no such field.
     """
+    if not KEY.fullmatch(key):
+        text = gettext_noop("Use test- and letters, digits or -.")
+        raise InvalidInput(lazy_message(text), "key")
+    audit("crm_test_lead_sent", row.name, key=key)
     name, settings, credentials = row.adapter, row.settings, row.credentials
     record = Record(key, int(time.time()), fields)
 
@@ -102,7 +111,12 @@ def send(row: Crm, key: str, fields: Mapping[str, Any], remove: bool) -> Trial:
         finally:
             adapter.close()
 
-    return probing.ask(work)
+    try:
+        return probing.ask(work)
+    except Unavailable:
+        raise
+    except PlatformError as error:
+        raise NotNow(probing.sentence(error)) from None
 
 
 def _send(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:

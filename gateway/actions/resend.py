@@ -8,10 +8,11 @@ again; a new message that fails too can be sent again itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
@@ -20,7 +21,7 @@ from gateway.connections import sms_redis
 from gateway.intake import accept
 from gateway.intake.request import LimitReached, Request
 from gateway.lifecycle import keys, store
-from gateway.messages.index import ACCOUNT, ANSWER, GATEWAY, NUMBER
+from gateway.messages.index import ACCOUNT, ANSWER, ARCHIVE, GATEWAY, NUMBER
 from gateway.messages.lines import archived_lines, live_lines
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
@@ -40,17 +41,15 @@ from msgplatform.core.flows import (
     Hit,
     Preview,
 )
-from msgplatform.core.flows.bulk_pages import Described, Page, Tally, read_id
-from msgplatform.core.flows.messages import MAX_ID, Values
-from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.messages.engine import read_filter
+from msgplatform.core.flows.bulk_pages import Described, Page, Tally
+from msgplatform.core.flows.messages import MAX_ID, Check, Values, few, named
+from msgplatform.messages.engine import read_filter, select_ids
 
 log = logging.get(__name__)
 
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
 _CHUNK = 500
-# The columns that `_fits` needs: of a preview only the sample is read whole.
-_JUDGED = ("biz_id", "gateway_id", "final", "result", "error_code", "error", "archived_at")
+_FEW = 500  # messages of an account: its index is taken only for so many
 
 _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
@@ -76,36 +75,81 @@ _FIELDS: Fields = {
 }
 
 
+def _of_account(values: Values) -> QuerySet[Any, int]:
+    rows = SgipMt.objects.filter(account_id=values["account"], id__gte=values["since"])
+    return rows.values_list("id", flat=True)
+
+
+def _with_answer(values: Values, ids: Sequence[int]) -> set[int]:
+    """The list's condition also takes others whose answer begins alike and was cut."""
+    columns = ("final", "result", "error_code", "error")
+    rows = SgipMt.objects.filter(id__in=ids).only(*columns).order_by()
+    return {row.pk for row in rows if failures.answer_of(row) == values["answer"]}
+
+
+_SOURCE = replace(
+    ARCHIVE,
+    indexes=[
+        named(("ids",), lambda values: values["ids"]),
+        # The state of failures is rare: its index narrows more than that of an account with many.
+        few(("account",), _of_account, max_sorted=_FEW),
+        *(index for index in ARCHIVE.indexes if index.fields != ("account",)),
+    ],
+    conditions={
+        **{name: column for name, column in ARCHIVE.conditions.items() if name != "answer"},
+        "resendable": lambda _value: Q(final__in=RESENDABLE),
+        "begun": "archived_at__lte",
+    },
+    checks=[Check(("answer",), _with_answer)],
+)
+
+
 class Failed:
     """Archived messages that ended without success, oldest first; each is sent as a new message."""
 
     def __init__(self, filter: Mapping[str, Any], started_at: datetime) -> None:
-        self._values, self._begun = _values(filter), started_at
+        # Messages that ended after the job began are left alone.
+        self._values = {**_values(filter), "begun": started_at}
 
     def page(self, position: str, limit: int) -> Page:
-        """The next `limit` rows, of which some may not be meant. Messages that ended after the job
-        began are left alone."""
-        ended_rows = _indexed(self._values).filter(archived_at__lte=self._begun)
-        rows = list(
-            ended_rows.filter(id__gt=read_id(position)).only(*_JUDGED).order_by("id")[:limit]
-        )
-        ids = [row.pk for row in rows if _fits(self._values, row)]
-        return Page(ids, str(rows[-1].pk) if len(rows) == limit else "")
+        return select_ids([_SOURCE], self._values, position, limit)
 
     def apply(self, ids: Sequence[int]) -> Applied:
-        """Send them once more. A step that is repeated makes no other messages, see the keys."""
-        attempts = _send(ids)
+        """Send them once more, in the order of their ids. A step that is repeated makes no other
+        messages, see the keys."""
+        rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
+        accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
+        rows = [row for row in rows if row.account_id in accounts]
+        requests = [_request(row, accounts[row.account_id]) for row in rows]
+        if not requests:
+            return Applied(0)
+        # Accepted as a new message, by this call or by an earlier one, or refused by intake.
+        verdicts = accept.intake().send_many(requests)
+        reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+        if reasons:
+            log.warning("resend_refused", count=len(reasons), why=reasons[0])
+        # Intake keeps a key for a day; this one must outlast the time in which they may be sent
+        # again.
+        with sms_redis().pipeline(transaction=False) as pipe:
+            for request, verdict in zip(requests, verdicts, strict=True):
+                if verdict.outcome != "rejected":
+                    key = keys.idempotency(request.biz, request.idempotency_key)
+                    pipe.expire(key, _KEY_SECONDS)
+            pipe.execute()
+        # Messages that an earlier call sent are not counted twice. If this process dies before, the
+        # page Failures shows them until a person acknowledges them.
+        pairs = zip(rows, verdicts, strict=True)
+        new_rows = [row for row, verdict in pairs if verdict.outcome == "created"]
+        transactions.retrying(lambda: failures.take_back(new_rows))
         # A limit of today stops the job; a message sent behind it is found sent when the job goes
         # on.
-        limit_positions = (n for n, (_row, v) in enumerate(attempts) if v.code == LimitReached.code)
-        stop = next(limit_positions, len(attempts))
-        verdicts = [verdict for _row, verdict in attempts[:stop]]
-        sent_count = sum(verdict.outcome != "rejected" for verdict in verdicts)
-        new_ids = [new for verdict in verdicts for new in verdict.ids]
-        if stop < len(attempts):
-            position = str(attempts[stop - 1][0].pk) if stop else ""
-            return Applied(sent_count, attempts[stop][1].reason, new_ids, True, position)
-        reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
+        limit_positions = (n for n, v in enumerate(verdicts) if v.code == LimitReached.code)
+        stop = next(limit_positions, len(verdicts))
+        sent_count = sum(verdict.outcome != "rejected" for verdict in verdicts[:stop])
+        new_ids = [new for verdict in verdicts[:stop] for new in verdict.ids]
+        if stop < len(verdicts):
+            position = str(rows[stop - 1].pk) if stop else ""
+            return Applied(sent_count, verdicts[stop].reason, new_ids, True, position)
         return Applied(sent_count, reasons[0] if reasons else "", new_ids)
 
 
@@ -149,8 +193,8 @@ def lines(ids: Sequence[str]) -> list[Hit]:
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
     """For each its id, its account and how it ended, and when it was accepted."""
-    for some in chunks(ids, _CHUNK):
-        rows = SgipMt.objects.filter(id__in=some).values_list("id", "account_id", "final")
+    for chunk_ids in chunks(ids, _CHUNK):
+        rows = SgipMt.objects.filter(id__in=chunk_ids).values_list("id", "account_id", "final")
         for pk, account, final in rows:
             yield pk, (account, final), id_numbers.datetime_of(pk)
 
@@ -158,66 +202,18 @@ def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
 def _values(filter: Mapping[str, Any]) -> Values:
     values = read_filter(_FIELDS, filter, () if filter.get("ids") else ("since",))
     oldest = id_numbers.first_id_at(sql.now() - timedelta(days=OLDEST_DAYS))
-    finals = [values["state"]] if "state" in values else [SgipMt.Final.FAILED]
-    if "ids" in values and "state" not in values:
-        finals = list(RESENDABLE)
-    if not set(finals) <= set(RESENDABLE):
+    if values.get("state", SgipMt.Final.FAILED) not in RESENDABLE:
         raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")
+    states = {"resendable": True} if "ids" in values else {"state": SgipMt.Final.FAILED}
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
-    return {**values, "finals": finals, "since": min(since, MAX_ID)}
-
-
-def _indexed(values: Values) -> QuerySet[SgipMt]:
-    """Rows by the conditions that indexes narrow; `_fits` decides about the others."""
-    columns = {
-        "ids": "id__in", "number": "user_number__in", "account": "account_id",
-        "finals": "final__in", "since": "id__gte", "until": "id__lt",
-    }  # fmt: skip
-    conditions = {column: values[name] for name, column in columns.items() if name in values}
-    return SgipMt.objects.filter(**conditions)
-
-
-def _fits(values: Values, row: SgipMt) -> bool:
-    return (
-        values.get("biz", row.biz_id) == row.biz_id
-        and values.get("gateway", row.gateway_id) == row.gateway_id
-        and values.get("answer") in (None, failures.answer_of(row))
-        and ("failed_since" not in values or values["failed_since"] <= row.archived_at)
-    )
-
-
-def _send(ids: Sequence[int]) -> list[tuple[SgipMt, Verdict]]:
-    """Each in the order of their ids, with the new message as which it was accepted, by this call
-    or by an earlier one, or with why intake refused it."""
-    rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
-    accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
-    rows = [row for row in rows if row.account_id in accounts]
-    requests = [_request(row, accounts[row.account_id]) for row in rows]
-    if not requests:
-        return []
-    verdicts = accept.intake().send_many(requests)
-    reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
-    if reasons:
-        log.warning("resend_refused", count=len(reasons), why=reasons[0])
-    # Intake keeps a key for a day; this one must outlast the time in which they may be sent again.
-    with sms_redis().pipeline(transaction=False) as pipe:
-        for request, verdict in zip(requests, verdicts, strict=True):
-            if verdict.outcome != "rejected":
-                pipe.expire(keys.idempotency(request.biz, request.idempotency_key), _KEY_SECONDS)
-        pipe.execute()
-    # Messages that an earlier call sent are not counted twice. If this process dies before, the
-    # page Failures shows them until a person acknowledges them.
-    attempts = list(zip(rows, verdicts, strict=True))
-    fresh = [row for row, verdict in attempts if verdict.outcome == "created"]
-    transactions.retrying(lambda: failures.take_back(fresh))
-    return attempts
+    return {**states, **values, "since": min(since, MAX_ID)}
 
 
 def _request(row: SgipMt, account: SmsAccount) -> Request:
     # An account's number may have changed since: then there is no extension to repeat.
-    own = account.sp_number
-    extension = row.sp_number[len(own) :] if row.sp_number.startswith(own) else ""
+    sp_number = account.sp_number
+    extension = row.sp_number[len(sp_number) :] if row.sp_number.startswith(sp_number) else ""
     return Request(
         biz=row.biz_id,
         to=(sgip.written_form(row.user_number),),

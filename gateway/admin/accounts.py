@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -14,61 +15,16 @@ from django.utils.translation import gettext_lazy as _
 
 from gateway import codes, notifications
 from gateway.admin import trial_sms
+from gateway.admin.gateways import SLUG_ERRORS
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
-from gateway.models import SmsAccount, validators
-from msgplatform.admin import PlainList, Select, UndeletableAdmin, cells
-from msgplatform.admin.fields import LinesField
+from gateway.models import SmsAccount
+from gateway.setup import Account
+from msgplatform.admin import PlainList, ResourceAdmin, Select, cells
 from msgplatform.core.connections import RedisError
 
-
-class CodeField(forms.TypedChoiceField):
-    """A number of SGIP's, chosen by its meaning; at first the column's default."""
-
-    def __init__(self, choices: codes.Choices, column: str, **options: Any) -> None:
-        default = getattr(SmsAccount(), column)
-        super().__init__(choices=choices, coerce=int, initial=default, widget=Select, **options)
-
-
-class AccountForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    fee_type = CodeField(codes.FEE_TYPES, "fee_type", label=_("Fee type"))
-    agent_flag = CodeField(
-        codes.AGENT_FLAGS, "agent_flag", label=_("Agent flag"),
-        help_text=_("How the operator books the fee"),
-    )  # fmt: skip
-    morelateto_mt_flag = CodeField(
-        codes.MT_FLAGS, "morelateto_mt_flag", label=_("MT flag"),
-        help_text=_("Why messages are sent; 2 for notices"),
-    )  # fmt: skip
-    keywords = LinesField(
-        check=validators.keyword,
-        label=_("Keywords"),
-        help_text=_("An MO to a shared number that begins with one of these is ours, one a line."),
-    )
-
-    class Meta:
-        model = SmsAccount
-        fields = [
-            "biz", "name", "enabled", "is_default", "sp_number", "extension_digits", "keywords",
-            "gateways", "corp_id", "service_type", "charge_number", "fee_type", "fee_value",
-            "given_value", "agent_flag", "morelateto_mt_flag", "report_flag", "signature",
-            "report_batches", "daily_limit", "recipients_limit",
-        ]  # fmt: skip
-        help_texts = {
-            "name": _("What a call says in `account`: letters, digits and hyphens"),
-            "sp_number": _("What recipients see as the sender; MOs to it are this account's"),
-            "corp_id": _("Five digits, from the operator's contract"),
-            "service_type": _("The operator's code for this service; at most 10 ASCII characters"),
-            "charge_number": _(
-                "21 zeros: we pay; empty: each recipient; or a number that begins with 86"
-            ),
-            "fee_value": _("In fen (0.01 yuan); of a month with fee type 3"),
-            "given_value": _("Credit given to the recipient, in fen"),
-            "recipients_limit": _("How many recipients one call may name"),
-        }
-        error_messages = {
-            "name": {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
-        }
+# A number of SGIP's, chosen by its meaning.
+_Code = partial(forms.TypedChoiceField, coerce=int, widget=Select)
 
 
 class AccountList(PlainList):
@@ -93,29 +49,21 @@ class AccountList(PlainList):
 
 
 @admin.register(SmsAccount)
-class SmsAccountAdmin(UndeletableAdmin):
-    audit_name = "sms_account"
-    system_lookup = "biz"
+class SmsAccountAdmin(ResourceAdmin):
+    resource = Account
     limited_views = frozenset({"changelist_view", "change_view"})
-    form = AccountForm
+    form_fields = {
+        "fee_type": partial(_Code, choices=codes.FEE_TYPES),
+        "agent_flag": partial(_Code, choices=codes.AGENT_FLAGS),
+        "morelateto_mt_flag": partial(_Code, choices=codes.MT_FLAGS),
+    }
+    field_options = {"name": {"error_messages": SLUG_ERRORS}}
     list_display = ["name", "system", "state", "sp_number", "usual", "today", "created_at"]
     list_filter = ["enabled", "biz"]
     list_select_related = ["biz"]
     search_fields = ["name", "sp_number", "biz__name", "biz__title"]
     search_help_text = _("Name, SP number or business system")
     autocomplete_fields = ["biz", "gateways"]
-    fieldsets = [
-        (None, {"fields": ["biz", "name", "enabled", "is_default"]}),
-        (_("Numbers"), {"fields": ["sp_number", "extension_digits", "keywords", "gateways"]}),
-        (
-            _("What the operator gets"),
-            {"fields": ["corp_id", "service_type", "charge_number", "fee_type", "fee_value",
-                        "given_value", "agent_flag", "morelateto_mt_flag", "report_flag",
-                        "signature"]},
-        ),
-        (_("What the business system gets"), {"fields": ["report_batches"]}),
-        (_("Limits"), {"fields": ["daily_limit", "recipients_limit"]}),
-    ]  # fmt: skip
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
         super().save_model(request, obj, form, change)

@@ -4,98 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
-from django import forms
 from django.contrib import admin, messages
-from django.forms import model_to_dict
 from django.http import HttpRequest
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.admin.fields import PasswordField
-from gateway.models import SmsGateway, validators
+from gateway.models import SmsGateway
 from gateway.monitor import metrics
-from msgplatform.admin import PlainList, UndeletableAdmin, cells
-from msgplatform.admin.fields import LinesField
+from gateway.setup import Gateway
+from msgplatform.admin import PasswordInput, PlainList, ResourceAdmin, cells
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
 
 log = logging.get(__name__)
-_PASSWORDS = ("login_password", "smg_login_password")
-
-
-class GatewayForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    login_password = PasswordField(label=_("Our password"))
-    smg_login_password = PasswordField(label=_("The SMG's password"))
-    networks = LinesField(
-        check=validators.network,
-        label=_("Networks"),
-        help_text=_(
-            "From which the SMG connects to us, one a line: 203.0.113.7 or 203.0.113.0/28. Empty: "
-            "from its host only. Connections from anywhere else are closed at once."
-        ),
-    )
-    prefixes = LinesField(
-        check=validators.prefix,
-        label=_("Number prefixes"),
-        help_text=_("Recipients that go this way, one a line: 130 or 86130. Empty: everybody."),
-    )
-
-    class Meta:
-        model = SmsGateway
-        fields = [
-            "name", "enabled", "host", "port", "login_name", "login_password", "smg_login_name",
-            "smg_login_password", "networks", "operator", "corp_id", "area_code", "node_id",
-            "connections", "window", "speed_limit", "prefixes", "priority", "ascii_limit",
-            "users_per_submit", "response_timeout", "resends", "idle_timeout", "report_hours",
-            "own_process",
-        ]  # fmt: skip
-        help_texts = {
-            "enabled": _(
-                "Off: nothing is sent over it, and our connections to the SMG are closed. The SMG "
-                "may still connect to us, so that the Reports and MOs on their way arrive."
-            ),
-            "name": _("A short word for lists and statistics: letters, digits and hyphens"),
-            "port": _("8801 is SGIP's own"),
-            "login_name": _("With which we bind to the SMG; at most 16 ASCII characters"),
-            "operator": _(
-                "A short word. Gateways of the same operator may report on each other's messages; "
-                "empty: this one reports on its own only"
-            ),
-            "corp_id": _("Five digits, from the operator's contract"),
-            "area_code": _("Of the operator's city, with its leading 0: 010, 0755"),
-            "users_per_submit": _(
-                "Recipients of one text in one packet; at most 90 fit into the 2 KB of the "
-                "specification"
-            ),
-            "response_timeout": _(
-                "Seconds, 5 to 600; without a response the same bytes are sent again"
-            ),
-            "idle_timeout": _("Seconds without traffic after which the SMG closes a connection"),
-        }
-        error_messages = {
-            name: {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
-            for name in ("name", "operator")
-        }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        for name in _PASSWORDS:
-            field = self.fields.get(name)
-            if isinstance(field, PasswordField):
-                field.keep(model_to_dict(self.instance, [name])[name])
-                self.initial.pop(name, None)  # the password must not reach the page
-
-    def clean(self) -> dict[str, Any]:
-        form_values = super().clean() or {}
-        is_elsewhere = self.instance.pk and {"host", "port"}.intersection(self.changed_data)
-        is_kept = "login_password" not in self.changed_data and form_values.get("login_password")
-        if is_elsewhere and is_kept:
-            words = gettext("The stored password was entered for %s: enter it again.")
-            address = f"{self.initial['host']}:{self.initial['port']}"
-            self.add_error("login_password", words % address)
-        return form_values
+SLUG_ERRORS = {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}
+_PASSWORD = {
+    "strip": False,
+    "error_messages": {"required": _("Give a password.")},
+    "widget": PasswordInput(attrs={"autocomplete": "new-password"}, render_value=False),
+}
 
 
 class GatewayList(PlainList):
@@ -118,9 +47,14 @@ class GatewayList(PlainList):
 
 
 @admin.register(SmsGateway)
-class SmsGatewayAdmin(UndeletableAdmin):
-    audit_name = "sms_gateway"
-    form = GatewayForm
+class SmsGatewayAdmin(ResourceAdmin):
+    resource = Gateway
+    field_options = {
+        "name": {"error_messages": SLUG_ERRORS},
+        "operator": {"error_messages": SLUG_ERRORS},
+        "login_password": _PASSWORD,
+        "smg_login_password": _PASSWORD,
+    }
     list_display = [
         "name", "address", "state", "up", "pending", "oldest", "speed", "priority",
     ]  # fmt: skip
@@ -129,21 +63,6 @@ class SmsGatewayAdmin(UndeletableAdmin):
     search_fields = ["name", "host"]
     search_help_text = _("Name or host")
     readonly_fields = ["created_at"]
-    fieldsets = [
-        (None, {"fields": ["name", "enabled", "host", "port"]}),
-        (
-            _("Login"),
-            {"fields": ["login_name", "login_password", "smg_login_name", "smg_login_password",
-                        "networks", "operator", "corp_id", "area_code", "node_id"]},
-        ),
-        (_("Which messages go this way"), {"fields": ["prefixes", "priority"]}),
-        (
-            _("Connections, speed and patience"),
-            {"fields": ["connections", "window", "speed_limit", "users_per_submit", "ascii_limit",
-                        "response_timeout", "resends", "idle_timeout", "report_hours",
-                        "own_process"]},
-        ),
-    ]  # fmt: skip
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
         return GatewayList

@@ -6,35 +6,34 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from gateway.intake.accept import accept
+from gateway.intake import trial_sms
 from gateway.intake.request import MAX_TEXT
-from gateway.intake.trial_sms import trial_request
 from gateway.messages.page import page as message_page_of
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
-from msgplatform.core import logging, personal
-from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
-from msgplatform.core.lazy_text import translated
-from msgplatform.models import AuditLog
+from msgplatform.admin.pages import send_form, show_page
+from msgplatform.core import personal
+from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
 
-log = logging.get(__name__)
-
-# The reference marks a test: the message's page, search and Reports show it.
 REFERENCE = "test from the console"
 PERMISSION = "gateway.change_sgipmt"  # that of people who may resend
 _RENEWED_SECONDS = 2
-_FIELDS = {"to": "number", "text": "text", "account": "account", "gateway": "gateway"}
+_SENTENCES = {
+    Conflict: _("This form was sent before, with other values. Open it anew."),
+    Unavailable: _("The SMS Redis does not answer; nothing was sent."),
+    OutcomeUnknown: _("The SMS Redis does not answer; the message may have been sent."),
+}
 
 
 class TestSmsForm(forms.Form):
@@ -55,7 +54,7 @@ class TestSmsForm(forms.Form):
         empty_label=_("the one that fits the number"),
         widget=Select,
     )
-    number = forms.CharField(
+    to = forms.CharField(
         label=_("Number"),
         max_length=32,
         widget=TextInput({"inputmode": "tel", "autocomplete": "off"}),
@@ -76,53 +75,20 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             raise PermissionDenied
         start = {"text": gettext("A test message"), "key": f"console-{secrets.token_hex(12)}"}
         form = TestSmsForm(request.POST or None, initial=start)
-        if request.method == "POST" and form.is_valid():
-            message = _send(request, form)
-            if message:
-                return redirect(f"{reverse('admin:sms_test')}?message={message}")
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Test SMS"), "opts": model_admin.opts, "form": form,
-            **_followed(request.GET.get("message", ""), sees_personal(request)),
-        }  # fmt: skip
+        message = send_form(form, lambda values: trial_sms.send(
+            values["account"], values["gateway"], values["to"], values["text"], REFERENCE,
+            partial(audit, request), values["key"],
+        ), _SENTENCES)  # fmt: skip
+        if message:
+            return redirect(f"{reverse('admin:sms_test')}?message={message}")
         live = "_live" if "live" in request.GET else ""  # the part that changes alone
-        response = TemplateResponse(request, f"admin/gateway/test_sms{live}.html", context)
-        response["Cache-Control"] = "no-store"  # it shows a message's content
-        return response
+        return show_page(
+            model_admin, request, f"admin/gateway/test_sms{live}.html", gettext("Test SMS"),
+            form=form, may_choose=True,
+            **_followed(request.GET.get("message", ""), sees_personal(request)),
+        )  # fmt: skip
 
     return view
-
-
-def _send(request: HttpRequest, form: TestSmsForm) -> str:
-    """The message's id; '' when it was refused: the form has the reason then."""
-    values = form.cleaned_data
-    account, gateway, key = values["account"], values["gateway"], values["key"]
-    trial = trial_request(account, gateway, values["number"], values["text"], REFERENCE, key)
-    try:
-        (verdict,) = accept([trial])
-        verdict.raise_rejected()
-    except InvalidInput as error:
-        form.add_error(_FIELDS.get(error.field), translated(error.args[0]))
-        return ""
-    except Conflict:
-        form.add_error(None, gettext("This form was sent before, with other values. Open it anew."))
-        return ""
-    except Unavailable as error:
-        log.warning("test_sms_failed", why=str(error)[:200])
-        form.add_error(None, gettext("The SMS Redis does not answer; nothing was sent."))
-        return ""
-    except OutcomeUnknown as error:
-        log.warning("test_sms_failed", why=str(error)[:200])
-        form.add_error(
-            None, gettext("The SMS Redis does not answer; the message may have been sent.")
-        )
-        return ""
-    (message,) = verdict.ids
-    # Also of one that was stored although its first answer was lost.
-    if not AuditLog.objects.filter(action="sms_tested", target=str(message)).exists():
-        gateway_name = gateway.name if gateway else ""
-        audit(request, "sms_tested", message, account=account.name, gateway=gateway_name)
-    return str(message)
 
 
 def _followed(message: str, clear: bool) -> dict[str, Any]:
@@ -140,4 +106,4 @@ def _followed(message: str, clear: bool) -> dict[str, Any]:
     is_ended = any(entry.state in SgipMt.Final.values for entry in message_page.timeline[1:])
     if not clear:
         message_page = replace(message_page, title=personal.in_sentence(message_page.title))
-    return {"message": message_page, "seconds": 0 if is_ended else _RENEWED_SECONDS}
+    return {"outcome": message_page, "seconds": 0 if is_ended else _RENEWED_SECONDS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -11,9 +12,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from gateway.intake.accept import accept
+from gateway.intake import trial_sms
 from gateway.intake.request import MAX_TEXT
-from gateway.intake.trial_sms import trial_request
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.api.bodies import text
 from msgplatform.api.json import decode
@@ -71,20 +71,13 @@ class AccountTestView(APIView):
             raise Http404("There is no such account.")
         if not (account.enabled and account.biz.enabled):
             raise NotNow("The account or its business system is switched off.")
-        gateway = None if body.gateway is None else _gateway(body.gateway)
-        trial = trial_request(account, gateway, body.to, body.text, _REFERENCE)
-        (verdict,) = accept([trial])
-        verdict.raise_rejected()
-        (message,) = verdict.ids
-        gateway_name = gateway.name if gateway else ""
-        audit(request, "sms_tested", str(message), account=account.name, gateway=gateway_name)
-        return Response({"id": str(message)}, status.HTTP_202_ACCEPTED)
-
-
-def _gateway(name: str) -> SmsGateway:
-    row = SmsGateway.objects.filter(name=name).first()
-    if row is None:
-        raise InvalidInput("There is no such gateway.", "gateway")
-    if not row.enabled:
-        raise NotNow("The gateway is switched off.")
-    return row
+        gateway = None
+        if body.gateway is not None:
+            gateway = SmsGateway.objects.filter(name=body.gateway).first()
+            if gateway is None:
+                raise InvalidInput("There is no such gateway.", "gateway")
+            if not gateway.enabled:
+                raise NotNow("The gateway is switched off.")
+        record = partial(audit, request)
+        message = trial_sms.send(account, gateway, body.to, body.text, _REFERENCE, record)
+        return Response({"id": message}, status.HTTP_202_ACCEPTED)

@@ -9,9 +9,8 @@ in the archive, which is to be searched afterwards.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -65,23 +64,22 @@ def walk(
     while True:
         # An older cursor is None only at the end, where nobody asks again.
         following, names = redis.scan(part.cursor or 0, match=keys.EVERY_MT, count=_STEP)
-        for mt, final in _messages(redis, names):
+        with redis.pipeline(transaction=False) as pipe:
+            for name in names:
+                pipe.hmget(name, "msg", "final")
+            rows = pipe.execute()
+        for row, final in rows:
+            if not row:
+                continue
+            mt = decode_mt(row)
             if systems is not None and mt.biz not in systems:
                 continue
             part.seen += 1
-            if matches(mt, final):
+            if matches(mt, (final or b"").decode()):
                 part.ids.append(mt.id)
         part.cursor = int(following) or None
         if part.cursor is None or len(part.ids) >= max_ids or time.monotonic() >= until:
             return part
-
-
-def _messages(redis: Any, names: Sequence[bytes | str]) -> Iterator[tuple[Mt, str]]:
-    with redis.pipeline(transaction=False) as pipe:
-        for name in names:
-            pipe.hmget(name, "msg", "final")
-        rows = pipe.execute()
-    yield from ((decode_mt(row), (final or b"").decode()) for row, final in rows if row)
 
 
 class InFlight:

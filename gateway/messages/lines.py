@@ -50,7 +50,8 @@ def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
     return [
         Hit(
             id=str(row.pk),
-            title=f"{row.user_number} · {_shortened(row.text)}",
+            title=f"{row.user_number} · {row.text[:_SHOWN_TEXT]}"
+            + ("…" if len(row.text) > _SHOWN_TEXT else ""),
             masked_title=personal.masked(row.user_number),
             state=states[row.pk],
             tone=TONES.get(row.final, "plain"),
@@ -80,7 +81,3 @@ def _duration(row: SgipMt) -> str:
         return ""
     seconds = (ended_at - row.accepted_at).total_seconds()
     return _("ended after %s") % age(max(0.0, seconds))
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]}…"

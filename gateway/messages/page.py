@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
@@ -21,15 +21,15 @@ from gateway import codes, notifications, sgip
 from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
-from gateway.messages.recipient import recipient_of
-from gateway.messages.steps import archived_steps, live_steps
+from gateway.messages.explanations import TONES, ending_reason, waiting_reason
+from gateway.messages.steps import Step, archived_steps, live_steps
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from gateway.monitor.failures import resend_key
+from gateway.monitor.failures import RESENDABLE, resend_key
 from msgplatform.api.filters import number
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.flows import Call, Page, PageLink, Recipient, TimelineEntry, Value
 from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.messages import engine
 from msgplatform.models import Biz
@@ -78,13 +78,18 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         timeline.append(TimelineEntry(row.responded_at, _("Response"), "responded"))
     timeline += [step.entry() for step in reports]
     if row.final:
-        timeline.append(_end(row))
+        detail = codes.with_meaning(row.error_code) or row.error
+        ended_at = row.ended_at or row.reported_at
+        title = str(row.get_final_display())
+        timeline.append(TimelineEntry(ended_at, title, row.final, detail))
     timeline += _events(row)
     if row.archived_at:
         timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
     system = Biz.objects.filter(pk=row.biz_id).first()
     account = SmsAccount.objects.filter(pk=row.account_id).first()
     gateway = SmsGateway.objects.filter(pk=row.gateway_id).first()
+    number_query = urlencode({"number": sgip.written_form(row.user_number)})
+    number_url = f"{reverse('console:find', args=['sms'])}?{number_query}"
     missing = _("The SMS Redis does not answer: whether it was sent again is not known.")
     return Page(
         id=str(row.pk),
@@ -94,14 +99,22 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
             _("Business system"): PageLink.to(system) if system else str(row.biz_id),
             _("Account"): PageLink.to(account) if account else str(row.account_id),
             _("Gateway"): PageLink.to(gateway) if gateway else str(row.gateway_id),
-            _("All to this number"): _list_of_number(row.user_number),
-            **_facts(row),
+            _("All to this number"): PageLink(row.user_number, number_url, personal.PERMISSION),
+            _("From"): row.sp_number,
+            _("Parts"): str(row.parts),
+            _("Reference"): row.reference or "–",
+            _("Idempotency key"): row.idempotency_key or "–",
+            **{
+                _title_of(name): formats.date_format(timezone.localtime(at), "Y-m-d H:i:s")
+                for name in ("schedule_at", "expire_at")
+                if (at := getattr(row, name))
+            },
         },
         fact_cards={_("What the operator got"): _submit_facts(row)},
         body=row.text,
         timeline=timeline + _links(row.idempotency_key, repeat_id),
         recipients=[
-            recipient_of(row, message, [*submits, *reports], gateway, can_resend=not repeat_id)
+            _recipient(row, message, [*submits, *reports], gateway, can_resend=not repeat_id)
         ],
         recipients_title=_("Recipient"),
         notices=[missing] if problem else [],
@@ -110,21 +123,46 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     )
 
 
+def _recipient(
+    row: SgipMt,
+    message: Finished | None,
+    steps: Sequence[Step],
+    gateway: SmsGateway | None,
+    can_resend: bool,
+) -> Recipient:
+    """How the message stands, why, and every try. `message` is None for one of the archive.
+    `can_resend` is False if another message resends this one already."""
+    is_waiting = message is not None and not row.final
+    is_scheduled = is_waiting and row.schedule_at and row.schedule_at.timestamp() > time.time()
+    resend_effect = ""
+    # Only archived messages are resent.
+    if can_resend and row.archived_at is not None and row.final in RESENDABLE:
+        resend_effect = _("It is sent once more, as a new message with an id of its own.")
+        if row.final == SgipMt.Final.UNKNOWN:
+            resend_effect += " " + _("It may arrive twice: nobody knows whether it did.")
+    return Recipient(
+        id=str(row.pk),
+        name=row.user_number,
+        state=_(message.state) if message and is_waiting else str(row.get_final_display()),
+        tone=TONES.get(row.final, "plain"),
+        since=row.ended_at
+        or row.reported_at
+        or row.responded_at
+        or row.submitted_at
+        or row.accepted_at,
+        why=waiting_reason(message, gateway) if message and is_waiting else ending_reason(row),
+        next_at=row.schedule_at if is_scheduled else None,
+        attempts=[step.attempt() for step in reversed(steps)],
+        attempts_title=_("Submits and Reports, newest first"),
+        notes=[_("The frames themselves are not kept.")] if steps else [],
+        resend_effect=resend_effect,
+    )
+
+
 def repeat_of(biz: int, message: int) -> str:
     """The message that resends this one, '' if there is none. Raises RedisError."""
     (call,) = store.first_calls([(biz, resend_key(message))])
     return call.ids[0] if call else ""
-
-
-def _facts(row: SgipMt) -> dict[str, Value]:
-    facts: dict[str, Value] = {
-        _("From"): row.sp_number,
-        _("Parts"): str(row.parts),
-        _("Reference"): row.reference or "–",
-        _("Idempotency key"): row.idempotency_key or "–",
-    }
-    times = {"schedule_at": row.schedule_at, "expire_at": row.expire_at}
-    return facts | {_title_of(name): _time_text(time) for name, time in times.items() if time}
 
 
 def _submit_facts(row: SgipMt) -> dict[str, Value]:
@@ -141,12 +179,6 @@ def _title_of(column: str) -> str:
     return capfirst(str(field.verbose_name))
 
 
-def _list_of_number(user_number: str) -> PageLink:
-    query = urlencode({"number": sgip.written_form(user_number)})
-    url = f"{reverse('console:find', args=['sms'])}?{query}"
-    return PageLink(user_number, url, personal.PERMISSION)
-
-
 def _call(row: SgipMt, account: SmsAccount | None) -> Call:
     fields = {"to": sgip.written_form(row.user_number), "text": row.text}
     fields |= {"account": account.name} if account else {}
@@ -159,12 +191,6 @@ def _call(row: SgipMt, account: SmsAccount | None) -> Call:
         note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
                "message."),
     )  # fmt: skip
-
-
-def _end(row: SgipMt) -> TimelineEntry:
-    detail = codes.with_meaning(row.error_code) or row.error
-    at = row.ended_at or row.reported_at
-    return TimelineEntry(at, str(row.get_final_display()), row.final, detail)
 
 
 def _events(row: SgipMt) -> Iterator[TimelineEntry]:
@@ -196,10 +222,6 @@ def _links(key: str, repeat_id: str) -> list[TimelineEntry]:
         text = format_html(_("Sent again as {}"), _link_to(repeat_id))
         entries.append(TimelineEntry(None, text, "linked"))
     return entries
-
-
-def _time_text(time: datetime) -> str:
-    return formats.date_format(timezone.localtime(time), "Y-m-d H:i:s")
 
 
 def _url(flow: str, id: str) -> str:

@@ -5,10 +5,13 @@ auditing     the audit log: who changed what, before and after
 confirmation  actions that ask again who a person is
 chart        charts over time: their numbers
 secret_page  a page that shows a new secret exactly once
+pages        pages beside lists and forms, and forms that send something
+sandbox_pages  the pages of a kind of sandbox
 cells        marks, links and second lines in lists
 rows         lists whose rows have a page instead of a form
 recent_rows  lists that look no further back than the newest rows
 fields       form fields
+resource_admin  the form of what people set up, made from its resource
 filters      list filters for tables of any size
 systems      business systems and API keys
 jobs         bulk jobs, counters of minutes
@@ -43,7 +46,6 @@ from msgplatform.admin.base import (
     ModelAdmin,
     PlainList,
     ReadOnlyAdmin,
-    UndeletableAdmin,
     limited_choices,
     next_page,
     sees_personal,
@@ -58,6 +60,7 @@ from msgplatform.admin.filters import (
     RowSelect,
     row_id,
 )
+from msgplatform.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.admin.rows import RowList, RowsAdmin
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.admin.systems import ApiKeyForm
@@ -77,6 +80,8 @@ __all__ = [
     "PickFilter",
     "PlainList",
     "ReadOnlyAdmin",
+    "ResourceAdmin",
+    "ResourceForm",
     "RowList",
     "RowSelect",
     "RowsAdmin",
@@ -84,7 +89,6 @@ __all__ = [
     "Select",
     "TextInput",
     "Textarea",
-    "UndeletableAdmin",
     "alerts",
     "audit",
     "audit_messages",

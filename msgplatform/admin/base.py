@@ -94,6 +94,8 @@ class ModelAdmin(ComparedAdmin):
     # The audit log's name for a row: "consumer" for consumer_created; '' means the model's name.
     audit_name = ""
     empty_text: Text = ""  # of the list while there is no row; '': a sentence for any model
+    # Field → the column that people see in its place who may not change the row.
+    shown_instead: Mapping[str, str] = {}
     # Columns that only people with the permission for personal data see in clear: what identifies
     # a person, and what a message says.
     personal_fields: Sequence[str] = ()
@@ -120,9 +122,13 @@ class ModelAdmin(ComparedAdmin):
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
         secret_names = hidden_fields(self.model)
+
+        def show(names: Sequence[Any]) -> list[Any]:
+            shown_names = [self.shown_instead.get(name, name) for name in names]
+            return [name for name in shown_names if name not in secret_names]
+
         return [
-            (title, {**options, "fields": [f for f in options["fields"] if f not in secret_names]})
-            for title, options in fieldsets
+            (title, {**options, "fields": show(options["fields"])}) for title, options in fieldsets
         ]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
@@ -298,14 +304,6 @@ def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
     keys = of_model.get_queryset(request).order_by().values("pk")
     choices: QuerySet[Any] = rows.filter(pk__in=keys)
     return choices
-
-
-class UndeletableAdmin(ModelAdmin):
-    """Rows to which messages refer: people disable them instead of deleting, so that history is
-    readable."""
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        return False
 
 
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time

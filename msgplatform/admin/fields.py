@@ -181,24 +181,26 @@ class _SecretInput(_NeverShown, TextInput):  # type: ignore[misc]  # unfold has 
     pass
 
 
-class _WriteOnly(forms.Field):
+class WriteOnly(forms.Field):
     """A field whose value is never shown; left empty, it keeps the stored value (see `keep`)."""
 
     is_secret = True
     _stored_value: Any = None
 
     def keep(self, value: Any, description: str) -> None:
-        """`shown` describes what is stored, without the value; '' when nothing is stored."""
+        """`description` is that of the stored value, without it."""
         if isinstance(value, Unreadable):
             self.required = True
             self.help_text = _("The stored value cannot be decrypted: enter it again.")
             return
         self._stored_value = value
-        if description:
+        if value:
             self.required = False
+            self.help_text = _("Never shown; leave it empty to keep it.")
+        if value and description:
             # The theme prints help texts as HTML.
-            description = escape(description)
-            self.help_text = _("%s Never shown; leave it empty to keep it.") % description
+            words = _("%s Never shown; leave it empty to keep it.")
+            self.help_text = words % escape(description)
 
     def clean(self, value: Any) -> Any:
         # Blanks count as empty: a password manager or a paste may leave some.
@@ -209,13 +211,13 @@ class _WriteOnly(forms.Field):
         return bool(str(data or "").strip())
 
 
-class SecretObjectField(_WriteOnly, ObjectField):
+class SecretObjectField(WriteOnly, ObjectField):
     """Secrets by name, as JSON; write-only."""
 
     widget = _SecretTextarea
 
 
-class SecretTextField(_WriteOnly, forms.CharField):
+class SecretTextField(WriteOnly, forms.CharField):
     """One line of secret text; write-only."""
 
     widget = _SecretInput({"autocomplete": "off", "spellcheck": "false"})

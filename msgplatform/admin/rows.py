@@ -8,11 +8,11 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin.base import BoundedList, ReadOnlyAdmin
 from msgplatform.admin.filters import row_id
+from msgplatform.admin.pages import show_page
 
 
 class RowList(BoundedList):
@@ -80,11 +80,8 @@ class RowsAdmin(ReadOnlyAdmin):
     def render_row(
         self, request: HttpRequest, row: Any, template: str = "", **context: Any
     ) -> HttpResponse:
-        page_context = {
-            **self.admin_site.each_context(request),
-            "title": str(self.opts.verbose_name).capitalize(), "opts": self.opts, "row": row,
-            "may_change": self.has_operate_permission(request), **context,
-        }  # fmt: skip
-        response = TemplateResponse(request, template or self.page_template, page_context)
-        response["Cache-Control"] = "no-store"  # it may show a message's content
-        return response
+        frame = {"row": row, "may_change": self.has_operate_permission(request)}
+        title = str(self.opts.verbose_name).capitalize()
+        return show_page(
+            self, request, template or self.page_template, title, **{**frame, **context}
+        )

@@ -13,12 +13,12 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
 from django.utils.translation import gettext as _
 
 from msgplatform.admin.base import ModelAdmin
 from msgplatform.admin.confirmation import confirmed
+from msgplatform.admin.pages import show_page
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 from msgplatform.person_limits import answers_limited_people
@@ -69,10 +69,5 @@ class SecretPageAdmin(ModelAdmin):
             return redirect(
                 f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
             )
-        context = {
-            **self.admin_site.each_context(request), "opts": self.opts, **(entry or {}),
-            "secret": secret,
-        }  # fmt: skip
-        response = TemplateResponse(request, "admin/secret.html", context)
-        response["Cache-Control"] = "no-store"
-        return response
+        context = {**(entry or {}), "secret": secret}
+        return show_page(self, request, "admin/secret.html", **context)

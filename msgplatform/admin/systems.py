@@ -21,13 +21,14 @@ from unfold.widgets import (
 
 from msgplatform import person_limits
 from msgplatform.admin.auditing import audit
-from msgplatform.admin.base import UndeletableAdmin, next_page
+from msgplatform.admin.base import next_page
+from msgplatform.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.admin.secret_page import SecretPageAdmin
 from msgplatform.api.access import keys
-from msgplatform.api.management.platform_file import kinds
+from msgplatform.api.management.systems import Key, System
 from msgplatform.core import flows, personal
-from msgplatform.core.errors import InvalidInput
 from msgplatform.models import ApiKey, Biz
+from msgplatform.setup.platform_file import kinds
 
 # Scope → the permissions of the console that allow as much.
 _PLATFORM = {
@@ -83,9 +84,8 @@ def can_give(user: Any, scope: str) -> bool:
 
 
 @admin.register(Biz)
-class BizAdmin(UndeletableAdmin):
-    audit_name = "system"
-    system_lookup = "pk"
+class BizAdmin(ResourceAdmin):
+    resource = System
     limited_views = frozenset({"changelist_view", "change_view"})
     limited_may_change = True
     limited_readonly = ["name"]  # limits of keys name it
@@ -100,23 +100,13 @@ class BizAdmin(UndeletableAdmin):
     list_filter = ["enabled"]
     search_fields = ["name", "title"]
 
-    def save_model(
-        self, request: HttpRequest, obj: Biz, form: ModelForm[Biz], change: bool
-    ) -> None:
-        super().save_model(request, obj, form, change)
-        if change:  # it may have been disabled: its keys are cached in this process
-            transaction.on_commit(keys.forget)
-
     def audit_action(self, form: Any, change: bool) -> str:
         if change and "enabled" in form.changed_data:
             return "system_enabled" if form.instance.enabled else "system_disabled"
         return super().audit_action(form, change)
 
-    def audit_target(self, obj: Biz) -> str:
-        return str(obj.name)
 
-
-class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
+class ApiKeyForm(ResourceForm):
     user: Any = None  # who fills it in; the admin sets it
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
@@ -157,34 +147,19 @@ class ApiKeyForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        owner = values.get("biz") if "biz" in self.fields else self.instance.biz
-        for check in (
-            lambda: keys.check_scopes(values.get("scopes", []), is_management=owner is None),
-            lambda: keys.check_limit(values.get("systems", []), is_management=owner is None),
-            lambda: self._check_wider(values.get("systems", [])),
-            lambda: keys.check_expiry(values.get("expires_at")),
-        ):
-            try:
-                check()
-            except InvalidInput as error:
-                if error.field not in self.errors and not self.has_error("biz"):
-                    self.add_error(error.field, str(error))
-        return values
-
-    def _check_wider(self, names: list[str]) -> None:
-        """Raises InvalidInput for a limit that is taken back by somebody who could not give what
-        the key may then do."""
-        stored_names = set(self.instance.systems or ())
+        # A limit is not taken back by somebody who could not give what the key may then do.
+        stored_names, names = set(self.instance.systems or ()), values.get("systems", [])
         is_wider = bool(stored_names) and (not names or not stored_names.issuperset(names))
         if is_wider and not all(can_give(self.user, scope) for scope in self.instance.scopes):
             words = gettext("The key has scopes that you cannot give: its limit stays, or narrows.")
-            raise InvalidInput(words, "systems")
+            self.add_error("systems" if "systems" in self.fields else None, words)
+        return values
 
 
 @admin.register(ApiKey)
-class ApiKeyAdmin(SecretPageAdmin):
-    audit_name = "api_key"
-    system_lookup = "biz"
+class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
+    resource = Key
+    may_delete = True
     limited_views = frozenset({"changelist_view", "change_view", "add_view"})
     limited_may_change = True
     form = ApiKeyForm
@@ -207,14 +182,13 @@ class ApiKeyAdmin(SecretPageAdmin):
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         fields = super().get_readonly_fields(request, obj)
         # A key that is being made has no prefix and no history yet.
-        return [*fields, "biz"] if obj else []
+        return fields if obj else []
 
     def save_model(
         self, request: HttpRequest, obj: ApiKey, form: ModelForm[ApiKey], change: bool
     ) -> None:
         if change:
             super().save_model(request, obj, form, change)
-            transaction.on_commit(keys.forget)
             return
         # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
         row, obj.plain = keys.create(  # type: ignore[attr-defined]
@@ -240,14 +214,6 @@ class ApiKeyAdmin(SecretPageAdmin):
             obj.plain,  # type: ignore[attr-defined]
             next_page(request) or reverse("admin:msgplatform_apikey_changelist"),
         )
-
-    def delete_model(self, request: HttpRequest, obj: ApiKey) -> None:
-        super().delete_model(request, obj)
-        transaction.on_commit(keys.forget)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
-        super().delete_queryset(request, queryset)
-        transaction.on_commit(keys.forget)
 
     @admin.action(description=_("Revoke"), permissions=["change"])
     def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:

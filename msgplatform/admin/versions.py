@@ -23,8 +23,8 @@ from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
 from msgplatform.admin import auditing
-from msgplatform.api.management.platform_file import labels
 from msgplatform.models import AuditLog
+from msgplatform.setup.platform_file import labels
 
 if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
     from django.contrib import admin

@@ -28,6 +28,7 @@ from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
 
 # A web worker holds 256 MiB of bodies, so several of the largest batches at a time.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+_RECIPIENTS = "0 for an event that is stored and to which nobody subscribes; else left out"
 _ESCAPED = re.compile(r'\\(["\\])')
 
 
@@ -155,6 +156,7 @@ class IdempotencyKeyField(serializers.RegexField):
 class AcceptedSerializer(serializers.Serializer[dict[str, Any]]):
     id = serializers.CharField(help_text="Its id, stable across repeats")
     outcome = serializers.ChoiceField(choices=["created", "duplicate"])
+    recipients = serializers.IntegerField(required=False, help_text=_RECIPIENTS)
 
 
 class VerdictSerializer(serializers.Serializer[dict[str, Any]]):
@@ -162,6 +164,7 @@ class VerdictSerializer(serializers.Serializer[dict[str, Any]]):
 
     outcome = serializers.ChoiceField(choices=["created", "duplicate", "rejected"])
     id = serializers.CharField(required=False)
+    recipients = serializers.IntegerField(required=False, help_text=_RECIPIENTS)
     code = serializers.ChoiceField(choices=["invalid", "conflict"], required=False)
     field = serializers.CharField(required=False, help_text="What to change")
     detail = serializers.CharField(required=False)

@@ -19,6 +19,7 @@ from msgplatform.core import flows, lazy_text
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits, heartbeats, watch
 from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_store, runbooks
@@ -31,7 +32,8 @@ _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 class Condition:
     """`alerts` are open and nobody has acknowledged them; alerts about failures count
     in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
-    `exits` has the programs that end again and again: how often, and their last words."""
+    `exits` has the programs that end again and again: how often, and their last words. A program
+    or a Redis in `alert_keys` has an open alert, and counts as that."""
 
     alerts: int
     acknowledged: int  # open alerts that somebody has seen
@@ -40,12 +42,15 @@ class Condition:
     missing: Sequence[str]
     redis_problem: str = ""
     exits: Mapping[str, str] = field(default_factory=dict)
+    alert_keys: frozenset[str] = frozenset()
 
     @property
     def number(self) -> int:
         """The number of problems that nobody has acknowledged."""
-        silent = len({*self.missing, *self.exits})
-        return self.alerts + self.failures + silent + bool(self.redis_problem)
+        causes = {kinds.key(kinds.SILENT, role) for role in (*self.missing, *self.exits)}
+        if self.redis_problem:
+            causes.add(kinds.key(kinds.REDIS, "work"))
+        return self.alerts + self.failures + len(causes - self.alert_keys)
 
 
 def open_alerts() -> QuerySet[Alert]:
@@ -86,9 +91,11 @@ def look() -> Condition:
     """The condition now: two statements and two calls of Redis, without which it does."""
     all_flows = flows.all()
     failure_kinds = watch.failure_kinds()
-    rows = open_alerts().order_by().values_list("kind", "acknowledged_at")[:_MAX_ALERTS]
+    columns = ("kind", "open_key", "acknowledged_at")
+    rows = open_alerts().order_by().values_list(*columns)[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.
-    marks = [at is not None for kind, at in rows if at is not None or kind not in failure_kinds]
+    marks = [at is not None for kind, _, at in rows if at is not None or kind not in failure_kinds]
+    alert_keys = frozenset(str(open_key) for _kind, open_key, _at in rows)
     acknowledged_count = sum(marks)
     unseen = len(marks) - acknowledged_count
     failures = failure_store.count_groups(flow.name for flow in all_flows)
@@ -96,7 +103,12 @@ def look() -> Condition:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
         # Nobody knows then which programs run.
-        return Condition(unseen, acknowledged_count, failures, [], [], str(error)[:200])
+        problem = str(error)[:200]
+        return Condition(
+            unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys
+        )
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
     texts = {role: lazy_text.translated(end.text) for role, end in sorted(exits_by_role.items())}
-    return Condition(unseen, acknowledged_count, failures, daemons, missing, exits=texts)
+    return Condition(
+        unseen, acknowledged_count, failures, daemons, missing, exits=texts, alert_keys=alert_keys
+    )

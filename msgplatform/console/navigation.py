@@ -16,7 +16,13 @@ from django.utils.translation import ngettext
 from msgplatform import person_limits
 from msgplatform.console import condition
 from msgplatform.console.views import retention
-from msgplatform.console.views.page import can_start_jobs, list_name, model_of, visible
+from msgplatform.console.views.page import (
+    can_start_jobs,
+    is_set_up,
+    list_name,
+    model_of,
+    visible,
+)
 from msgplatform.core import cells, features, flows, outbound, personal
 
 # Material symbols of the platform's models; a flow has those of its own, others get a general one.
@@ -77,7 +83,9 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                 for entry in features.gather("console_urls", "menu")
                 if entry.may_open(request)
             ]
-        groups.append({"title": title, "separator": True, "items": [*items, *links]})
+        group = {"title": title, "separator": True, "items": [*items, *links]}
+        # Whoever uses one flow does not scroll past the others.
+        groups.append(group | {"collapsible": True} if _is_unused(app["app_label"]) else group)
     # The pages for people who know how the platform works inside.
     items = []
     if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
@@ -115,6 +123,12 @@ def _apps(request: HttpRequest) -> list[dict[str, Any]]:
 def _place(app: dict[str, Any]) -> tuple[int, str]:
     label = app["app_label"]
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
+
+
+def _is_unused(app_label: str) -> bool:
+    """True for the app of a flow of which nothing is set up."""
+    app_flows = [flow for flow in flows.all() if flow.permission.startswith(f"{app_label}.")]
+    return bool(app_flows) and not any(map(is_set_up, app_flows))
 
 
 def _pages(request: HttpRequest) -> dict[str, Any]:

@@ -10,8 +10,8 @@ api_urls      `urlpatterns` below `/api/v1/`
 root_urls     `urlpatterns` of addresses elsewhere
 management    commands
 
-In `AppConfig.ready()` it registers its checks, its upkeep (`jobs/upkeep.py`), and what else the
-platform asks for.
+In `AppConfig.ready()` it registers its checks, its upkeep (`jobs/upkeep.py`), the threads that it
+has in web processes (`web_threads`), and what else the platform asks for.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from msgplatform.core.flows.text import Text
+
+# Called when a web process begins; each starts a thread.
+web_threads: list[Callable[[], None]] = []
 
 
 @dataclass(frozen=True)

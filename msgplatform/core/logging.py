@@ -55,7 +55,8 @@ def configure(level: str = "INFO", as_json: bool = True, cell: str = "") -> None
     # Django logs every answer with a status from 400 on, so that one caller could fill the disk.
     # `api/problems/error_pages.py` logs the errors that are our own fault, and a foreign Host.
     logging.getLogger("django.request").setLevel(logging.CRITICAL)
-    logging.getLogger("django.security.DisallowedHost").setLevel(logging.CRITICAL)
+    logging.getLogger("django.security").setLevel(logging.CRITICAL)
+    logging.getLogger("django.security.csrf").setLevel(logging.WARNING)
     structlog.configure(
         processors=[*_SHARED, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

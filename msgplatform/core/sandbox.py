@@ -8,7 +8,9 @@ kept, and no message. All functions raise RedisError.
 from __future__ import annotations
 
 import time
-from typing import TypeVar
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Generic, TypeVar
 
 import msgspec
 from django.conf import settings
@@ -48,6 +50,33 @@ class Behaviour(msgspec.Struct, frozen=True):
     until: float = 0.0
     count: int | None = None
 
+    @classmethod
+    def of(
+        cls, answer: str, delay: float | None, retry_after: int | None, count: int | None
+    ) -> Behaviour:
+        """USUAL, unless something differs from it."""
+        if not (answer or delay or retry_after):
+            return USUAL
+        return cls(answer, delay or 0.0, retry_after or 0, count=count)
+
+    @property
+    def until_time(self) -> datetime | None:
+        """None: for ever."""
+        return datetime.fromtimestamp(self.until, UTC) if self.until else None
+
+
+@dataclass(frozen=True)
+class Kept(Generic[C]):
+    """A call that was kept, and when it came."""
+
+    at: datetime
+    call: C
+
+    @property
+    def id(self) -> str:
+        """Names it on a page."""
+        return f"{self.at.timestamp():.6f}".replace(".", "-")
+
 
 USUAL = Behaviour()
 
@@ -68,11 +97,11 @@ class Sandbox:
         pipeline.expire(self._calls, KEEP_SECONDS)
         pipeline.execute()
 
-    def calls(self, kind: type[C]) -> list[tuple[float, C]]:
-        """The calls of the last hour with their times (unix seconds). Other content under this
-        name, as of another release, is left out."""
+    def calls(self, kind: type[C]) -> list[Kept[C]]:
+        """The calls of the last hour. Other content under this name, as of another release, is left
+        out."""
         oldest = time.time() - KEEP_SECONDS
-        calls: list[tuple[float, C]] = []
+        calls: list[Kept[C]] = []
         for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
             try:
                 at, raw = msgspec.json.decode(content, type=tuple[float, msgspec.Raw])
@@ -80,7 +109,7 @@ class Sandbox:
             except msgspec.DecodeError:
                 continue
             if at >= oldest:
-                calls.append((at, call))
+                calls.append(Kept(datetime.fromtimestamp(at, UTC), call))
         return calls
 
     def empty(self) -> int:

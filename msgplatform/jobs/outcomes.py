@@ -9,7 +9,7 @@ month, and listed batch by batch.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -124,19 +124,16 @@ class Outcomes:
                 if isinstance(error, UNAVAILABLE):
                     away_flows.add(flow.name)
             else:
-                values |= _ending_columns(ids, endings)
+                counts = Counter(endings.get(pk) for pk in ids)
+                values |= {ending: counts[ending] for ending in ENDINGS}
+                values["endings"] = "".join(
+                    _LETTERS[endings[pk]] if pk in endings else _UNKNOWN for pk in ids
+                )
                 if not values["waiting"]:  # all have ended: the next look only drops the ids
                     values["look_at"] = batch.created_at + KEEP_IDS + timedelta(seconds=1)
             # Two runners may do this at once: the later one writes the later state. A runner that
             # adds ids meanwhile has set another time.
             BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
-
-
-def _ending_columns(ids: Iterable[str], endings: Mapping[str, flows.Ending]) -> dict[str, object]:
-    """The columns with the outcomes of a batch's messages."""
-    counts = Counter(endings.get(pk) for pk in ids)
-    letters = "".join(_LETTERS[endings[pk]] if pk in endings else _UNKNOWN for pk in ids)
-    return {"endings": letters, **{ending: counts[ending] for ending in ENDINGS}}
 
 
 def sums(job: BulkJob) -> Sums:

@@ -1,14 +1,22 @@
-"""Bulk actions whose filter is read by the fields of the action."""
+"""Bulk actions: their filter, and the pages of what they select.
+
+Messages are selected by the engine, oldest first (`Selected`). Where the index that narrows has
+another order than the ids, `select_in_places` goes through it: place by place, such as one
+subscription or one policy after the other, each in the order of the index.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from msgplatform.core.flows import BulkAction, Fields, Selection
-from msgplatform.core.flows.messages import Values
-from msgplatform.messages.engine import read_filter
+from msgplatform.core.flows import Applied, BulkAction, Fields, Selection
+from msgplatform.core.flows.bulk_pages import Page, read_id
+from msgplatform.core.flows.messages import Source, Values
+from msgplatform.messages import engine
+from msgplatform.messages.scan import Candidates, scan
 
 Select = Callable[[Values, datetime], Selection]
 
@@ -21,6 +29,57 @@ def bulk_action(
     the `required` fields is empty."""
 
     def select_messages(filter: Mapping[str, Any], started_at: datetime) -> Selection:
-        return select(read_filter(fields, filter, required), started_at)
+        return select(engine.read_filter(fields, filter, required), started_at)
 
     return BulkAction(fields=fields, required=required, select=select_messages, **parts)
+
+
+@dataclass(frozen=True)
+class Selected:
+    """The messages of these sources that match, by ascending id, and what is done to them."""
+
+    sources: Sequence[Source]
+    values: Values
+    change: Callable[[Sequence[int]], int]  # returns how many it changed
+
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(self.change(ids))
+
+    def page(self, position: str, limit: int) -> Page:
+        return engine.select_ids(self.sources, self.values, position, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of a place of an index. `key` is where it stands there; `is_matching`, whether it is
+    selected."""
+
+    id: int
+    key: str
+    is_matching: bool
+
+
+# (place, key, size) → up to `size` rows behind the key, '' at first. Fewer: there are no others.
+ReadPlace = Callable[[int, str, int], Sequence[Row]]
+
+
+def select_in_places(places: Iterable[int], read: ReadPlace, position: str, limit: int) -> Page:
+    """The next page of the rows in these places, which ascend. A position is the place and the key
+    of the last row that was looked at."""
+    ordered_places = sorted(places)
+
+    def read_batch(last: tuple[int, Row]) -> Candidates[tuple[int, Row]]:
+        last_place, last_row = last
+        candidates: list[tuple[tuple[int, Row], bool]] = []
+        for place in ordered_places:
+            if place >= last_place and len(candidates) < engine.BATCH:
+                key = last_row.key if place == last_place else ""
+                rows = read(place, key, engine.BATCH - len(candidates))
+                candidates += [((place, row), row.is_matching) for row in rows]
+        return Candidates(candidates, len(candidates) < engine.BATCH)
+
+    place_text, _comma, key = position.partition(",")
+    start = (read_id(place_text), Row(0, key, is_matching=False))
+    page = scan(read_batch, start, limit, engine.MAX_SELECTED_FROM)
+    ids = [row.id for _place, row in page.ids]
+    return Page(ids, f"{page.last[0]},{page.last[1].key}" if page.last else "")

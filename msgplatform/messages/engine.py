@@ -1,4 +1,5 @@
-"""The one engine that finds messages, newest first, by a flow's declaration (`MessageStore`).
+"""The one engine that finds messages by a flow's declaration (`MessageStore`): newest first for
+people, oldest first for bulk jobs.
 
 A search picks the index that narrows most, reads ids from it in pages, and checks the rest of the
 filter for each page. Its cost does not grow with the tables: a page of an answer looks at no more
@@ -6,13 +7,13 @@ than MAX_SCANNED messages, and its cursor goes on from there.
 
     values ─▶ sources: hot table, archive …   each: index ─▶ ids below the cursor
                        └─ merged by id ─▶ conditions and checks of the page ─▶ lines
-    live messages (Redis) stand on the first page, before all others
+    live messages (Redis) stand on the first page, before all others; no bulk job selects them
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -27,6 +28,7 @@ from msgplatform.api.filters import position
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
 from msgplatform.core.flows import Hit, SearchResult, TextSearchResult
+from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import (
     MAX_ID,
     Fields,
@@ -41,6 +43,7 @@ from msgplatform.messages.scan import Candidates, Scan, scan
 BATCH = 500  # ids of one page that is checked
 MAX_SCANNED = 10_000  # messages that one page of an answer looks at
 MAX_SCANNED_TEXTS = 2_000  # the same, when each is read whole
+MAX_SELECTED_FROM = 5_000  # that a step of a bulk job looks at: it must end within the job's lease
 TEXT_HITS = 50  # of one piece of a search through texts
 _LIVE, _WITHOUT_LIVE = "live:", "without-live:"  # before cursors of a search through texts
 T = TypeVar("T")
@@ -119,7 +122,7 @@ def find_values(
             live, warning = store.live.find(values, limit, systems)
         except UNAVAILABLE:
             warning = store.live.missing
-    search = _Search(store, values, limit, systems)
+    search = _Search(store.sources(values), values, limit, systems)
     page = search.page(before, skipped_ids=frozenset(int(hit.id) for hit in live))
     lines = search.lines(page)
     if live:
@@ -133,14 +136,24 @@ def find_ids(
     """The ids of such a page without live messages, and the id below which the next page begins,
     None at the end. Raises Unavailable when messages of this page may be in a source that cannot
     be read at present."""
-    search = _Search(store, values, limit)
+    search = _Search(store.sources(values), values, limit)
     page = search.page(before)
     if not search.problem:
-        return page.ids, page.before
+        return page.ids, page.last
     certain_ids = [pk for pk in page.ids if pk >= store.first_certain_id()]
     if len(certain_ids) < limit:
         raise Unavailable(search.problem)
     return certain_ids, certain_ids[-1]
+
+
+def select_ids(sources: Sequence[Source], values: Values, position: str, limit: int) -> Page:
+    """The next page of a bulk action: ids of the messages that match, ascending, behind a position.
+    Raises Unavailable when messages of this page may be in a source that cannot be read."""
+    search = _Search(sources, values, limit, is_ascending=True)
+    page = search.run(read_id(position), MAX_SELECTED_FROM)
+    if search.problem:
+        raise Unavailable(search.problem)
+    return Page(list(page.ids), "" if page.last is None else str(page.last))
 
 
 def search(
@@ -160,8 +173,9 @@ def search(
         if result.hits:
             return SearchResult([*lines, *result.hits])
         # Readings that looked at the same messages have the same, or a part of it.
-        if result.cursor and not any(result.notice in each for each in notices):
-            notices = [each for each in notices if each not in result.notice] + [result.notice]
+        if result.cursor and not any(result.notice in notice for notice in notices):
+            notices = [notice for notice in notices if notice not in result.notice]
+            notices.append(result.notice)
     return SearchResult(lines, notice=" ".join(notices))
 
 
@@ -192,7 +206,7 @@ def search_text(
     if store.live is not None and cursor.startswith(_WITHOUT_LIVE):
         cursor, missing = cursor.removeprefix(_WITHOUT_LIVE), store.live.missing
     values = {"text": query, "since": id_numbers.first_id_at(since)}
-    search = _Search(store, values, TEXT_HITS, systems)
+    search = _Search(store.sources(values), values, TEXT_HITS, systems)
     page = search.run(position(cursor), MAX_ID, seconds=seconds)
     piece = page.text_result(search.lines(page), search.problem, missing)
     return (
@@ -204,10 +218,14 @@ class _Search:
     """One search. When a source cannot be read it goes on without, and `problem` says so."""
 
     def __init__(
-        self, store: MessageStore, values: Values, limit: int, systems: Systems = None
+        self,
+        sources: Sequence[Source],
+        values: Values,
+        limit: int,
+        systems: Systems = None,
+        is_ascending: bool = False,
     ) -> None:
-        self._values, self._limit = values, limit
-        sources = store.sources(values)
+        self._values, self._limit, self._is_ascending = values, limit, is_ascending
         if systems is None:
             self._tables = [Table(source, values) for source in sources]
         else:
@@ -220,58 +238,71 @@ class _Search:
             ]
         self.problem = ""
 
-    def page(self, before: int, skipped_ids: Collection[int] = ()) -> Scan:
+    def page(self, before: int, skipped_ids: Collection[int] = ()) -> Scan[int]:
         """The next page of an answer."""
+        if "until" in self._values:
+            before = min(before, self._values["until"])
         max_scanned = MAX_SCANNED_TEXTS if "text" in self._values else MAX_SCANNED
         return self.run(before, max_scanned, skipped_ids=skipped_ids)
 
     def run(
         self,
-        before: int,
+        last_id: int,
         max_scanned: int,
         seconds: float = math.inf,
         skipped_ids: Collection[int] = (),
-    ) -> Scan:
-        """The next page below `before`. It may have fewer than the limit, or none, and still not be
-        the last one: it ends after `max_scanned` candidates."""
-        if "until" in self._values:
-            before = min(before, self._values["until"])
+    ) -> Scan[int]:
+        """The next page behind `last_id`. It may have fewer than the limit, or none, and still not
+        be the last one: it ends after `max_scanned` candidates."""
 
-        def read(before: int) -> Candidates:
-            page = self._candidates(before)
+        def read(last_id: int) -> Candidates[int]:
+            page = self._candidates(last_id)
             candidates = [(pk, matches and pk not in skipped_ids) for pk, matches in page.judged]
             return replace(page, judged=candidates)
 
-        return scan(read, before, self._limit, max_scanned, seconds)
+        return scan(read, last_id, self._limit, max_scanned, seconds)
 
-    def lines(self, page: Scan) -> list[Hit]:
+    def lines(self, page: Scan[int]) -> list[Hit]:
         """The lines of the ids; a message that is gone since it was found has none."""
         lines: dict[int, Hit] = {}
         for ids, table in self._split(page.ids):
             lines |= self._read(table, partial(table.source.lines, ids)) or {}
         return [lines[pk] for pk in page.ids if pk in lines]
 
-    def _candidates(self, before: int) -> Candidates:
-        """Ids below `before` of all sources, each with whether it matches."""
+    def _candidates(self, last_id: int) -> Candidates[int]:
+        """Ids behind `last_id` of all sources, each with whether it matches."""
         tables = self._readable()
         is_exact = all(self._read(table, table.is_exact) for table in tables)
         size = self._limit + 1 if is_exact else BATCH
         merged_ids: set[int] = set()
-        floor = 0
+        ends = list[int]()
         for table in tables:
-            ids = self._read(table, partial(table.ids, before, size)) or ()
+            ids = self._read(table, partial(table.ids, last_id, size, self._is_ascending)) or ()
             merged_ids.update(ids)
             if len(ids) == size:
-                # The source may have others below its last one: until those are read, ids of
-                # another source that are lower must wait, or the order would be wrong.
-                floor = max(floor, ids[-1])
-        page = sorted((pk for pk in merged_ids if pk >= floor), reverse=True)
+                # The source may have others behind its last one: until those are read, ids of
+                # another source that are further must wait, or the order would be wrong.
+                ends.append(ids[-1])
+        if self._is_ascending:
+            end = min(ends, default=MAX_ID)
+            page = sorted(pk for pk in merged_ids if pk <= end)
+        else:
+            end = max(ends, default=0)
+            page = sorted((pk for pk in merged_ids if pk >= end), reverse=True)
         matching = set(page)
         if not is_exact:
             matching = set()
-            for ids, table in self._split(page):
+            for ids, table in self._parts(page):
                 matching |= self._read(table, partial(table.matching, ids)) or set()
-        return Candidates([(pk, pk in matching) for pk in page], not floor)
+        return Candidates([(pk, pk in matching) for pk in page], not ends)
+
+    def _parts(self, page: Sequence[int]) -> Iterable[tuple[Sequence[int], Table]]:
+        """The ids that each source is asked about. A list asks the message's own source. An action
+        asks each source about all ids, because it must not miss a message that moves to a later
+        source meanwhile; it judges by the newest state when it applies."""
+        if self._is_ascending:
+            return [(page, table) for table in self._readable() if page]
+        return self._split(page)
 
     def _split(self, ids: Sequence[int]) -> list[tuple[Sequence[int], Table]]:
         """The ids that each source holds; an id counts in the first source that has it, for a
@@ -314,8 +345,8 @@ class Table:
         """True if each row that the index gives matches the whole filter."""
         return not self._unchecked()
 
-    def ids(self, before: int, size: int) -> Sequence[int]:
-        return self._choose()[0](before, size)
+    def ids(self, last_id: int, size: int, is_ascending: bool = False) -> Sequence[int]:
+        return self._choose()[0](last_id, size, is_ascending)
 
     def present(self, ids: Sequence[int]) -> set[int]:
         if self._is_of_system:

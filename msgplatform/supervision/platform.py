@@ -14,7 +14,7 @@ from xmlrpc.client import Error as RpcError
 from django.conf import settings
 
 from msgplatform import env as environment
-from msgplatform.core import flows, logging
+from msgplatform.core import flows, logging, public_address
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.supervision import address, preparation
@@ -104,6 +104,7 @@ class Platform:
                 server.prepare()
             self._reservation = self._reservation or address.hold(self.host, self.port)
             preparation.run(self.migrate, self._say)
+            public_address.keep_served(self.url)
             self._start_time = time.monotonic()
             self._supervisor.start()
             self._follower.start()

@@ -8,7 +8,7 @@ import os
 
 from django.urls import reverse
 
-from msgplatform.core import logging, structs, web_requests
+from msgplatform.core import features, logging, structs, web_requests
 from msgplatform.core.daemons import bounded_call, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
@@ -56,6 +56,8 @@ _refuse_another_cell()
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
 writers.keep_reporting("web")
+for start_thread in features.web_threads:
+    start_thread()
 
 application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 

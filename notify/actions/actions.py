@@ -1,21 +1,171 @@
-"""Notify's bulk actions: which deliveries each is about, and what is done to them."""
+"""Notify's bulk actions: the deliveries of each, its preview, and what became of deliveries that
+were resent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.api import filter_fields
 from msgplatform.core import flows
+from msgplatform.core.connections import RedisError
+from msgplatform.core.data import ids as id_numbers
+from msgplatform.core.data import sql
+from msgplatform.core.data.chunks import chunks
+from msgplatform.core.flows import Ending, Hit, Preview
+from msgplatform.core.flows.bulk_pages import Described, Tally
 from msgplatform.messages.bulk import Select, bulk_action
-from notify.actions import backfill, preview, replay
+from notify import presence
+from notify.actions import backfill, replay
 from notify.actions.deliveries import FAILED
 from notify.actions.resend import FailedDeliveries, select_message
+from notify.archive import stores
+from notify.archive.stores import Store, reading
 from notify.messages.fields import EVENT_TYPE, SUBSCRIPTION, statuses
-from notify.models import ReceiveMsg
+from notify.messages.lines import lines as message_lines
+from notify.messages.states import local
+from notify.models import BizReceive, ReceiveMsg
+
+T = TypeVar("T")
+_CHUNK = 2000
+_SHOWN_BREAKERS = 10
+_Status = ReceiveMsg.Status
+_ENDINGS: Mapping[int, Ending] = {
+    _Status.DELIVERED: "arrived", _Status.EXHAUSTED: "failed", _Status.POISON: "failed",
+    _Status.SKIPPED: "failed",
+}  # fmt: skip
+# A subscription's id, 0 where a job is about messages, and an event type.
+Kind = tuple[int, str]
+
+
+def describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
+    """For each delivery its id, subscription and event type, and when its message was accepted."""
+    for chunk_ids in chunks(list(delivery_ids), _CHUNK):
+        rows = _deliveries(chunk_ids)
+        types = _types({message for message, _subscription, _status in rows.values()})
+        for pk, (message, subscription, _status) in rows.items():
+            at = id_numbers.datetime_of(message)
+            yield pk, (subscription, types.get(message, "?")), at
+
+
+def describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
+    """The same for messages."""
+    for chunk_ids in chunks(list(message_ids), _CHUNK):
+        types = _types(chunk_ids)
+        for pk in chunk_ids:
+            yield pk, (0, types.get(pk, "?")), id_numbers.datetime_of(pk)
+
+
+def show_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
+    subscription_ids = {subscription for subscription, _event_type in tally.groups}
+    rows = BizReceive.objects.filter(id__in=subscription_ids).select_related("biz", "receive")
+    subscriptions = {row.pk: row for row in rows}
+    titles = {
+        (pk, event_type): f"{subscriptions.get(pk, pk)} · {event_type}"
+        for pk, event_type in tally.groups
+    }
+    deliveries_by_id = _deliveries(tally.sample)
+    sample = _message_lines(
+        [deliveries_by_id[pk][0] for pk in tally.sample if pk in deliveries_by_id]
+    )
+    # The limit of the one subscription that gets all of them.
+    (only,) = subscriptions.values() if len(subscriptions) == 1 else (None,)
+    counts = tally.preview(started_at, titles, sample, only.rate_limit if only else None)
+    return replace(counts, notices=_open_breakers(subscriptions.values()))
+
+
+def show_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
+    titles = {kind: kind[1] for kind in tally.groups}
+    return tally.preview(started_at, titles, _message_lines(tally.sample))
+
+
+def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
+    """What became of these deliveries. Raises Unavailable when the archive cannot be read."""
+    rows = _deliveries([int(pk) for pk in delivery_ids])
+    return {
+        str(pk): _ENDINGS.get(status, "waiting")
+        for pk, (_message, _subscription, status) in rows.items()
+    }
+
+
+def why_waiting(delivery_ids: Sequence[str]) -> list[str]:
+    """The open breakers behind which some of these deliveries wait."""
+    rows = _deliveries([int(pk) for pk in delivery_ids]).values()
+    ids = {subscription for _message, subscription, status in rows if status not in _ENDINGS}
+    return _open_breakers(BizReceive.objects.filter(id__in=ids).select_related("biz", "receive"))
+
+
+def _open_breakers(subscriptions: Iterable[BizReceive]) -> list[str]:
+    """A sentence about each subscription whose breaker is open; none when Redis is unavailable."""
+    try:
+        lanes = presence.read()
+    except RedisError:
+        return []
+    text = gettext(
+        "%(subscription)s: its breaker is open. The next probe may go at %(at)s; the others wait "
+        "until one succeeds."
+    )
+    now = sql.now()
+    return [
+        text % {"subscription": row, "at": local(now + timedelta(seconds=lanes[row.pk].retry_in))}
+        for row in subscriptions
+        if row.pk in lanes and lanes[row.pk].is_open
+    ][:_SHOWN_BREAKERS]
+
+
+def lines(delivery_ids: Sequence[str]) -> list[Hit]:
+    """The messages of these deliveries, each once. Raises Unavailable as well."""
+    rows = _deliveries([int(pk) for pk in delivery_ids])
+    return _message_lines([rows[int(pk)][0] for pk in delivery_ids if int(pk) in rows])
+
+
+def _deliveries(delivery_ids: Collection[int]) -> dict[int, tuple[int, int, int]]:
+    """Delivery → its message, subscription and status, of those that are anywhere."""
+    columns = ("id", "msg_id", "biz_receive_id", "status")
+    return _anywhere(
+        delivery_ids,
+        lambda store, ids: {
+            pk: (message, subscription, status)
+            for pk, message, subscription, status in store.deliveries.filter(id__in=ids)
+            .order_by()
+            .values_list(*columns)
+        },
+    )
+
+
+def _types(message_ids: Collection[int]) -> dict[int, str]:
+    """Message → its event type."""
+    return _anywhere(
+        message_ids,
+        lambda store, ids: dict(
+            store.messages.filter(id__in=ids).order_by().values_list("id", "event_type")
+        ),
+    )
+
+
+def _message_lines(message_ids: Sequence[int]) -> list[Hit]:
+    """The messages as a search shows them, in this order, each once."""
+    lines_by_id = _anywhere(message_ids, lambda store, ids: message_lines(store, {}, ids))
+    return [lines_by_id[pk] for pk in dict.fromkeys(message_ids) if pk in lines_by_id]
+
+
+def _anywhere(
+    ids: Collection[int], read: Callable[[Store, list[int]], dict[int, T]]
+) -> dict[int, T]:
+    """What is read of these rows in the place where they are."""
+    answers: dict[int, T] = {}
+    # Hot first: what moves meanwhile is in the archive before its hot row is gone.
+    for store in (stores.hot(), stores.cold()):
+        remaining_ids = [pk for pk in ids if pk not in answers]
+        if remaining_ids:
+            with reading(store):
+                answers |= read(store, remaining_ids)
+    return answers
 
 
 def _action(
@@ -33,11 +183,11 @@ def _action(
         fields=fields,
         help=help,
         required=required,
-        describe=preview.messages if of_messages else preview.deliveries,
-        show=preview.of_messages if of_messages else preview.of_deliveries,
-        outcome=None if of_messages else preview.outcome,
-        lines=preview.lines,
-        why_waiting=preview.why_waiting,
+        describe=describe_messages if of_messages else describe_deliveries,
+        show=show_messages if of_messages else show_deliveries,
+        outcome=None if of_messages else outcome,
+        lines=lines,
+        why_waiting=why_waiting,
         **more,
     )
 
@@ -116,7 +266,7 @@ ACTIONS: Mapping[str, flows.BulkAction] = {
         _("Each message gets the deliveries that it lacks, such as those for a newer "
           "subscription. Existing deliveries and archived messages stay as they are. The count "
           "is of messages that are looked at."),
-        backfill.Backfill,
+        backfill.select_messages,
         required=("biz", "since"),
         of_messages=True,
     ),

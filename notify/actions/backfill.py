@@ -16,10 +16,9 @@ from django.db import transaction
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.errors import Temporary
-from msgplatform.core.flows import Applied
-from msgplatform.core.flows.bulk_pages import Page
 from msgplatform.core.flows.messages import Values
-from notify.actions.replay import Messages
+from msgplatform.messages.bulk import Selected
+from notify.actions.replay import message_values, split_messages
 from notify.archive import stores
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions.matching import Filter as Wanted
@@ -104,7 +103,7 @@ def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Blo
 def _missing(
     message_ids: Sequence[int], subscription: int | None, lock: bool
 ) -> Iterator[_Missing]:
-    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.SPLIT).order_by("id")
+    rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.DISTRIBUTED).order_by("id")
     if lock:
         rows = rows.select_for_update()
     messages = list(rows.values_list("id", "biz_id", "event_type", "channel", "created_at"))
@@ -126,16 +125,9 @@ def _missing(
                 yield _Missing(message_id, biz_id, row.pk, status, created_at)
 
 
-class Backfill:
-    """The bulk action: messages of a business system since a time."""
-
-    def __init__(self, values: Values, started_at: datetime) -> None:
-        self._subscription = values.get("subscription")
-        self._messages = Messages(values, started_at, (stores.hot(),))
-
-    def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(add_missing(ids, self._subscription))
-
-    def page(self, position: str, limit: int) -> Page:
-        messages, following = self._messages.page(position, limit)
-        return Page(messages, following)
+def select_messages(values: Values, started_at: datetime) -> Selected:
+    """The messages of a business system since a time; they get what they lack."""
+    message_filter = message_values(values, started_at)
+    subscription = message_filter.pop("subscription", None)
+    source = split_messages(stores.hot(), message_filter)
+    return Selected([source], message_filter, partial(add_missing, subscription=subscription))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims, transactions
@@ -51,9 +51,9 @@ def resend_deliveries(
     """
     # The hot ones first: they need no archive, which may be unavailable.
     resent_count = resend_hot(delivery_ids, statuses, started_at)
-    for some in chunks(delivery_ids, CHUNK):
-        hot_ids = set(ReceiveMsg.objects.filter(id__in=some).values_list("id", flat=True))
-        if archived_ids := [pk for pk in some if pk not in hot_ids]:
+    for chunk_ids in chunks(delivery_ids, CHUNK):
+        hot_ids = set(ReceiveMsg.objects.filter(id__in=chunk_ids).values_list("id", flat=True))
+        if archived_ids := [pk for pk in chunk_ids if pk not in hot_ids]:
             rows = ended(stores.cold(), statuses, started_at).filter(id__in=archived_ids)
             messages = set(rows.order_by().values_list("msg_id", flat=True))
             resent_count += restore(
@@ -65,29 +65,33 @@ def resend_deliveries(
 def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_at: datetime) -> int:
     """The same for deliveries in the hot table; others are passed over."""
 
-    def once(some: Sequence[int]) -> int:
+    def once(chunk_ids: Sequence[int]) -> int:
         with transaction.atomic():
             # By id alone: for a condition on the status MariaDB might lock by another index.
-            rows = ReceiveMsg.objects.select_for_update().filter(id__in=some).order_by("id")
-            rows_found = [
+            rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk_ids).order_by("id")
+            matching_rows = [
                 row
                 for row in rows.values_list(*failures.COLUMNS, "id")
                 if row[0] in statuses and row[4] <= started_at
                 if not ending.is_erased(row[0], row[3])
             ]
-            if not rows_found:
+            if not matching_rows:
                 return 0
-            failures.counted(row[:-1] for row in rows_found)
-            deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in rows_found])
+            failures.counted(row[:-1] for row in matching_rows)
+            deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in matching_rows])
             return claims.update_by_key(deliveries, _ANEW)
 
-    return sum(
-        transactions.retrying(partial(once, some)) for some in chunks(list(delivery_ids), CHUNK)
-    )
+    id_chunks = chunks(list(delivery_ids), CHUNK)
+    return sum(transactions.retrying(partial(once, chunk_ids)) for chunk_ids in id_chunks)
 
 
-def ended(place: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
-    """A place's deliveries in one of the statuses that last changed before `started_at`, without
+def ended(store: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
+    """The store's deliveries in one of the statuses that last changed before `started_at`, without
     those that an erasure ended."""
-    rows = place.deliveries.filter(status__in=list(statuses), updated_at__lte=started_at)
-    return rows.exclude(status=_Status.SKIPPED, error=ending.ERASED)
+    return store.deliveries.filter(is_ended(statuses, started_at))
+
+
+def is_ended(statuses: Iterable[int], started_at: datetime) -> Q:
+    """The condition of `ended`."""
+    has_status = Q(status__in=list(statuses), updated_at__lte=started_at)
+    return has_status & ~Q(status=_Status.SKIPPED, error=ending.ERASED)

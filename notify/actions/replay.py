@@ -8,78 +8,50 @@ and send the deliveries of each page.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Applied
-from msgplatform.core.flows.bulk_pages import Page, read_id
-from msgplatform.core.flows.messages import Values
-from notify.actions.deliveries import FAILED, ended, resend_deliveries
+from msgplatform.core.flows.bulk_pages import Page
+from msgplatform.core.flows.messages import Check, Source, Values
+from msgplatform.messages.engine import select_ids
+from notify.actions.deliveries import FAILED, is_ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading
+from notify.messages.index import messages_of
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 
-MESSAGES = 500  # in a page
-PAGES = 10  # most pages that one step reads while it finds no delivery to send
 _Status = ReceiveMsg.Status
 
 
-class Messages:
-    """The ids of messages that match a filter, in their order, page by page.
-
-    Only messages in these places that came before `started_at` and have been split.
-    """
-
-    def __init__(self, values: Values, started_at: datetime, places: Sequence[Store]) -> None:
-        self._places = places
-        self._event_type = values.get("event_type")
-        end = id_numbers.first_id_at(started_at)
-        self._until = min(values.get("until", end), end)
-        self._since = values.get("since", 0)
-        self._biz = values.get("biz")
-        if "subscription" in values:
-            rows = BizReceive.objects.filter(id=values["subscription"])
-            biz = rows.values_list("biz_id", flat=True).first()
-            if biz is None or values.get("biz", biz) != biz:
-                raise InvalidInput(_("there is no such subscription"), "subscription")
-            self._biz = biz
-
-    def page(self, position: str, limit: int = MESSAGES) -> tuple[list[int], str]:
-        """The matching ones of the next `limit` messages after a position, and the next position,
-        '' at the end. There may be none, and more behind them."""
-        first = max(self._since, read_id(position) + 1) if position else self._since
-        message_ids: set[int] = set()
-        for place in self._places:
-            with reading(place):
-                rows = place.messages.filter(id__gte=first, id__lt=self._until)
-                if self._biz is not None:
-                    rows = rows.filter(biz_id=self._biz)
-                message_ids.update(rows.order_by("id").values_list("id", flat=True)[:limit])
-        page = sorted(message_ids)[:limit]
-        if not page:
-            return [], ""
-        following = str(page[-1]) if len(page) == limit else ""
-        split: set[int] = set()
-        # Asked of this page only: in the query above, a rare event type would make the database
-        # read any number of rows for one page.
-        for place in self._places:
-            with reading(place):
-                rows = place.messages.filter(id__in=page)
-                if not place.cold:  # every archived message has been split
-                    rows = rows.filter(state=BizMsg.State.SPLIT)
-                if self._event_type is not None:
-                    rows = rows.filter(event_type=self._event_type)
-                split.update(rows.values_list("id", flat=True))
-        return sorted(split), following
+def message_values(values: Values, started_at: datetime) -> dict[str, Any]:
+    """The filter of messages that came before the job began; of a subscription, those of its
+    system."""
+    end = id_numbers.first_id_at(started_at)
+    values = {**values, "until": min(values.get("until", end), end), "split": True}
+    if "subscription" in values:
+        rows = BizReceive.objects.filter(id=values["subscription"])
+        biz = rows.values_list("biz_id", flat=True).first()
+        if biz is None or values.get("biz", biz) != biz:
+            raise InvalidInput(_("there is no such subscription"), "subscription")
+        values["biz"] = biz
+    return values
 
 
-def _hot(messages: Sequence[int]) -> set[int]:
-    return set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
+def split_messages(store: Store, values: Values, checks: Sequence[Check] = ()) -> Source:
+    """The messages of a store that have been split, as a search finds them."""
+    source = messages_of(store, values)
+    # Every archived message has been split.
+    is_distributed = Q() if store.cold else Q(state=BizMsg.State.DISTRIBUTED)
+    conditions = {**source.conditions, "split": lambda _value: is_distributed}
+    return replace(source, conditions=conditions, checks=checks)
 
 
 class Replay:
@@ -89,51 +61,62 @@ class Replay:
     statuses: tuple[int, ...] = (_Status.DELIVERED, *FAILED.values())
 
     def __init__(self, values: Values, started_at: datetime) -> None:
-        self._values, self._begun = values, started_at
-        self._messages = Messages(values, started_at, (stores.hot(), stores.cold()))
+        self._values, self._begun = message_values(values, started_at), started_at
+        self._sources = [
+            split_messages(
+                store, self._values, [Check(("split",), partial(self._with_deliveries, store))]
+            )
+            for store in (stores.hot(), stores.cold())
+        ]
 
     def apply(self, ids: Sequence[int]) -> Applied:
         return Applied(resend_deliveries(ids, self.statuses, self._begun))
 
     def page(self, position: str, limit: int) -> Page:
-        for _page in range(PAGES):
-            messages, following = self._messages.page(position)
-            pairs = self._deliveries(messages)
-            if len(pairs) > limit:
-                # Whole messages only, because the position is a message: those before the one that
-                # does not fit, or that one alone when it is the first.
-                first_beyond = pairs[limit][1]
-                page_pairs = [pair for pair in pairs if pair[1] < first_beyond]
-                page_pairs = page_pairs or [pair for pair in pairs if pair[1] == first_beyond]
-                return Page([pk for pk, _ in page_pairs], str(page_pairs[-1][1]))
-            if pairs or not following:
-                return Page([pk for pk, _ in pairs], following)
-            position = following
-        return Page([], position)
+        page = select_ids(self._sources, self._values, position, limit)
+        pairs = self._deliveries(page.ids)
+        if len(pairs) <= limit:
+            return Page([pk for pk, _ in pairs], page.position)
+        # Whole messages only, because the position is a message: those before the one that does
+        # not fit, or that one alone when it is the first.
+        first_beyond = pairs[limit][1]
+        page_pairs = [pair for pair in pairs if pair[1] < first_beyond]
+        page_pairs = page_pairs or [pair for pair in pairs if pair[1] == first_beyond]
+        return Page([pk for pk, _ in page_pairs], str(page_pairs[-1][1]))
 
     def _deliveries(self, messages: Sequence[int]) -> list[tuple[int, int]]:
         """The deliveries to send: (delivery, message), in the order of the messages."""
+
+        def hot_ids() -> set[int]:
+            return set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
+
         # A message that was brought back is in the archive too: its hot deliveries count. Asked
         # again after they were read: the archiver, or somebody who brings one back, may have moved
         # some meanwhile, and the deliveries of those would be read from neither place.
         while True:
-            hot = _hot(messages)
-            pairs = self._in_place(stores.hot(), sorted(hot))
-            if _hot(messages) == hot:
+            hot = hot_ids()
+            pairs = self._resent(stores.hot(), sorted(hot))
+            if hot_ids() == hot:
                 break
-        pairs += self._in_place(stores.cold(), [pk for pk in messages if pk not in hot])
+        with reading(stores.cold()):
+            pairs += self._resent(stores.cold(), [pk for pk in messages if pk not in hot])
         return sorted(pairs, key=lambda pair: (pair[1], pair[0]))
 
-    def _in_place(self, place: Store, messages: Sequence[int]) -> list[tuple[int, int]]:
-        with reading(place):
-            rows = ended(place, self.statuses, self._begun).filter(msg_id__in=messages)
-            if "subscription" in self._values:
-                rows = rows.filter(biz_receive_id=self._values["subscription"])
-            return list(self.narrowed(rows).order_by().values_list("id", "msg_id"))
+    def _with_deliveries(self, store: Store, _values: Values, messages: Sequence[int]) -> set[int]:
+        return {message_id for _pk, message_id in self._resent(store, messages)}
 
-    def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
-        """For subclasses: those of these deliveries that are sent again."""
-        return rows
+    def _resent(self, store: Store, messages: Sequence[int]) -> list[tuple[int, int]]:
+        """The deliveries of these messages that are sent again: (delivery, message)."""
+        rows = store.deliveries.filter(msg_id__in=messages).order_by()
+        if "subscription" in self._values:
+            rows = rows.filter(biz_receive_id=self._values["subscription"])
+        # An expression: with the status as WHERE, MariaDB reads the index of the status.
+        is_resent = ExpressionWrapper(self._condition(), BooleanField())
+        columns = rows.values_list("id", "msg_id", is_resent)
+        return [(pk, message_id) for pk, message_id, is_meant in columns if is_meant]
+
+    def _condition(self) -> Q:
+        return is_ended(self.statuses, self._begun)
 
 
 class ReplayFailed(Replay):
@@ -146,6 +129,6 @@ class ReplayFailed(Replay):
             raise InvalidInput(_("choose a subscription or a business system"), "subscription")
         super().__init__(values, started_at)
 
-    def narrowed(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+    def _condition(self) -> Q:
         # A pending delivery without an attempt has not failed: its first attempt is still to come.
-        return rows.exclude(status=_Status.PENDING, send_times=0)
+        return super()._condition() & ~Q(status=_Status.PENDING, send_times=0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from django.db import connection
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.utils.translation import gettext as _
 
 from msgplatform.api.filters import number
@@ -17,14 +16,13 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id, read_time
 from msgplatform.core.flows.messages import MAX_ID, Values
-from notify.actions.deliveries import CHUNK, FAILED, ended, resend_deliveries
+from msgplatform.messages.bulk import Row, select_in_places
+from notify.actions.deliveries import FAILED, ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg, first_due
 from notify.monitor import failures
-
-SCANNED = 5000  # rows that one page reads at most, give or take a chunk
 
 
 class FailedDeliveries:
@@ -57,94 +55,83 @@ class FailedDeliveries:
             # A message's id means all its deliveries. Hot ones first: one that the archiver moves
             # meanwhile is in the archive before its hot row is gone. What was brought back is
             # still in the archive, as it was then; its hot row counts.
-            ids = self._named(stores.hot(), page_ids)
-            archived_ids = self._named(stores.cold(), page_ids) - ids
+            ids = self._find_named(stores.hot(), page_ids)
+            archived_ids = self._find_named(stores.cold(), page_ids) - ids
             restored_ids = set(
                 ReceiveMsg.objects.filter(id__in=archived_ids).values_list("id", flat=True)
             )
             if restored_ids:  # or it came back since the hot ones were read
-                ids |= self._named(stores.hot(), page_ids)
+                ids |= self._find_named(stores.hot(), page_ids)
             ids |= archived_ids - restored_ids
             return Page(sorted(ids), str(page_ids[-1]) if len(remaining_ids) > limit else "")
-        after = _Position.read(position)
-        matches: list[int] = []
-        row_count = 0
-        for subscription in self._subscriptions(after.subscription):
-            rows = list(self._rows(subscription, after)[:CHUNK])
-            while rows:
-                matching_ids = self._wanted(rows, stores.hot())
-                page_rows = [row for row in rows if row[0] in matching_ids][: limit - len(matches)]
-                matches += [row[0] for row in page_rows]
-                row_count += len(rows)
-                is_full = len(matches) == limit
-                last = page_rows[-1] if is_full else rows[-1]
-                after = _Position(subscription, next_at=last[2], id=last[0])
-                if is_full or row_count >= SCANNED:
-                    return Page(matches, after.text())
-                short = len(rows) < CHUNK  # there are no others
-                rows = [] if short else list(self._rows(subscription, after)[:CHUNK])
-        return Page(matches, "")
+        return select_in_places(self._subscriptions(position), self._read, position, limit)
 
-    def _named(self, place: Store, ids: Sequence[int]) -> set[int]:
-        with reading(place):
-            rows = ended(place, self._statuses, self._begun).order_by()
+    def _find_named(self, store: Store, ids: Sequence[int]) -> set[int]:
+        with reading(store):
+            rows = ended(store, self._statuses, self._begun).order_by()
             rows_by_id = rows.values_list(
                 "biz_id", "biz_receive_id",
-                "id", "msg_id", "created_at", "updated_at", "status", "http_status", "error",
+                "id", "msg_id", "updated_at", "status", "http_status", "error",
             )  # fmt: skip
-            named = [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)]
+            named_rows = [*rows_by_id.filter(id__in=ids), *rows_by_id.filter(msg_id__in=ids)]
             biz, subscription = (self._values.get(name) for name in ("biz", "subscription"))
             of_filter = [
-                row[2:] for row in named if biz in (None, row[0]) and subscription in (None, row[1])
+                row[2:]
+                for row in named_rows
+                if biz in (None, row[0]) and subscription in (None, row[1])
             ]
-            return self._wanted(of_filter, place)
+            return self._matching(of_filter, store)
 
-    def _subscriptions(self, first: int) -> list[int]:
-        """Subscriptions with deliveries in the status, ascending, from `first` on; an index dive
+    def _subscriptions(self, position: str) -> list[int]:
+        """Subscriptions with deliveries in the status, from that of the position on; an index dive
         for each."""
-        rows = BizReceive.objects.filter(id__gte=first)
+        rows = BizReceive.objects.filter(id__gte=read_id(position.partition(",")[0]))
         if "subscription" in self._values:
             rows = rows.filter(id=self._values["subscription"])
         if "biz" in self._values:
             rows = rows.filter(biz_id=self._values["biz"])
-        pairs = rows.order_by("id").values_list("id", first_due(self._statuses[0]))
+        pairs = rows.values_list("id", first_due(self._statuses[0]))
         return [subscription for subscription, next_at in pairs if next_at is not None]
 
-    def _rows(self, subscription: int, after: _Position) -> QuerySet[ReceiveMsg, tuple[Any, ...]]:
-        """In the order of the index (status, biz_receive, next_at): every page costs the same.
+    def _read(self, subscription: int, key: str, size: int) -> list[Row]:
+        """In the order of the index (status, biz_receive, next_at): every page costs the same. A
+        key is the time and the id of a delivery.
 
         SQLite compares times as texts, and one moment may be written in two ways (.5 and .500000):
         there the order is by id, and each page is sorted.
         """
         rows = ReceiveMsg.objects.filter(status=self._statuses[0], biz_receive_id=subscription)
         by_time = connection.vendor == "mysql"
-        if after.subscription == subscription:
-            condition = Q(id__gt=after.id)
-            if by_time and after.next_at:
-                condition |= Q(next_at__gt=after.next_at)
-                rows = rows.filter(next_at__gte=after.next_at)
+        if key:
+            time_text, _comma, id_text = key.partition(",")
+            next_at, last_id = read_time(time_text), read_id(id_text)
+            condition = Q(id__gt=last_id)
+            if by_time:
+                condition |= Q(next_at__gt=next_at)
+                rows = rows.filter(next_at__gte=next_at)
             rows = rows.filter(condition)
         rows_in_order = rows.order_by("next_at", "id") if by_time else rows.order_by("id")
-        return rows_in_order.values_list(
-            "id", "msg_id", "next_at", "updated_at", "status", "http_status", "error"
-        )
+        columns = ("id", "msg_id", "updated_at", "status", "http_status", "error", "next_at")
+        page = list(rows_in_order.values_list(*columns)[:size])
+        matching_ids = self._matching([row[:-1] for row in page], stores.hot())
+        return [Row(pk, f"{at.isoformat()},{pk}", pk in matching_ids) for pk, *_, at in page]
 
-    def _wanted(self, rows: Sequence[tuple[Any, ...]], place: Store) -> set[int]:
+    def _matching(self, rows: Sequence[tuple[Any, ...]], store: Store) -> set[int]:
         min_id = self._values.get("since", 0)
         below = self._values.get("until", MAX_ID)
         failed_since = self._values.get("failed_since")
         message_by_delivery = {
             delivery_id: message_id
-            for delivery_id, message_id, _at, updated_at, *ended in rows
+            for delivery_id, message_id, updated_at, *outcome in rows
             if min_id <= message_id < below
             and (failed_since is None or failed_since <= updated_at)
             and updated_at <= self._begun
-            and not ending.is_erased(ended[0], ended[2])
-            and self._values.get("answer") in (None, failures.answer(*ended))
+            and not ending.is_erased(outcome[0], outcome[2])
+            and self._values.get("answer") in (None, failures.answer(*outcome))
         }
         # The type is the message's: asked last, of what is left.
         if "event_type" in self._values and message_by_delivery:
-            messages = place.messages.filter(id__in=set(message_by_delivery.values()))
+            messages = store.messages.filter(id__in=set(message_by_delivery.values()))
             right = set(
                 messages.filter(event_type=self._values["event_type"]).values_list("id", flat=True)
             )
@@ -154,27 +141,6 @@ class FailedDeliveries:
                 if message_id in right
             }
         return set(message_by_delivery)
-
-
-@dataclass(frozen=True, slots=True)
-class _Position:
-    """The last delivery that was looked at."""
-
-    subscription: int = 0
-    next_at: datetime | None = None
-    id: int = 0
-
-    @classmethod
-    def read(cls, text: str) -> _Position:
-        if not text:
-            return cls()
-        subscription, _, rest = text.partition(",")
-        next_at, _, delivery_id = rest.partition(",")
-        return cls(read_id(subscription), read_time(next_at), read_id(delivery_id))
-
-    def text(self) -> str:
-        moment = self.next_at.isoformat() if self.next_at else ""
-        return f"{self.subscription},{moment},{self.id}"
 
 
 # -- one message from its page -------------------------------------------------------------------
@@ -205,9 +171,9 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[FailedDeliveries,
 
 def _deliveries(message_id: int) -> dict[int, tuple[int, str]]:
     """Delivery → status and error, where the message is; the hot ones count."""
-    for place in (stores.hot(), stores.cold()):
-        with reading(place):
-            rows = place.deliveries_of([message_id]).order_by("id")
+    for store in (stores.hot(), stores.cold()):
+        with reading(store):
+            rows = store.deliveries_of([message_id]).order_by("id")
             if error_rows := list(rows.values_list("id", "status", "error")):
                 return {pk: (status, error) for pk, status, error in error_rows}
     return {}

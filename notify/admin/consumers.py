@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -14,18 +15,26 @@ from django.db.models import QuerySet
 from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import SecretPageAdmin, UndeletableAdmin, audit, confirmed, next_page
-from msgplatform.admin.fields import LinesField, each
+from msgplatform.admin import (
+    ResourceAdmin,
+    ResourceForm,
+    SecretPageAdmin,
+    audit,
+    confirmed,
+    next_page,
+)
+from msgplatform.admin.fields import LinesField
+from msgplatform.admin.pages import show_page
 from msgplatform.core.errors import Conflict, Undecryptable
 from msgplatform.core.lazy_text import translated
 from notify import operations
 from notify.models import BizReceive, Receive
+from notify.setup.consumers import Consumer
 from notify.subscriptions import limits
 from notify.subscriptions.limits import MASK, shown_url
 
@@ -73,28 +82,7 @@ class HeadersField(LinesField):
         return headers
 
 
-class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    headers = HeadersField(
-        label=_("Headers"),
-        check=limits.headers,
-        help_text=_(
-            "Sent with every message, one a line: X-Api-Key: value. Stored values are not shown "
-            "again; leave ••• to keep one."
-        ),
-    )
-    networks = LinesField(
-        label=_("Allowed networks"),
-        check=each(limits.networks),
-        help_text=_(
-            "Where this consumer may be, one a line: 10.2.0.0/16. Empty: wherever the platform "
-            "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
-        ),
-    )
-
-    class Meta:
-        model = Receive
-        fields = ["name", "title", "delivery", "url", "header_prefix", "headers", "networks"]
-
+class ConsumerForm(ResourceForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         field = self.fields.get("headers")
@@ -109,14 +97,9 @@ class ConsumerForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
             field.error_messages["required"] = translated(error.args[0])
             field.help_text = _("The stored headers cannot be decrypted: write all of them again.")
 
-    def clean(self) -> dict[str, Any]:
-        values = super().clean() or {}
+    def kept_secrets(self) -> set[str]:
         field = self.fields.get("headers")
-        has_masked = isinstance(field, HeadersField) and bool(field.masked_names)
-        if self.instance.pk and has_masked and "url" in values:
-            # The instance still has the stored URL.
-            limits.stored_headers_at(values["url"], self.instance.url)
-        return values
+        return {"headers"} if isinstance(field, HeadersField) and field.masked_names else set()
 
 
 class RotationForm(forms.Form):
@@ -130,29 +113,22 @@ class RotationForm(forms.Form):
 
 
 @admin.register(Receive)
-class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
-    audit_name = "consumer"
+class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
+    resource = Consumer
+    may_delete = False
     limited_views = frozenset({"changelist_view", "change_view"})
     form = ConsumerForm
+    form_fields = {"headers": partial(HeadersField, check=limits.headers)}
+    shown_instead = {"url": "address", "headers": "header_names"}
     list_display = ["name", "title", "address", "secret_state", "created_at"]
     search_fields = ["name", "title", "url"]
     readonly_fields = ["address", "header_names", "secret_state", "created_at"]
     change_form_outer_before_template = "notify/consumer_bar.html"
-    fieldsets = [
-        (None, {"fields": ["name", "title", "delivery", "url"]}),
-        (_("Request"), {"fields": ["header_prefix", "headers", "networks"]}),
-        (_("Secret"), {"fields": ["secret_state", "created_at"]}),
-    ]
-    add_fieldsets = fieldsets[:2]
 
     def get_fieldsets(self, request: HttpRequest, obj: Receive | None = None) -> Any:
-        if obj is None or self.has_change_permission(request, obj):
-            return super().get_fieldsets(request, obj)
-        # People who may only look see fields as they are stored. The URL's query and the headers
-        # may hold a password or a token.
-        who = (None, {"fields": ["name", "title", "delivery", "address"]})
-        what = (_("Request"), {"fields": ["header_prefix", "header_names", "networks"]})
-        return [who, what, self.fieldsets[2]]
+        fieldsets = super().get_fieldsets(request, obj)
+        secret = (_("Secret"), {"fields": ["secret_state", "created_at"]})
+        return [*fieldsets, secret] if obj else fieldsets
 
     def limited_rows(
         self, rows: QuerySet[Receive], system_ids: frozenset[int]
@@ -201,9 +177,6 @@ class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
             path("<int:pk>/rotate/", view, name="notify_receive_rotate"),
             *super().get_urls(),
         ]
-
-    def audit_target(self, obj: Receive) -> str:
-        return str(obj.name)
 
     def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
         """The URL without its possible secrets, headers by their names only."""
@@ -254,12 +227,10 @@ class ReceiveAdmin(SecretPageAdmin, UndeletableAdmin):
                 messages.error(request, text)
                 return redirect(change_page)
             return self._show(request, consumer, change_page)
-        context = {
-            **self.admin_site.each_context(request),
-            "title": gettext("Rotate secret"), "opts": self.opts, "form": form, "back": change_page,
-            "consumer": consumer, "old_still_signs": _old_still_signs(consumer),
-        }  # fmt: skip
-        return TemplateResponse(request, "notify/rotate.html", context)
+        return show_page(
+            self, request, "notify/rotate.html", gettext("Rotate secret"), form=form,
+            back=change_page, consumer=consumer, old_still_signs=_old_still_signs(consumer),
+        )  # fmt: skip
 
 
 def _old_still_signs(consumer: Receive) -> bool:

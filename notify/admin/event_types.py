@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from django import forms
 from django.contrib import admin
-from django.db import transaction
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
-from django.forms import ModelForm
 from django.http import HttpRequest
 from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
-from msgplatform.admin import AutocompleteFilter, ModelAdmin, cells
+from msgplatform.admin import AutocompleteFilter, ResourceAdmin, ResourceForm, cells
 from msgplatform.admin.fields import JsonField, ObjectField
 from notify.admin import event_reference
-from notify.intake import catalogue
 from notify.models import EventType
+from notify.setup.event_types import SharedEventType
 
 
-class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    example = JsonField(
-        label=_("Example"),
-        rows=10,
-        help_text=_("A payload as JSON. Test sends begin with it; it must match the schema."),
-    )
-    schema = ObjectField(
-        label=_("JSON Schema"),
-        rows=14,
-        help_text=_(
-            "Optional, of draft 2020-12 unless $schema names another. Payloads of systems that "
-            "validate their events must match it, or are refused."
-        ),
-    )
-
-    class Meta:
-        model = EventType
-        fields = ["name", "biz", "description", "example", "schema", "personal_fields"]
-
+class EventTypeForm(ResourceForm):
     def clean_personal_fields(self) -> Any:
         return self.cleaned_data["personal_fields"] or []
 
@@ -48,9 +28,10 @@ class EventTypeForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none
 
 
 @admin.register(EventType)
-class EventTypeAdmin(ModelAdmin):
+class EventTypeAdmin(ResourceAdmin):
+    resource = SharedEventType
     form = EventTypeForm
-    audit_name = "event_type"
+    form_fields = {"example": partial(JsonField, rows=10), "schema": partial(ObjectField, rows=14)}
     system_lookup = "biz"
     limited_views = frozenset({"changelist_view", "change_view", "add_view"})
     limited_may_change = True
@@ -84,20 +65,6 @@ class EventTypeAdmin(ModelAdmin):
         if is_shared and person_limits.is_limited(request):
             return False
         return super().has_change_permission(request, obj)
-
-    def save_model(
-        self, request: HttpRequest, obj: EventType, form: ModelForm[EventType], change: bool
-    ) -> None:
-        super().save_model(request, obj, form, change)
-        transaction.on_commit(catalogue.forget)
-
-    def delete_model(self, request: HttpRequest, obj: EventType) -> None:
-        super().delete_model(request, obj)
-        transaction.on_commit(catalogue.forget)
-
-    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[EventType]) -> None:
-        super().delete_queryset(request, queryset)
-        transaction.on_commit(catalogue.forget)
 
     @admin.display(description=_("system"), ordering="biz__name")
     def system(self, row: EventType) -> str:

@@ -13,13 +13,13 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
+from msgplatform.admin.pages import show_page
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.json.sample import sample
 from msgplatform.core.lazy_text import translated
@@ -89,14 +89,12 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
             )
             return redirect(next_url)
         names = _types(system).values_list("name", flat=True)[:_MAX_TYPES]
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Publish a test event"), "opts": model_admin.opts, "form": form,
-            "types": list(dict.fromkeys(names)), "has_types": EventType.objects.exists(),
-            "next": next_page(request), "systems": systems,
-            "has_systems": person_limits.is_limited(request) or Biz.objects.exists(),
-        }  # fmt: skip
-        return TemplateResponse(request, "notify/publish.html", context)
+        return show_page(
+            model_admin, request, "notify/publish.html", gettext("Publish a test event"), form=form,
+            types=list(dict.fromkeys(names)), has_types=EventType.objects.exists(),
+            next=next_page(request), systems=systems,
+            has_systems=person_limits.is_limited(request) or Biz.objects.exists(),
+        )  # fmt: skip
 
     return view
 

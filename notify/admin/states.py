@@ -13,12 +13,12 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, audit
+from msgplatform.admin.pages import show_page
 from msgplatform.api.filters import MAX_SELECTION
 from notify import operations
 from notify.models import BizReceive
@@ -79,15 +79,13 @@ class StateActions(ModelAdmin):
             if len(selection) > MAX_SELECTION:
                 messages.warning(request, gettext("Select at most %d at a time.") % MAX_SELECTION)
                 return None
-            context = {
-                **self.admin_site.each_context(request),
-                "title": gettext("Are you sure?"), "opts": self.opts, "action": name,
-                "heading": _TITLES[name], "loses": _LOSES[name], "rows": selection[:_SHOWN],
-                "more": max(0, len(selection) - _SHOWN), "ids": [str(row.pk) for row in selection],
-                "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
-                "list": reverse("admin:notify_bizreceive_changelist"),
-            }  # fmt: skip
-            return TemplateResponse(request, "notify/confirm.html", context)
+            return show_page(
+                self, request, "notify/confirm.html", gettext("Are you sure?"), action=name,
+                heading=_TITLES[name], loses=_LOSES[name], rows=selection[:_SHOWN],
+                more=max(0, len(selection) - _SHOWN), ids=[str(row.pk) for row in selection],
+                checkbox=ACTION_CHECKBOX_NAME, back_to=request.POST.get("back_to", ""),
+                list=reverse("admin:notify_bizreceive_changelist"),
+            )  # fmt: skip
 
         ids = list(rows.values_list("pk", flat=True))
         count = operations.change_state(ids, _CHANGES[name], partial(audit, request))

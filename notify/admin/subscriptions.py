@@ -20,56 +20,29 @@ from msgplatform.admin import (
     HealthList,
     PickFilter,
     PlainList,
-    UndeletableAdmin,
+    ResourceAdmin,
+    ResourceForm,
     cells,
     sees_personal,
 )
-from msgplatform.admin.fields import LinesField, WaitsField, each
 from notify.admin import (
     dashboard,
     deliver_now,
     health,
     publish,
-    sandboxes,
     subscription_cells,
     trial_sends,
 )
+from notify.admin.sandboxes import ConsumerSandboxes
 from notify.admin.states import StateActions
-from notify.models import BizReceive, default_schedule
-from notify.subscriptions import limits, sandbox
+from notify.models import BizReceive
+from notify.setup.subscriptions import Subscription
+from notify.subscriptions import sandbox
 
 _Status = BizReceive.Status
 
 
-class SubscriptionForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    event_types = LinesField(
-        label=_("Event types"),
-        check=each(limits.event_types),
-        help_text=_("Patterns, one a line: order.* or stock.empty. Empty: every event type"),
-    )
-    channels = LinesField(
-        label=_("Channels"),
-        check=each(limits.channels),
-        help_text=_("Exact names, one a line. Empty: every channel"),
-    )
-    schedule = WaitsField(
-        label=_("Retry schedule"),
-        check=each(limits.schedule),
-        initial=default_schedule,
-        rows=9,
-        help_text=_(
-            "How long to wait after each failed attempt, one a line: 5 s, 30 min, 2 h, 1 d"
-        ),
-    )
-
-    class Meta:
-        model = BizReceive
-        fields = [
-            "biz", "receive", "status", "event_types", "channels", "format", "timeout", "schedule",
-            "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
-            "log_answers", "log_days",
-        ]  # fmt: skip
-
+class SubscriptionForm(ResourceForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         status = self.fields.get("status")
@@ -114,12 +87,12 @@ class SubscriptionList(HealthList):
 
 
 @admin.register(BizReceive)
-class BizReceiveAdmin(StateActions, UndeletableAdmin):
-    audit_name = "subscription"
-    system_lookup = "biz"
+class BizReceiveAdmin(StateActions, ResourceAdmin):
+    resource = Subscription
     limited_views = frozenset({"changelist_view", "change_view", "add_view"})
     limited_may_change = True
     form = SubscriptionForm
+    field_options = {"schedule": {"rows": 9}}
     list_display = [
         "name", "state", "waiting", "oldest_due", "in_flight", "breaker", "success", "failing",
         "failed_deliveries", "rate",
@@ -136,13 +109,6 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
     # Cells that are read for the rows of the page cannot sort the list.
     sortable_by = ["name", "failing", "rate"]
     change_form_outer_before_template = "notify/subscription_card.html"
-    fieldsets = [
-        (None, {"fields": ["biz", "receive"]}),
-        (_("What it gets"), {"fields": ["event_types", "channels", "format"]}),
-        (_("Attempts"), {"fields": ["schedule", "attempts_limit", "timeout"]}),
-        (_("Pace"), {"fields": ["in_flight_limit", "rate_limit", "own_process"]}),
-        (_("Log of attempts"), {"fields": ["log_answers", "log_days"]}),
-    ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizReceive]:
         return super().get_queryset(request).select_related("biz", "receive")
@@ -155,14 +121,9 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         # Later the state is changed by actions, which ask for confirmation and are audited.
+        fieldsets = super().get_fieldsets(request, obj)
         head = (None, {"fields": ["biz", "receive", "status"]})
-        return self.fieldsets if obj else [head, *self.fieldsets[1:]]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        return ["biz", "receive"] if obj else []  # they name the queue and the deliveries
-
-    def audit_target(self, obj: BizReceive) -> str:
-        return f"{obj} #{obj.pk}"
+        return fieldsets if obj else [head, *fieldsets[1:]]
 
     # -- pages -----------------------------------------------------------------------------------
     def get_search_fields(self, request: HttpRequest) -> list[str]:
@@ -175,8 +136,7 @@ class BizReceiveAdmin(StateActions, UndeletableAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("<int:pk>/test/", wrap(trial_sends.page(self)), name="notify_bizreceive_test"),
-            path("sandbox/", wrap(sandboxes.list_page(self)), name="notify_sandboxes"),
-            path("<int:pk>/sandbox/", wrap(sandboxes.page(self)), name="notify_bizreceive_sandbox"),
+            *ConsumerSandboxes(self).urls(),
             path("publish/", wrap(publish.page(self)), name="notify_publish"),
             path(
                 "<int:pk>/deliver/",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,20 +12,17 @@ from django import forms
 from django.core.exceptions import PermissionDenied
 from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.admin import ModelAdmin, Select, Textarea, audit
-from msgplatform.core.connections import RedisError
-from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.admin.pages import send_form, show_page
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import schema as json_schema
 from msgplatform.person_limits import answers_limited_people
-from notify import directory, operations
 from notify.models import BizReceive, EventType
 from notify.sender import trial_send
-from notify.subscriptions import limits
 from notify.subscriptions.limits import shown_url
 
 # Event types to choose from; a catalogue that is longer is used over the API.
@@ -54,9 +51,6 @@ class TrialSendForm(forms.Form):
     def clean_payload(self) -> str:
         # Browsers send the line breaks of a text area as two characters.
         text: str = self.cleaned_data["payload"].replace("\r\n", "\n")
-        if len(text.encode()) > limits.MAX_PAYLOAD_BYTES:
-            max_kib = limits.MAX_PAYLOAD_BYTES // 1024
-            raise forms.ValidationError(gettext("A payload has %d KiB at most.") % max_kib)
         try:
             msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
@@ -73,59 +67,35 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
         row = model_admin.get_queryset(request).filter(pk=pk).first()
         if row is None:
             raise Http404(gettext("There is no such subscription."))
-        is_form = request.method == "POST" and "event_type" in request.POST
-        form_values = request.POST if is_form else None
         # An operator may send the usual test; other signed events need the right to set one up.
         may_choose = model_admin.has_change_permission(request, row)
-        is_usual = request.method == "POST" and form_values is None
+        is_usual = request.method == "POST" and "event_type" not in request.POST
         if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
             raise PermissionDenied
         types = _types(row)
-        form = TrialSendForm(types, form_values, initial=_initial(row, types, request))
+        usual = {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
+        form = TrialSendForm(
+            types, usual if is_usual else request.POST or None,
+            initial=_example(types.get(request.GET.get("event_type", ""))) or usual,
+        )  # fmt: skip
+        outcome = send_form(form, lambda values: trial_send.try_consumer(
+            row, values["event_type"], values["payload"], partial(audit, request)
+        ))  # fmt: skip
         context: dict[str, Any] = {}
-        if request.method == "POST" and (form_values is None or form.is_valid()):
-            context = _send(request, row, form, types)
-        page_context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Test send"), "opts": model_admin.opts, "row": row, "form": form,
-            "may_choose": may_choose, **context,
-        }  # fmt: skip
-        response = TemplateResponse(request, "notify/test_send.html", page_context)
-        response["Cache-Control"] = "no-store"  # it shows a message's content
-        return response
+        if outcome:
+            may_see = request.user.has_perm("notify.change_receive")
+            may_see = may_see and not person_limits.is_limited(request)
+            values = form.cleaned_data
+            context = {
+                "url": outcome.url if may_see else shown_url(outcome.url),
+                "mismatch": _mismatch(types.get(values["event_type"]), values["payload"]),
+            }
+        return show_page(
+            model_admin, request, "notify/test_send.html", gettext("Test send"), row=row, form=form,
+            may_choose=may_choose, outcome=outcome, **context,
+        )  # fmt: skip
 
     return view
-
-
-def _send(
-    request: HttpRequest, row: BizReceive, form: TrialSendForm, types: dict[str, EventType]
-) -> dict[str, Any]:
-    """The part of the page about the request and its answer."""
-    usual = trial_send.EVENT_TYPE, trial_send.usual_payload(row)
-    values = form.cleaned_data if form.is_bound else dict(zip(form.fields, usual, strict=True))
-    event_type, payload = values["event_type"], values["payload"]
-    # Before it is sent: if the process dies in between, the log has the person.
-    audit(request, "subscription_tested", f"{row} #{row.pk}", event_type=event_type)
-    try:
-        outcome = trial_send.send(row, event_type, payload)
-    except Unavailable:
-        return {
-            "refused": gettext("Other test sends wait for their answers; try again in a moment.")
-        }
-    except directory.UNUSABLE as error:
-        return {"refused": str(error)}
-    may_see = request.user.has_perm("notify.change_receive")
-    may_see = may_see and not person_limits.is_limited(request)
-    is_probing = False
-    if outcome.is_delivered:  # deliveries behind the breaker need not wait for its probe
-        with suppress(RedisError):
-            is_probing = operations.probe_now(row)
-    return {
-        "is_probing": is_probing,
-        "outcome": outcome,
-        "url": outcome.url if may_see else shown_url(outcome.url),
-        "mismatch": _mismatch(types.get(event_type), payload),
-    }
 
 
 def _types(row: BizReceive) -> dict[str, EventType]:
@@ -135,13 +105,12 @@ def _types(row: BizReceive) -> dict[str, EventType]:
     return {entry.name: entry for entry in rows}
 
 
-def _initial(row: BizReceive, types: dict[str, EventType], request: HttpRequest) -> dict[str, str]:
-    name = request.GET.get("event_type", "")
-    entry = types.get(name)
+def _example(entry: EventType | None) -> dict[str, str]:
     if entry is None:
-        return {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
+        return {}
     example = {} if entry.example is None else entry.example
-    return {"event_type": name, "payload": json.dumps(example, indent=2, ensure_ascii=False)}
+    payload = json.dumps(example, indent=2, ensure_ascii=False)
+    return {"event_type": entry.name, "payload": payload}
 
 
 def _mismatch(entry: EventType | None, payload: str) -> str:

@@ -63,20 +63,6 @@ def read(request: Request, max_bytes: int) -> CloudEvent:
             )
         except msgspec.ValidationError as error:
             raise InvalidInput(str(error).replace("`", "")) from None
-    _check(event)
-    return event
-
-
-def key_of(event: CloudEvent) -> str:
-    """The idempotency key: `source#id`, which is unique (§2.3.1), or its hash when it is long."""
-    key = f"{quote(event.source, safe=_URI)}#{quote(event.id, safe='')}"
-    if len(key) <= MAX_KEY_LENGTH:
-        return key
-    return f"cloudevent-{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def _check(event: CloudEvent) -> None:
-    """Raises InvalidInput, UnsupportedMediaType."""
     if event.specversion != _VERSION:
         raise InvalidInput(f"this platform reads version {_VERSION}", "specversion")
     for name in ("id", "source"):
@@ -87,6 +73,15 @@ def _check(event: CloudEvent) -> None:
     media_type = json.media_type(event.datacontenttype or json.MEDIA_TYPE)
     if media_type != json.MEDIA_TYPE and not media_type.endswith("+json"):
         raise UnsupportedMediaType(media_type)
+    return event
+
+
+def key_of(event: CloudEvent) -> str:
+    """The idempotency key: `source#id`, which is unique (§2.3.1), or its hash when it is long."""
+    key = f"{quote(event.source, safe=_URI)}#{quote(event.id, safe='')}"
+    if len(key) <= MAX_KEY_LENGTH:
+        return key
+    return f"cloudevent-{hashlib.sha256(key.encode()).hexdigest()}"
 
 
 def _attributes(meta: Any) -> Iterator[tuple[str, str]]:

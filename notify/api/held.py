@@ -17,8 +17,9 @@ from msgplatform.api.schema import operation
 from msgplatform.core.data.counting import capped
 from msgplatform.core.errors import NotNow
 from notify import operations
-from notify.api.subscriptions import Subscription, subscription_of
+from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive, ReceiveMsg, first_due
+from notify.setup.subscriptions import Subscription
 
 SCOPE = "manage:held"
 MAX_COUNTED = 10_000
@@ -66,8 +67,9 @@ class HeldListView(ResourceListView):
     query = [OF_SYSTEM]
 
     def get_queryset(self) -> QuerySet[BizReceive]:
-        rows = BizReceive.objects.select_related("biz", "receive").annotate(oldest=first_due(_HELD))
-        return self.of_system(rows.filter(oldest__isnull=False))
+        rows = super().get_queryset().annotate(oldest=first_due(_HELD))
+        held_rows: QuerySet[BizReceive] = rows.filter(oldest__isnull=False)
+        return held_rows
 
     def paginate_queryset(self, queryset: Any) -> Any:
         """The page, with the deliveries of all its rows counted in one statement."""

@@ -19,8 +19,8 @@ from msgplatform.api.management.resources import audit
 from msgplatform.api.schema import operation
 from msgplatform.core.errors import Conflict, InvalidInput, NotNow
 from notify import operations
-from notify.api.consumers import Consumer
 from notify.models import Receive
+from notify.setup.consumers import Consumer
 
 _BODY_BYTES = 4096
 _MAX_HOURS = operations.MAX_ROTATION_HOURS

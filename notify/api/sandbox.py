@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 from drf_spectacular.utils import OpenApiParameter
@@ -39,7 +38,7 @@ class BehaviourBody(AnswerBody, kw_only=True):
 class SandboxCallSerializer(serializers.Serializer[calls.Arrival]):
     """A request that the sandbox got."""
 
-    at = serializers.SerializerMethodField(help_text="When it came")
+    at = serializers.DateTimeField(help_text="When it came")
     message_id = serializers.CharField(source="call.message_id")
     event_type = serializers.SerializerMethodField(help_text="Empty when the body has none")
     number = serializers.IntegerField(help_text="1 for the first request with this message id")
@@ -61,9 +60,6 @@ class SandboxCallSerializer(serializers.Serializer[calls.Arrival]):
     )
     status = serializers.IntegerField(source="call.status", help_text="What was answered")
     delay = serializers.FloatField(source="call.delay", help_text="Seconds before the answer")
-
-    def get_at(self, row: calls.Arrival) -> datetime:
-        return datetime.fromtimestamp(row.at, UTC)
 
     def get_event_type(self, row: calls.Arrival) -> str:
         return calls.event_type(row.call)

@@ -59,8 +59,8 @@ class MessageSerializer(serializers.ModelSerializer[BizMsg]):
     id = serializers.CharField(read_only=True)
     state = NameField(
         BizMsg.State,
-        help_text="accepted: its deliveries are not made yet. split: they are below, none when "
-        "nobody subscribes to it.",
+        help_text="accepted: its deliveries are not made yet. distributed: they are below, none "
+        "when nobody subscribes to it.",
     )
     deliveries = DeliverySerializer(source="listed_deliveries", many=True, read_only=True)
 

@@ -1,201 +1,19 @@
-"""Subscriptions over the management API: which consumer gets the messages of which system.
-
-The name of a subscription is those of both: orders/warehouse.
-"""
+"""Subscriptions over the management API: deliver now, and their list."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from django.db.models import QuerySet
 from django.http import Http404
-from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from drf_spectacular.utils import OpenApiParameter
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.management.fields import DurationField, NumberField, TextField
-from msgplatform.api.management.resource import Resource, WholeSerializer, system_of
-from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView, audit, own_rows
+from msgplatform.api.management.resources import ResourceListView, audit, own_rows
 from msgplatform.api.schema import operation
 from notify import operations
-from notify.models import BizReceive, Receive
-from notify.subscriptions import limits, matching
-
-_Status = BizReceive.Status
-_SETTABLE = (_Status.NORMAL, _Status.PAUSED, _Status.DISCARDED)
-
-
-class StatusField(serializers.ChoiceField):
-    """By name. The platform alone sets `skipping` and `disabled`; what is read may be sent back."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(choices=[status.name.lower() for status in _Status], **options)
-
-    def to_internal_value(self, data: Any) -> Any:
-        stored_status = getattr(self.parent.instance, "status", None)
-        if stored_status is not None and data == self.to_representation(stored_status):
-            return stored_status
-        for settable in _SETTABLE:
-            if data == settable.name.lower():
-                # It becomes normal by itself, when what was held is skipped.
-                is_on_the_way = (stored_status, settable) == (_Status.SKIPPING, _Status.NORMAL)
-                return int(_Status.SKIPPING if is_on_the_way else settable)
-        names = ", ".join(settable.name.lower() for settable in _SETTABLE)
-        raise serializers.ValidationError(f"Use one of {names}.")
-
-    def to_representation(self, value: Any) -> str:
-        return _Status(value).name.lower()
-
-
-# The bounds of `limits`, which alone checks them.
-def _text_list(pattern: str) -> Any:
-    texts = {"type": "string", "pattern": pattern}
-    return extend_schema_field({"type": "array", "items": texts, "maxItems": limits.MAX_PATTERNS})
-
-
-@_text_list(f"^{matching.PATTERN.pattern}$")
-class EventTypesField(serializers.ListField):
-    child = TextField()
-
-
-@_text_list(f"^{limits.CHANNEL.pattern}$")
-class ChannelsField(serializers.ListField):
-    child = TextField()
-
-
-@extend_schema_field(
-    {"type": "number", "minimum": limits.MIN_TIMEOUT, "maximum": limits.longest_timeout()}
-)
-class TimeoutField(DurationField):
-    """Seconds for one request."""
-
-
-@extend_schema_field(
-    {
-        "type": "array",
-        "items": {"type": "number", "minimum": 0, "maximum": limits.MAX_DELAY_SECONDS},
-        "maxItems": limits.MAX_ATTEMPTS,
-    }
-)
-class ScheduleField(serializers.ListField):
-    child = DurationField()
-
-
-@extend_schema_field({"type": "number", "minimum": 0.01, "maximum": 100_000})
-class RateField(NumberField):
-    """Requests a second."""
-
-
-class SubscriptionSerializer(WholeSerializer):
-    """Which messages of a business system a consumer gets, how fast, and how often it is tried."""
-
-    id = serializers.CharField(read_only=True)
-    name = serializers.SerializerMethodField(help_text="system/consumer")
-    system = serializers.CharField(source="biz.name", read_only=True)
-    consumer = serializers.CharField(source="receive.name", read_only=True)
-    status = StatusField(
-        required=False,
-        allow_null=True,
-        help_text="normal, paused or discarded; left out, it stays as it is",
-    )
-    event_types = EventTypesField(
-        required=False, allow_null=True, help_text="Patterns: order.*; empty: every event type"
-    )
-    channels = ChannelsField(
-        required=False, allow_null=True, help_text="Exact names; empty: every channel"
-    )
-    timeout = TimeoutField(
-        required=False,
-        allow_null=True,
-        help_text='Seconds, or a text such as "5 s"; left out: the platform\'s default',
-    )
-    schedule = ScheduleField(
-        required=False,
-        allow_null=True,
-        help_text="How long to wait after each failed attempt: [5, 300, 1800] in seconds, or "
-        '["5 s", "5 min", "30 min"]. Behind an open breaker a delivery waits for at least '
-        "NOTIFY_BREAKER_KEEP_HOURS before it is given up.",
-    )
-    rate_limit = RateField(
-        required=False, allow_null=True, help_text="Requests a second; left out: no limit"
-    )
-
-    class Meta:
-        model = BizReceive
-        fields = [
-            "id", "name", "system", "consumer", "status", "event_types", "channels", "format",
-            "timeout", "schedule", "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
-            "log_answers", "log_days", "failing_since", "failures", "disabled_reason", "created_at",
-        ]  # fmt: skip
-        read_only_fields = ["failing_since", "failures", "disabled_reason", "created_at"]
-
-    def get_name(self, row: BizReceive) -> str:
-        return f"{row.biz.name}/{row.receive.name}"
-
-
-class Subscription(Resource):
-    noun, nouns = "subscription", "subscriptions"
-    list_path, path = "subscriptions", "subscriptions/<slug:system>/<slug:consumer>"
-    address_lookups = {"system": "biz__name", "consumer": "receive__name"}
-    scope = "manage:subscriptions"
-    answers_limited_keys = True
-    system_lookup = "biz__name"
-    model = BizReceive
-    serializer_class = SubscriptionSerializer
-    kept_fields = frozenset({"status"})
-    example = {"event_types": ["order.*"], "rate_limit": 50, "in_flight_limit": 16}
-    on_delete = (
-        "Discards it: no deliveries are made, and those that wait are skipped. It stays in the "
-        "list, since deliveries refer to it; a PUT with the status normal takes it up again."
-    )
-    notes = (
-        "The business system and the consumer must be there. The status stays as it is unless the "
-        "body names one."
-    )
-    list_notes = "Every subscription, discarded ones too, in the order in which they were made."
-
-    @classmethod
-    def is_removed(cls, row: BizReceive) -> bool:
-        return row.status == _Status.DISCARDED
-
-    @classmethod
-    def is_written(cls, row: BizReceive, field_name: str) -> bool:
-        """Only a status that people set is written, not one that comes of failures."""
-        return field_name != "status" or row.status in _SETTABLE
-
-    def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        return {"status": _Status.NORMAL.name.lower(), **body}
-
-    def new(self) -> BizReceive:
-        consumer = Receive.objects.filter(name=self.address["consumer"]).first()
-        system = system_of(self.address["system"])
-        if consumer is None:
-            raise Http404("There is no such consumer; create it first.")
-        return BizReceive(biz=system, receive=consumer)
-
-    def title(self, row: BizReceive) -> str:
-        return f"{row} #{row.pk}"
-
-    def set_dependent_fields(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
-        if "status" not in names or row.status != _Status.NORMAL:
-            return ()
-        for name, value in BizReceive.RESUMED.items():
-            setattr(row, name, value)
-        return list(BizReceive.RESUMED)
-
-    def audit_value(self, name: str, value: Any) -> Any:
-        is_number = name == "status" and not isinstance(value, str)  # the API has names
-        return _Status(value).name if is_number else value
-
-    def remove(self, row: BizReceive) -> None:
-        if row.status != _Status.DISCARDED:
-            before = _Status(row.status).name
-            row.status = _Status.DISCARDED
-            row.save(update_fields=["status"])
-            self.audit("subscription_discarded", self.title(row), before=before)
+from notify.models import BizReceive
 
 
 class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
@@ -254,14 +72,10 @@ class DeliverNowView(APIView):
 
 
 class SubscriptionListView(ResourceListView):
-    keyset_ordering = ("id",)
-    query = [
-        OF_SYSTEM,
-        OpenApiParameter("consumer", str, description="Only those of this consumer"),
-    ]
+    query = [OpenApiParameter("consumer", str, description="Only those of this consumer")]
 
     def get_queryset(self) -> QuerySet[BizReceive]:
-        rows = self.of_system(BizReceive.objects.select_related("biz", "receive"))
+        rows = super().get_queryset()
         if consumer := self.query_values.get("consumer"):
             rows = rows.filter(receive__name=consumer)
         return rows

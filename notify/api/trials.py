@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated
 
 import msgspec
 from rest_framework import serializers
@@ -15,9 +15,7 @@ from msgplatform.api.bodies import field, text
 from msgplatform.api.json import decode
 from msgplatform.api.management.resources import audit
 from msgplatform.api.schema import operation
-from msgplatform.core.connections import RedisError
-from msgplatform.core.errors import InvalidInput, NotNow, Unavailable
-from notify import directory, operations
+from msgplatform.core.errors import InvalidInput
 from notify.api.serializers import EVENT_TYPE
 from notify.api.subscriptions import subscription_of
 from notify.intake import intake
@@ -84,33 +82,11 @@ class SubscriptionTestView(APIView):
         body = decode(request, TestSendBody, _MAX_BODY_BYTES)
         event_type = trial_send.EVENT_TYPE if body.event_type is None else body.event_type
         intake.check_event_type(event_type)
-        payload = _payload(body)
+        try:
+            payload = "" if body.payload == _NULL else bytes(body.payload).decode()
+        except UnicodeDecodeError:
+            raise InvalidInput("Write it in UTF-8.", "payload") from None
         rows = BizReceive.objects.select_related("biz", "receive")
         row = subscription_of(request, rows, system, consumer)
-        # Before it is sent: if the process dies in between, the log has who did it.
-        audit(request, "subscription_tested", f"{row} #{row.pk}", event_type=event_type)
-        outcome = _send(row, event_type, payload)
-        if outcome.is_delivered:  # deliveries behind the breaker need not wait for its probe
-            with suppress(RedisError):
-                operations.probe_now(row)
+        outcome = trial_send.try_consumer(row, event_type, payload, partial(audit, request))
         return Response(TestOutcomeSerializer(outcome).data)
-
-
-def _payload(body: TestSendBody) -> str:
-    """The payload, '' for the usual one. Raises InvalidInput."""
-    raw = b"" if body.payload == _NULL else bytes(body.payload)
-    if len(raw) > limits.MAX_PAYLOAD_BYTES:
-        raise InvalidInput("A payload has 256 KiB at most.", "payload")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise InvalidInput("Write it in UTF-8.", "payload") from None
-
-
-def _send(row: BizReceive, event_type: str, payload: str) -> Any:
-    try:
-        return trial_send.send(row, event_type, payload)
-    except Unavailable:
-        raise Unavailable("Other test sends wait for their answers; repeat it later.") from None
-    except directory.UNUSABLE as error:
-        raise NotNow(f"This subscription cannot be used: {error}") from None

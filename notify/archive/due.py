@@ -60,7 +60,7 @@ def due(now: datetime) -> Due:
 
 def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
     """Ids of split messages, ascending; the index (state, id) covers the query."""
-    rows = BizMsg.objects.filter(state=BizMsg.State.SPLIT, id__gte=first, id__lt=below)
+    rows = BizMsg.objects.filter(state=BizMsg.State.DISTRIBUTED, id__gte=first, id__lt=below)
     return rows.order_by("id").values_list("id", flat=True)
 
 

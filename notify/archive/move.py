@@ -78,7 +78,7 @@ def move(message_ids: Sequence[int], due: Due) -> int:
 def _locked(message_ids: list[int], due: Due) -> tuple[list[int], list[int]]:
     """The messages that may go and their deliveries, as they are now; locked until the commit."""
     messages = BizMsg.objects.select_for_update().filter(
-        id__in=message_ids, state=BizMsg.State.SPLIT
+        id__in=message_ids, state=BizMsg.State.DISTRIBUTED
     )
     statuses: dict[int, set[int]] = {
         pk: set() for pk in messages.order_by("id").values_list("id", flat=True)

@@ -29,7 +29,7 @@ from notify.models import (
 )
 
 # Columns of the hot tables that the archive does not have.
-_MESSAGE: Mapping[str, Any] = {"state": Value(BizMsg.State.SPLIT.value)}
+_MESSAGE: Mapping[str, Any] = {"state": Value(BizMsg.State.DISTRIBUTED.value)}
 _DELIVERY: Mapping[str, Any] = {"next_at": F("updated_at"), "claimed_by": Value("")}
 
 

@@ -7,15 +7,18 @@ single requests: requests of one process that arrive together share one commit.
 
 from __future__ import annotations
 
+import dataclasses
 import re
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
 import msgspec
 
 from msgplatform.core.data import sql
-from msgplatform.core.errors import InvalidInput
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.core.intake import idempotency
 from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
@@ -24,11 +27,19 @@ from msgplatform.core.json.values import MAX_DEPTH, depth
 from msgplatform.core.tracing.context import Start
 from notify import signals
 from notify.intake import sealing
-from notify.models import BizMsg, IdempotencyKey
+from notify.models import BizMsg, BizReceive, IdempotencyKey
 from notify.subscriptions import limits, matching
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
+_REMEMBERED_SECONDS = 60.0  # that somebody subscribes to a kind of events
+_MAX_KINDS = 10_000
+# Subscriptions of one commit's systems that are looked at; with more of them nothing is said.
+_MAX_SUBSCRIPTIONS = 1000
+Kind = tuple[int, str, str]  # business system, event type, channel
+# Kinds of events that somebody subscribes to → until when that is taken as known. Nothing is
+# remembered of the others: the first subscription counts at once.
+_subscribed: dict[Kind, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +146,9 @@ def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     verdicts = idempotency.store(items, IdempotencyKey, _insert, flow="notify")
     # After the commit: a maker that looks earlier finds nothing.
     signals.MAKER.send()
-    return verdicts
+    events = [item.body for item in items]
+    kinds = [(event.biz, event.event_type, event.channel) for event in events]
+    return _note_recipients(kinds, verdicts)
 
 
 def _insert(items: Sequence[Item[Event]], now: object) -> None:
@@ -148,3 +161,48 @@ def _insert(items: Sequence[Item[Event]], now: object) -> None:
             for item, e in ((item, item.body) for item in items)
         ],
     )
+
+
+def forget_recipients() -> None:
+    """Look up again who subscribes to what."""
+    _subscribed.clear()
+
+
+def _note_recipients(kinds: Sequence[Kind], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts on events of these kinds, with `recipients` 0 on new ones that nobody subscribes
+    to."""
+    pairs = list(zip(kinds, verdicts, strict=True))
+    new_kinds = {kind for kind, verdict in pairs if verdict.outcome == "created"}
+    lonely_kinds = set[Kind]()
+    with suppress(*UNAVAILABLE):  # the events are stored: nothing is said
+        lonely_kinds = _without_subscription(new_kinds)
+    return [
+        dataclasses.replace(verdict, recipients=0)
+        if verdict.outcome == "created" and kind in lonely_kinds
+        else verdict
+        for kind, verdict in pairs
+    ]
+
+
+def _without_subscription(kinds: set[Kind]) -> set[Kind]:
+    now = time.monotonic()
+    kinds = {kind for kind in kinds if _subscribed.get(kind, 0.0) < now}
+    if not kinds:
+        return kinds
+    rows = BizReceive.objects.filter(biz_id__in={biz_id for biz_id, *_ in kinds}).order_by()
+    rows = rows.exclude(status=BizReceive.Status.DISCARDED)
+    page = list(rows.values_list("biz_id", "event_types", "channels")[:_MAX_SUBSCRIPTIONS])
+    if len(page) == _MAX_SUBSCRIPTIONS:
+        return set()
+    filters = [
+        (biz_id, matching.compile_filter(types, channels)) for biz_id, types, channels in page
+    ]
+    subscribed_kinds = {
+        (biz, event_type, channel)
+        for biz, event_type, channel in kinds
+        if any(owner == biz and rule.matches(event_type, channel) for owner, rule in filters)
+    }
+    if len(_subscribed) > _MAX_KINDS:
+        forget_recipients()
+    _subscribed.update(dict.fromkeys(subscribed_kinds, now + _REMEMBERED_SECONDS))
+    return kinds - subscribed_kinds

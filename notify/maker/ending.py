@@ -98,7 +98,7 @@ def set_unsplittable_aside(biz_id: int, error: Exception) -> None:
         message = waiting_rows.select_for_update().order_by("biz_id", "state", "id").first()
         if message is None:
             return
-        BizMsg.objects.filter(pk=message.pk).update(state=BizMsg.State.SPLIT)
+        BizMsg.objects.filter(pk=message.pk).update(state=BizMsg.State.DISTRIBUTED)
     log.error("message_not_split", id=message.pk, exc_info=error)
     alerts.raise_alert(
         "notify.poison",

@@ -258,7 +258,7 @@ def mark_split(part: Slice) -> None:
     """Set the state of the messages, after `insert` and in its transaction."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"UPDATE biz_msg SET state = {int(BizMsg.State.SPLIT)} "  # noqa: S608
+            f"UPDATE biz_msg SET state = {int(BizMsg.State.DISTRIBUTED)} "  # noqa: S608
             f"WHERE id IN ({numbers(message.id for message in part.messages)})"
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from django.db import connections
 from django.db.models import Q
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -28,6 +30,7 @@ from msgplatform.core.flows.messages import (
     read_ids,
     read_parts,
 )
+from msgplatform.core.secrets import encryption
 from msgplatform.messages.engine import exact_id
 from msgplatform.models import Biz
 from notify.archive import retention, stores
@@ -37,14 +40,59 @@ from notify.messages.lines import lines, subscription_lines
 from notify.messages.page import file, page
 from notify.messages.records import records
 from notify.messages.states import ACCEPTED, STATUSES
-from notify.messages.texts import with_text
 from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
 
 _NAMED = 10  # systems in a sentence
-
 _SYSTEMS = 100  # whose keys are asked for in one statement
+_DELIVERIES = 500  # whose answers are searched in one statement
 
 
+# -- texts ---------------------------------------------------------------------------------------
+def with_text(store: Store, values: Values, message_ids: Sequence[int]) -> set[int]:
+    """The messages with the text in their payload or in the answer to an attempt."""
+    text = values["text"]
+    ids_by_payload = set(_with_payload(store, message_ids, text))
+    other_ids = [pk for pk in message_ids if pk not in ids_by_payload]
+    return ids_by_payload | _with_answer(store, other_ids, text)
+
+
+def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterator[int]:
+    """Bytes are compared. JSON may write letters that are not ASCII as \\u escapes, so the text is
+    looked for in each way that it can be written."""
+    connection = connections[store.using]
+    mysql = connection.vendor == "mysql"
+    needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
+    holds = "LOCATE(%s, payload) > 0" if mysql else "INSTR(payload, %s) > 0"
+    # A sealed payload holds any short text by chance.
+    is_clear = f"SUBSTR(payload, 1, {len(encryption.PREFIX)}) <> %s"
+    places = ", ".join(["%s"] * len(message_ids))
+    table = connection.ops.quote_name(store.messages.model._meta.db_table)
+    statement = (
+        f"SELECT id FROM {table} WHERE id IN ({places})"  # noqa: S608
+        f" AND ({' OR '.join([holds] * len(needles))}) AND {is_clear}"
+    )
+    # MySQL compares a text with the column's bytes as UTF-8; SQLite only bytes with bytes.
+    texts = [*sorted(needles), encryption.PREFIX]
+    parameters = [text if mysql else text.encode() for text in texts]
+    with connection.cursor() as cursor:
+        cursor.execute(statement, [*message_ids, *parameters])
+        yield from (row_id for (row_id,) in cursor.fetchall())
+
+
+def _with_answer(store: Store, message_ids: Sequence[int], text: str) -> set[int]:
+    deliveries = dict(store.deliveries_of(message_ids).order_by().values_list("id", "msg_id"))
+    ids: set[int] = set()
+    for chunk_ids in chunks(sorted(deliveries), _DELIVERIES):
+        rows = store.attempts_of(chunk_ids).filter(
+            Q(response_body__contains=text)
+            | Q(response_headers__contains=text)
+            | Q(detail__contains=text)
+        )
+        ids.update(deliveries[pk] for pk in rows.order_by().values_list("copy_id", flat=True))
+    return ids
+
+
+# -- indexes -------------------------------------------------------------------------------------
 def _by_name(store: Store) -> list[Index]:
     """The messages that an id or an idempotency key names: the id may be that of a delivery."""
 
@@ -70,9 +118,9 @@ def _ids_of_key(store: Store, values: Values) -> Iterator[int]:
         return
     # The index begins with the bucket, which follows from business system and key.
     systems = [values["biz"]] if "biz" in values else Biz.objects.values_list("id", flat=True)
-    for some in chunks(sorted(systems), _SYSTEMS):
+    for system_ids in chunks(sorted(systems), _SYSTEMS):
         buckets = Q()
-        for biz_id in some:
+        for biz_id in system_ids:
             buckets |= Q(bucket=id_numbers.bucket(biz_id, key), biz_id=biz_id, key=key)
         yield from IdempotencyKey.objects.filter(buckets).values_list("id", flat=True)
 
@@ -120,7 +168,9 @@ def _archived_deliveries(field: str, column: str) -> Index:
     return Index((field,), open)
 
 
-def _source(store: Store, values: Values) -> Source:
+def messages_of(store: Store, values: Values) -> Source:
+    """The messages of a store, as this filter finds them."""
+
     def with_delivery(values: Values, ids: Sequence[int]) -> set[int]:
         status = values.get("status")
         if status == ACCEPTED and "subscription" not in values:
@@ -203,7 +253,7 @@ def _warning(systems: Systems) -> str:
 MESSAGES = MessageStore(
     fields=FIELDS,
     # The hot store counts: a killed archiver may have left a copy of a hot message in the archive.
-    sources=lambda values: [_source(stores.hot(), values), _source(stores.cold(), values)],
+    sources=lambda values: [messages_of(store, values) for store in (stores.hot(), stores.cold())],
     readings=_readings,
     other_lines=subscription_lines,
     check=_check,

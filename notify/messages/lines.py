@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import Any
 
 from django.db.models import Count, Max, Min, QuerySet
@@ -62,7 +63,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
         counts: Counter[int] = Counter()
         for group in groups[message_id]:
             counts[group.status] += group.count
-        state = row.get("state", BizMsg.State.SPLIT)
+        state = row.get("state", BizMsg.State.DISTRIBUTED)
         parts = groups_of_interest[message_id]
         changed_at = max((group.changed_at for group in parts), default=None)
         hits[message_id] = Hit(
@@ -112,7 +113,8 @@ def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group
 
 def _consumers(groups: Mapping[int, Sequence[_Group]]) -> Mapping[int, str]:
     """Subscription → its consumer, of deliveries that have no other beside them."""
-    ids = {group.subscription for some in groups.values() for group in some if group.count == 1}
+    all_groups = chain.from_iterable(groups.values())
+    ids = {group.subscription for group in all_groups if group.count == 1}
     rows = BizReceive.objects.filter(id__in=ids).select_related("receive")
     return {row.pk: str(row.receive) for row in rows}
 

@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, TypeVar, cast
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from django.db.models import Count
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
 from msgplatform.api.filters import number
+from msgplatform.core import flows
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
 from msgplatform.core.lazy_text import joined
-from msgplatform.models import Biz
+from msgplatform.messages.engine import read_filter
+from msgplatform.models import Biz, BulkJob
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.maker import ending
-from notify.messages import covering_jobs, explanations, recipients
+from notify.messages import explanations, recipients
 from notify.messages.explanations import Circumstances
 from notify.messages.states import FAILED, Status, answer, local
 from notify.models import BizMsg, IdempotencyKey, RestoredMsg
 
 T = TypeVar("T")
+_MAX_JOBS = 50  # the latest bulk jobs: each asks a few statements
+_RESENDING = ("resend", "replay", "replay_failed")  # actions
 _COMMAND_BYTES = 64 * 1024  # bytes of a payload up to which a command repeats it
 
 
@@ -36,14 +40,14 @@ def page(id: str, after: str = "") -> Page | None:
     Raises Unavailable when it is not among the hot ones and the archive cannot be read, and
     InvalidInput for a wrong cursor.
     """
-    return _read(id, lambda place, message: _page(place, message, after))
+    return _read(id, lambda store, message: _page(store, message, after))
 
 
 def file(id: str) -> File | None:
     """The whole payload of a message, byte for byte. Raises as `page` does."""
     return _read(
         id,
-        lambda _place, message: File(
+        lambda _store, message: File(
             f"{message.event_type}-{message.pk}.json", "application/json", bytes(message.payload)
         ),
     )
@@ -56,29 +60,42 @@ def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
     except InvalidInput:
         return None
     # Hot first: a message that moves meanwhile is found in the archive.
-    for place in (stores.hot(), stores.cold()):
-        with reading(place):
-            message = place.messages.filter(id=message_id).first()
+    for store in (stores.hot(), stores.cold()):
+        with reading(store):
+            message = store.messages.filter(id=message_id).first()
             if message is not None:
                 stores.unseal(message)
-                return build(place, message)
+                return build(store, message)
     return None
 
 
-def _page(place: Store, message: Any, after: str) -> Page:
-    deliveries, cursor = recipients.read(place, message.pk, after)
+def _page(store: Store, message: Any, after: str) -> Page:
+    deliveries, cursor = recipients.read(store, message.pk, after)
     circumstances = Circumstances.of(deliveries)
-    attempts = recipients.attempts_of(place, deliveries)
+    attempts = recipients.attempts_of(store, deliveries)
     counts = dict(
-        place.deliveries_of([message.pk]).order_by().values_list("status").annotate(Count("id"))
+        store.deliveries_of([message.pk]).order_by().values_list("status").annotate(Count("id"))
     )
     biz = Biz.objects.filter(id=message.biz_id).first()
+    state = pgettext("state", "archived") if store.cold else str(BizMsg.State(message.state).label)
+    # The deliveries say more than "split".
+    is_distributed = not store.cold and message.state == BizMsg.State.DISTRIBUTED
+    parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
+    # The key is kept for some time; the archive keeps it with the message.
+    key = message.key if store.cold else key_of(IdempotencyKey, message.pk)
     return Page(
         id=str(message.pk),
         title=message.event_type,
-        facts=_facts(place, message, biz, counts),
+        facts={
+            **({} if is_distributed else {_("State"): state}),
+            _("Deliveries"): joined(parts) or "–",
+            _("Accepted"): local(message.created_at),
+            _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
+            _("Channel"): message.channel or "–",
+            _("Idempotency key"): key or "–",
+        },
         body=bytes(message.payload).decode("utf-8", "replace"),
-        timeline=_timeline(place, message, deliveries, attempts, circumstances),
+        timeline=_timeline(store, message, deliveries, attempts, circumstances),
         recipients=recipients.cards(message, deliveries, attempts, circumstances),
         recipients_title=_("Subscriptions"),
         recipients_note=recipients.NOTE if attempts else "",
@@ -86,8 +103,8 @@ def _page(place: Store, message: Any, after: str) -> Page:
         cursor=cursor,
         no_recipient_reasons=[]
         if counts
-        else explanations.no_recipient_reasons(message, biz, place.cold),
-        resend_effect=_resend_effect(place, message, counts),
+        else explanations.no_recipient_reasons(message, biz, store.cold),
+        resend_effect=_resend_effect(store, message, counts),
         call=_call(message),
         has_file=True,
     )
@@ -117,30 +134,8 @@ def _headline(
     return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
 
 
-def _facts(
-    place: Store, message: Any, biz: Biz | None, counts: Mapping[int, int]
-) -> dict[str, Value]:
-    state = pgettext("state", "archived") if place.cold else str(BizMsg.State(message.state).label)
-    # The deliveries say more than "split".
-    is_split = not place.cold and message.state == BizMsg.State.SPLIT
-    parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
-    return {
-        **({} if is_split else {_("State"): state}),
-        _("Deliveries"): joined(parts) or "–",
-        _("Accepted"): local(message.created_at),
-        _("Business system"): PageLink.to(biz) if biz else str(message.biz_id),
-        _("Channel"): message.channel or "–",
-        _("Idempotency key"): _key(place, message) or "–",
-    }
-
-
-def _key(place: Store, message: Any) -> str:
-    """The idempotency key, for as long as it is kept; the archive keeps it with the message."""
-    return str(message.key) if place.cold else key_of(IdempotencyKey, message.pk)
-
-
 def _timeline(
-    place: Store,
+    store: Store,
     message: Any,
     deliveries: Sequence[Any],
     attempts: Mapping[int, Sequence[Any]],
@@ -149,20 +144,55 @@ def _timeline(
     """All events of the message in the order of time."""
     timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
     timeline += _entries(deliveries, attempts, circumstances)
-    timeline += covering_jobs.by_jobs(message, deliveries)
-    if restored_at := _restored_at(place, message):
+    timeline += _covering_jobs(message, deliveries)
+    if store.cold:
+        restored_at = message.restored_at
+    else:
+        restored_rows = RestoredMsg.objects.filter(id=message.pk)
+        restored_at = restored_rows.values_list("restored_at", flat=True).first()
+    if restored_at:
         timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
-    if place.cold:
+    if store.cold:
         timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
     return sorted(timeline, key=lambda entry: entry.at or message.created_at)
 
 
-def _restored_at(place: Store, message: Any) -> datetime | None:
-    """The time at which the message last came back from the archive."""
-    if place.cold:
-        return cast(datetime | None, message.restored_at)
-    rows = RestoredMsg.objects.filter(id=message.pk)
-    return rows.values_list("restored_at", flat=True).first()
+def _covering_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
+    """Bulk jobs whose filter covers the message, if a delivery was sent again at all: a job keeps
+    its filter, not its messages."""
+    resent_deliveries = [delivery for delivery in deliveries if delivery.generation]
+    if not resent_deliveries:
+        return
+    jobs = BulkJob.objects.filter(
+        flow="notify", action__in=_RESENDING, created_at__gte=message.created_at
+    )
+    for job in jobs.order_by("-id")[:_MAX_JOBS]:
+        flow = flows.get(job.flow)
+        action = flow and flow.actions.get(job.action)
+        if action and _covers(action, job.filter, message, resent_deliveries):
+            title = _("Bulk job %(job)d of %(who)s covers it")
+            text = title % {"job": job.pk, "who": job.created_by}
+            link = PageLink.to(job, str(action.title))
+            yield TimelineEntry(job.created_at, text, "linked", link)
+
+
+def _covers(
+    action: flows.BulkAction, filter: Mapping[str, Any], message: Any, deliveries: Sequence[Any]
+) -> bool:
+    try:
+        values = read_filter(action.fields, filter)
+    except InvalidInput:  # such as a subscription that was deleted since
+        return False
+    own_ids = {message.pk, *(delivery.pk for delivery in deliveries)}
+    subscriptions = {delivery.biz_receive_id for delivery in deliveries}
+    return (
+        not own_ids.isdisjoint(values.get("ids", own_ids))
+        and values.get("biz", message.biz_id) == message.biz_id
+        and values.get("event_type", message.event_type) == message.event_type
+        and ("subscription" not in values or values["subscription"] in subscriptions)
+        and values.get("since", 0) <= message.pk
+        and message.pk < values.get("until", message.pk + 1)
+    )
 
 
 def _entries(
@@ -193,11 +223,11 @@ def _entries(
         yield TimelineEntry(delivery.updated_at, title, status.name.lower(), resend_text)
 
 
-def _resend_effect(place: Store, message: Any, counts: Mapping[int, int]) -> str:
+def _resend_effect(store: Store, message: Any, counts: Mapping[int, int]) -> str:
     """The sentence about resending to all recipients that failed; '' for a single recipient."""
     unreached_count = sum(counts.get(status, 0) for status in (*FAILED, Status.SKIPPED))
     if counts.get(Status.SKIPPED):
-        erased_rows = place.deliveries_of([message.pk]).filter(error=ending.ERASED)
+        erased_rows = store.deliveries_of([message.pk]).filter(error=ending.ERASED)
         unreached_count -= erased_rows.count()
     if not unreached_count or sum(counts.values()) == 1:
         return ""

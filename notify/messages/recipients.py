@@ -41,14 +41,14 @@ _SIGNATURE_NOTE = gettext_lazy(
 )
 
 
-def read(place: Store, message_id: int, after: str) -> tuple[list[Any], str]:
+def read(store: Store, message_id: int, after: str) -> tuple[list[Any], str]:
     """The next deliveries after a cursor, those that failed first, then those that are open; and
     the cursor after them, '' at the end. Raises InvalidInput for a wrong cursor."""
     first = Case(
         When(status__in=FAILED, then=Value(0)), When(status__in=OPEN, then=Value(1)),
         default=Value(2),
     )  # fmt: skip
-    rows = place.deliveries_of([message_id]).annotate(place_in_page=first)
+    rows = store.deliveries_of([message_id]).annotate(place_in_page=first)
     if after:
         rank, _comma, last = after.partition("-")
         if rank not in ("0", "1", "2"):
@@ -62,21 +62,21 @@ def read(place: Store, message_id: int, after: str) -> tuple[list[Any], str]:
     return rows_of_page[:SHOWN], f"{last_shown.place_in_page}-{last_shown.pk}"
 
 
-def attempts_of(place: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]:
+def attempts_of(store: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]:
     """The newest attempts of each delivery, newest first."""
     if not deliveries:
         return {}
-    each = max(1, min(_MAX_ATTEMPTS, SHOWN_ATTEMPTS // len(deliveries)))
+    max_attempts = max(1, min(_MAX_ATTEMPTS, SHOWN_ATTEMPTS // len(deliveries)))
     # Answers are long: first only which attempts there are, then those that are shown.
-    rows = place.attempts_of([delivery.pk for delivery in deliveries])
+    rows = store.attempts_of([delivery.pk for delivery in deliveries])
     # Sorted here: for the newest of an order by id a database may read its whole table backwards.
     pairs = rows.order_by().values_list("id", "copy_id")[:_READ_ATTEMPTS]
     newest: dict[int, list[int]] = defaultdict(list)
     for pk, delivery in sorted(pairs, reverse=True):
-        if len(newest[delivery]) < each:
+        if len(newest[delivery]) < max_attempts:
             newest[delivery].append(pk)
     newest_ids = [pk for pks in newest.values() for pk in pks]
-    attempts_by_id = {row.pk: row for row in place.attempts.filter(id__in=newest_ids)}
+    attempts_by_id = {row.pk: row for row in store.attempts.filter(id__in=newest_ids)}
     return {
         key: [attempts_by_id[pk] for pk in pks if pk in attempts_by_id]
         for key, pks in newest.items()

@@ -74,7 +74,7 @@ def _message(store: Store, row: Any) -> BizMsg:
     if store.cold:
         payload = row.__dict__.get("payload", DEFERRED)
         names = ("id", "biz_id", "event_type", "channel", "created_at")
-        message = _as(BizMsg, row, names, payload=payload, state=BizMsg.State.SPLIT)
+        message = _as(BizMsg, row, names, payload=payload, state=BizMsg.State.DISTRIBUTED)
     message.archived = store.cold
     return message
 
@@ -93,13 +93,13 @@ def _add_deliveries(store: Store, messages: Sequence[BizMsg]) -> None:
 def _add_attempts(store: Store, deliveries: Sequence[ReceiveMsg]) -> None:
     """Read the latest attempts of each delivery."""
     attempts: dict[int, list[Attempt]] = defaultdict(list)
-    each = max(1, MAX_ATTEMPTS // max(1, len(deliveries)))
-    for some in chunks(sorted(delivery.pk for delivery in deliveries), _CHUNK):
-        rows = store.attempts_of(some).order_by("id")
+    max_attempts = max(1, MAX_ATTEMPTS // max(1, len(deliveries)))
+    for chunk_ids in chunks(sorted(delivery.pk for delivery in deliveries), _CHUNK):
+        rows = store.attempts_of(chunk_ids).order_by("id")
         ids_by_delivery: dict[int, list[int]] = defaultdict(list)
         for delivery_id, attempt_id in rows.values_list("copy_id", "id"):
             ids_by_delivery[delivery_id].append(attempt_id)
-        latest_ids = [pk for ids in ids_by_delivery.values() for pk in ids[-each:]]
+        latest_ids = [pk for ids in ids_by_delivery.values() for pk in ids[-max_attempts:]]
         for row in rows.filter(id__in=latest_ids):
             attempts[row.copy_id].append(_as(Attempt, row) if store.cold else row)
     for delivery in deliveries:

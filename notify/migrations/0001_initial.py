@@ -49,7 +49,7 @@ class Migration(migrations.Migration):
                 ('event_type', msgplatform.core.fields.ExactCharField(max_length=128, verbose_name='event type')),
                 ('channel', msgplatform.core.fields.ExactCharField(blank=True, default='', max_length=64, verbose_name='channel')),
                 ('payload', models.BinaryField(verbose_name='payload')),
-                ('state', models.PositiveSmallIntegerField(choices=[(0, 'accepted'), (1, 'split')], default=0, verbose_name='state')),
+                ('state', models.PositiveSmallIntegerField(choices=[(0, 'accepted'), (1, 'distributed')], default=0, verbose_name='state')),
                 ('created_at', models.DateTimeField(verbose_name='accepted')),
                 ('biz', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, to='msgplatform.biz', verbose_name='system')),
             ],

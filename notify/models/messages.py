@@ -43,7 +43,7 @@ class BizMsg(models.Model):
 
     class State(models.IntegerChoices):
         ACCEPTED = 0, _("accepted")
-        SPLIT = 1, _("split")
+        DISTRIBUTED = 1, _("distributed")
 
     id = models.BigIntegerField(primary_key=True)
     biz = models.ForeignKey(

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.lazy_text import translate
+from msgplatform.core.sandbox import Kept
 from notify.models import BizReceive
 from notify.subscriptions import sandbox, signing
 
@@ -43,12 +44,10 @@ class Call(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Arrival:
+class Arrival(Kept[Call]):
     """A call as people see it: `number` counts the calls with this message id from 1 on."""
 
-    at: float
     number: int
-    call: Call
 
     @property
     def is_verified(self) -> bool:
@@ -68,9 +67,9 @@ def arrivals(subscription: int) -> list[Arrival]:
     """What came in the last hour, the newest first. Raises RedisError."""
     counts: Counter[str] = Counter()
     rows: list[Arrival] = []
-    for at, call in reversed(sandbox.store(subscription).calls(Call)):
-        counts[call.message_id] += 1
-        rows.append(Arrival(at, counts[call.message_id], call))
+    for entry in reversed(sandbox.store(subscription).calls(Call)):
+        counts[entry.call.message_id] += 1
+        rows.append(Arrival(entry.at, entry.call, counts[entry.call.message_id]))
     return rows[::-1]
 
 

@@ -47,7 +47,13 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
         # The sender tries again.
         log.warning("sandbox_without_redis", subscription=subscription, why=str(error)[:200])
         return HttpResponse("Redis does not answer.\n", "text/plain", 503)
-    return _answer(behaviour, status)
+    text = "" if status in (204, 304) else f"The sandbox answers {status}.\n"
+    response = HttpResponse(text, "text/plain", status)
+    if behaviour.retry_after:
+        response["Retry-After"] = str(behaviour.retry_after)
+    if behaviour.delay:
+        response[sandbox.DELAY_HEADER] = str(behaviour.delay)
+    return response
 
 
 def status_of(behaviour: Behaviour) -> int:
@@ -94,16 +100,6 @@ def _headers(request: HttpRequest, row: BizReceive) -> dict[str, str]:
         if not name.lower().startswith(_HIDDEN)
     ]
     return dict(sorted(headers)[:_MAX_HEADERS])
-
-
-def _answer(behaviour: Behaviour, status: int) -> HttpResponse:
-    text = f"The sandbox answers {status}.\n"
-    response = HttpResponse("" if status in (204, 304) else text, "text/plain", status)
-    if behaviour.retry_after:
-        response["Retry-After"] = str(behaviour.retry_after)
-    if behaviour.delay:
-        response[sandbox.DELAY_HEADER] = str(behaviour.delay)
-    return response
 
 
 urlpatterns = [path("sandbox/notify/<int:subscription>/<str:token>", receive, name="sandbox")]

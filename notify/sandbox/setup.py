@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.core.errors import Conflict
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
@@ -29,14 +29,14 @@ def make(
     biz: Biz, event_types: Sequence[str], format: str, audit: Callable[..., object]
 ) -> BizReceive:
     """The subscription of the system's sandbox, made or changed so that it gets these events in
-    this format. `audit` is called with an action and its target. Raises Conflict when another
+    this format. `audit` is called with an action and its target. Raises InvalidInput when another
     consumer has the name."""
     name = name_of(biz)
     consumer, is_new = Receive.objects.get_or_create(
         name=name, defaults={"url": sandbox.URL, "title": f"Sandbox · {biz}"[:200]}
     )
     if not sandbox.is_sandbox(consumer.url):
-        raise Conflict(lazy_message(_TAKEN, name=name))
+        raise InvalidInput(lazy_message(_TAKEN, name=name), "system")
     if is_new:
         audit("consumer_added", name)
     row, is_new = BizReceive.objects.get_or_create(

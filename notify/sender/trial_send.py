@@ -9,22 +9,24 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import cast
 
 from django.utils.translation import gettext_noop as _
 
+from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids
-from msgplatform.core.errors import Unavailable
+from msgplatform.core.errors import InvalidInput, NotNow, Unavailable
 from msgplatform.core.http import engine as http
 from msgplatform.core.lazy_text import lazy_message
-from notify import directory, orders
+from notify import directory, operations, orders
 from notify.models import BizReceive
 from notify.sender import webhook
 from notify.sender.claimed_order import ClaimedOrder
-from notify.subscriptions.limits import MASK
+from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
 
 EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096
@@ -55,6 +57,7 @@ class Outcome:
     is_body_cut: bool
     error: str
     detail: str
+    is_probing: bool = False  # a waiting delivery is tried now, although its breaker was open
 
     @property
     def is_delivered(self) -> bool:
@@ -65,6 +68,28 @@ class Outcome:
 def usual_payload(row: BizReceive) -> str:
     """The default payload of EVENT_TYPE: JSON."""
     return json.dumps({"test": True, "subscription": str(row.pk)}, separators=(",", ":"))
+
+
+def try_consumer(
+    row: BizReceive, event_type: str, payload: str, audit: Callable[..., object]
+) -> Outcome:
+    """`send`, for a person or a program. `audit` is called with an action and its target. Raises
+    InvalidInput for a payload that is too long, NotNow for a row that cannot be used, and
+    Unavailable when others are being tried."""
+    if len(payload.encode()) > MAX_PAYLOAD_BYTES:
+        text = _("A payload has %(kib)d KiB at most.")
+        raise InvalidInput(lazy_message(text, kib=MAX_PAYLOAD_BYTES // 1024), "payload")
+    # Before it is sent: if the process dies in between, the log has the person.
+    audit("subscription_tested", f"{row} #{row.pk}", event_type=event_type)
+    try:
+        outcome = send(row, event_type, payload)
+    except directory.UNUSABLE as error:
+        text = _("This subscription cannot be used: %(refused)s")
+        raise NotNow(lazy_message(text, refused=(error.args or ("",))[0])) from None
+    if outcome.is_delivered:  # deliveries behind the breaker need not wait for its probe
+        with suppress(RedisError):
+            return replace(outcome, is_probing=operations.probe_now(row))
+    return outcome
 
 
 def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Outcome:
@@ -112,7 +137,8 @@ def _headers(subscription: directory.Subscription, request: http.Request) -> Ite
 def _exchange(request: http.Request) -> http.Response:
     """The answer, from an engine of its own."""
     if not _slots.acquire(blocking=False):
-        raise Unavailable("other test sends wait for their answers")
+        text = _("Other test sends wait for their answers; try again in a moment.")
+        raise Unavailable(lazy_message(text))
     try:
         engine = http.engine_from_settings(window=1, body_cap=BODY_SHOWN)
         try:

@@ -120,19 +120,6 @@ def headers_beside(prefix: str, value: Any) -> None:
             raise ValidationError({"headers": _("%r cannot be set as a header.") % name})
 
 
-def stored_headers_at(new_url: str, old_url: str) -> None:
-    """Refuse stored headers at an address of another scheme, host or port: they often hold a key,
-    and a person who may set an address need not know it. '' is no address: a listener."""
-    new, old = (
-        destinations.origin(address) if address else _("a listener")
-        for address in (new_url, old_url)
-    )
-    if new != old:
-        words = _("The stored headers were entered for %(old)s: write their values again for "
-                  "%(new)s.")  # fmt: skip
-        raise ValidationError({"headers": words % {"old": old, "new": new}})
-
-
 def networks(value: Any) -> None:
     """A list of networks in CIDR form."""
     if not isinstance(value, list) or len(value) > MAX_PATTERNS:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
+from bench.harness.migrated import fill
 from demo.notify.traffic import Accepted, publish_all
 from msgplatform.core.secrets import encryption
 from notify.subscriptions import signing
@@ -23,7 +24,6 @@ from tests.cluster import DAEMONS, ROOT, WEB, Cluster, Console
 from tests.flows import dumps
 from tests.flows.conftest import KINDS
 from tests.flows.traffic import SINKS, SYSTEMS, assert_marked, cast, missing
-from tests.migrated import fill
 
 ROUND = 100
 _REST_SECONDS = 0.5  # between two rounds, so that restarts have the machine
@@ -108,7 +108,7 @@ def test_what_was_in_clear_is_encrypted_however_often_it_is_interrupted(
     stored: tuple[Console, str],
 ) -> None:
     console, url = stored
-    fill(url, lambda: manage(url, "migrate").check_returncode())
+    fill(url, lambda: manage(url, "migrate").check_returncode(), "everything")
     console.run(FILL.format(count=CONSUMERS))
     in_clear = {"whsec_clear", "Bearer clear-", "clear-ours", "clear-theirs", "whsec_oldclear"}
     assert console.run(AS_STORED).strip() == str(CONSUMERS), "clear text is read"

@@ -19,13 +19,14 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
-from tests import migrated
 from tests.cluster import DAEMONS, ROOT, WEB, Console, times_of_notify
 from tests.flows import dumps
 from tests.flows.sms_cluster import SmsCluster
@@ -35,6 +36,7 @@ from tests.support.person_world import ANN, BOB, FIELDS, Someone
 SMS = ("sender-a", "receiver", "forwarder", "pump")
 PROGRAMS = (WEB, *DAEMONS, "run_archiver", "run_bulk", "run_feed_dispatcher", "run_sync_poller",
             "run_sync_handler")  # fmt: skip
+MAX_MO = 60  # characters; a longer text has several parts
 SET_UP = """
 import json
 from crmsync.models import Crm, LandingPage, Policy, Source
@@ -43,7 +45,8 @@ from msgplatform.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, EventType, Receive
 biz = Biz.objects.create(name="shop")
-for name, path, schedule in (("good", "/good", []), ("bad", "/bad", []), ("later", "/bad", [3600])):
+ways = ("good", "/good", [1] * 9), ("bad", "/bad", []), ("later", "/bad", [3600])
+for name, path, schedule in ways:
     EventType.objects.create(name=f"order.{{name}}", personal_fields={fields!r})
     row = Receive.objects.create(name=name, url={sink!r} + path)
     BizReceive.objects.create(biz=biz, receive=row, event_types=[f"order.{{name}}"],
@@ -163,6 +166,39 @@ class Platform:
         post = {"uid": someone.uid, "topic": "vip", "data": f"this is {someone.name}"}
         self.ask("POST", "feed/posts", post)
 
+    def plant_spellings(self, someone: Someone) -> dict[str, int]:
+        """The number and the address in each spelling: in a field, in a sentence, in a lead, as a
+        recipient, as a user, in a text from a handset. How many of each were accepted."""
+        name, own = someone.name, [*someone.numbers, *someone.addresses]
+        customers = [{"name": name, "phone": text} for text in own]
+        payloads = [{"order": n, "customer": customer} for n, customer in enumerate(customers)]
+        sentences = [f"ask {text}, please" for text in (*own, *someone.encoded)]
+        notes = [{"note": text, "url": "https://shop.example/?q=1"} for text in sentences]
+        events = [{"event_type": "order.good", "payload": payload} for payload in payloads + notes]
+        leads = [
+            {"appkey": "spring", "name": name, "phone": text, "extra": {"email": address}}
+            for text, address in zip(someone.numbers, cycle(someone.addresses), strict=False)
+        ]
+        texts = [{"to": text, "text": f"Hello {name}"} for text in someone.numbers]
+        posts = [{"uid": text, "topic": "vip", "data": f"this is {name}"} for text in own]
+        accepted = {
+            kind: self.ask_many(path, items)
+            for kind, path, items in (
+                ("events", "messages", events), ("leads", "leads", leads), ("texts", "sms", texts),
+                ("posts", "feed/posts", posts),
+            )
+        }  # fmt: skip
+        mos = [text for text in sentences if len(text) <= MAX_MO]
+        for n, text in enumerate(mos):
+            self.cluster.deliver("city", f"86137000001{n:02}", "10655", text)
+        return {**accepted, "mos": len(mos)}
+
+    def ask_many(self, path: str, items: list[dict[str, Any]]) -> int:
+        """How many of them a batch accepts; spellings that are no number there are refused."""
+        name = path.rpartition("/")[2]
+        answer = self.ask("POST", f"{path}/batch", {name if name != "sms" else "messages": items})
+        return sum(verdict["outcome"] == "created" for verdict in answer["results"])
+
     def held(self) -> dict[str, list[bytes]]:
         """Everything that is stored, by place."""
         cluster = self.cluster
@@ -197,9 +233,9 @@ class Platform:
                             found.add((table, tuple(own_part(someone, v) for v in values)))
         return found
 
-    def crm_phones(self) -> list[str]:
+    def crm_names(self) -> list[str]:
         with closing(sqlite3.connect(self.crm)) as connection:
-            return sorted(row[0] for row in connection.execute("SELECT phone FROM customer"))
+            return sorted(row[0] for row in connection.execute("SELECT name FROM customer"))
 
     # -- backups ---------------------------------------------------------------------------------
     def dumps(self) -> list[bytes]:
@@ -315,14 +351,21 @@ def test_nothing_of_the_person_is_left(platform: Platform) -> None:
     with Sink(answer) as sink:
         platform.set_up(sink)
         platform.start("city", *SMS)
+        planted = dict.fromkeys(("events", "leads", "texts", "posts", "mos"), 0)
         for someone in (ANN, BOB):
             platform.plant(someone)
+            spelled = platform.plant_spellings(someone)
+            planted = {kind: count + spelled[kind] for kind, count in planted.items()}
+        print("accepted in forty spellings:", planted)
+        assert planted["events"] >= 2 * 2 * 40
+        texts, mos, leads = (2 + planted[kind] for kind in ("texts", "mos", "leads"))
         # Texts, MOs, leads, feed events; then archived, failed, waiting, unsplit events.
-        wanted = [2, 2, 2, 0, 6, 2, 2, 0]
+        wanted = [texts, mos, leads, 0, 2 + planted["events"] + texts + mos, 2, 2, 0]
         cluster.wait_until(
-            lambda: cluster.script(AT_REST) == wanted and len(platform.crm_phones()) == 2,
+            lambda: cluster.script(AT_REST) == wanted and len(platform.crm_names()) == leads,
             "everything to arrive",
         )  # fmt: skip
+        of_bob = [name for name in platform.crm_names() if name == BOB.name]
         found = platform.ask("POST", "person-data/find", identifiers(ANN), manages=True)["kinds"]
         names = {each["kind"] for each in found if each["count"]}
         assert names >= {
@@ -336,8 +379,8 @@ def test_nothing_of_the_person_is_left(platform: Platform) -> None:
         backups, before, counts = platform.dumps(), platform.rows(BOB), cluster.script(COUNTS)
         shown = erase(platform)
         assert shown["erased"]["notify.archive"] >= 3
-        assert platform.places_of(ANN) == set()
-        assert platform.crm_phones() == [BOB.phone]
+        assert platform.places_of(ANN) == set(), platform.rows(ANN)
+        assert platform.crm_names() == of_bob
         # Sent again meanwhile: failures are counted anew, and say what came last.
         changed = {"receive_msg", "attempt", "msgplatform_givenup"}
         missing = {row for row in before - platform.rows(BOB) if row[0] not in changed}
@@ -354,6 +397,6 @@ def test_nothing_of_the_person_is_left(platform: Platform) -> None:
         cluster.wait_until(
             lambda: cluster.script(ERASURES) == ["done"], "the erasure to be repeated"
         )
-        assert platform.places_of(ANN) == set()
-        assert platform.crm_phones() == [BOB.phone]
+        assert platform.places_of(ANN) == set(), platform.rows(ANN)
+        assert platform.crm_names() == of_bob
         assert before - platform.rows(BOB) <= {row for row in before if row[0] in changed}

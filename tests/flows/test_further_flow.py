@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from msgplatform.core.servers.private_server import free_port
+from tests.waiting import pause
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 900
@@ -34,10 +35,10 @@ print(keys.create(Biz.objects.create(name="writers"), "k", ["letters:read", "let
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
+    begun = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+        assert time.monotonic() < begun + SECONDS
+        pause(begun, 0.05)
 
 
 class Post:

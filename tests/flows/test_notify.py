@@ -42,7 +42,7 @@ def test_one_message_goes_the_whole_way(shared_cluster: Cluster) -> None:
         (listed,) = cluster.get("/api/v1/messages", tokens["first"])["results"]
         assert listed["id"] == accepted.id
         assert isinstance(listed["id"], str)
-        assert listed["state"] == "split"
+        assert listed["state"] == "distributed"
         assert duplicates(sinks) <= len(given_up)
 
 

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 import requests
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from demo.notify.traffic import publish_all
 from demo.sink_process import SinkProcess
-from tests import migrated
 from tests.cluster import DAEMONS, WEB
 from tests.flows import dumps
 from tests.flows.conftest import KINDS

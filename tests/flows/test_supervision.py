@@ -25,6 +25,7 @@ from msgplatform.supervision.address import hold, public_url, resolve
 from msgplatform.supervision.config import Program
 from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
 from tests.cluster import Console
+from tests.waiting import pause
 
 pytestmark = pytest.mark.both_databases("msgplatform/supervision/preparation.py")
 
@@ -57,11 +58,11 @@ def folder():
     shutil.rmtree(path, ignore_errors=True)
 
 
-def until(condition, seconds=600, pause=0.02):
-    deadline = time.monotonic() + seconds
+def until(condition, seconds=600, first_pause=0.02):
+    begun = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(pause)
+        assert time.monotonic() < begun + seconds, f"not within {seconds} s"
+        pause(begun, first_pause)
 
 
 def python(folder, script, *args):
@@ -233,10 +234,13 @@ def test_other_machines_need_an_address_that_somebody_has_set(settings):
         resolve("no.such.host.invalid", 8000)
 
 
+def without_servers():
+    foreign = {"DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL"}
+    return {name: value for name, value in os.environ.items() if name not in foreign}
+
+
 def up(folder, port, *arguments, said=subprocess.PIPE, **variables):
     """`manage.py up` as a person starts it: no server is configured."""
-    foreign = {"DATABASE_URL", "REDIS_URL", "SMS_REDIS_URL"}
-    kept = {name: value for name, value in os.environ.items() if name not in foreign}
     own = {
         "STATE_DIR": str(folder),
         "PUBLIC_URL": f"http://127.0.0.1:{port}",
@@ -245,7 +249,7 @@ def up(folder, port, *arguments, said=subprocess.PIPE, **variables):
     return subprocess.Popen(
         [sys.executable, "manage.py", "up", "--port", str(port), *arguments],
         cwd=ROOT,
-        env={**kept, **own, **variables},
+        env={**without_servers(), **own, **variables},
         stdout=said,
         stderr=subprocess.STDOUT,
         text=True,
@@ -430,6 +434,13 @@ def test_the_link_that_it_prints_leads_to_the_console_and_only_once(folder, tmp_
         form["csrfmiddlewaretoken"] = browser.cookies["csrftoken"]
         inside = browser.post(page.url, form, timeout=600)
         assert (inside.status_code, inside.url) == (200, f"{address}console/")
+        emergency = subprocess.run(
+            [sys.executable, "manage.py", "login_link", "admin"], cwd=ROOT, check=True,
+            env={**without_servers(), "STATE_DIR": str(folder), "PUBLIC_URL": ""},
+            capture_output=True, text=True, timeout=600,
+        ).stdout  # fmt: skip
+        assert emergency.startswith(f"{address}console/sign-in/link?token=")
+        assert "signs you in as admin" in requests.get(emergency.strip(), timeout=600).text
         again = requests.get(second, timeout=600)
         assert "This link no longer works" in again.text
         for file in folder.rglob("*"):
@@ -502,9 +513,9 @@ def test_a_program_that_ends_at_once_is_told_with_its_last_words(folder, tmp_pat
             def look():
                 return process.run(LOOK).splitlines()[-3:]
 
-            until(lambda: all("RuntimeError: boom" in line for line in look()), pause=0.5)
+            until(lambda: all("RuntimeError: boom" in line for line in look()), first_pause=0.5)
             (fault / "sitecustomize.py").unlink()
-            until(lambda: look() == ["{}", "[]", "[]"], pause=0.5)
+            until(lambda: look() == ["{}", "[]", "[]"], first_pause=0.5)
     finally:
         platform.terminate()
         platform.communicate(timeout=600)

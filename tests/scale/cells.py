@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from demo.sink_process import SinkProcess
 from msgplatform.core.connections import build
 from msgplatform.core.servers.private_server import RedisServer
-from tests import migrated
 from tests.cluster import DAEMONS, MIGRATE, WEB, Cluster
 from tests.support.cells_proxy import HOST, CellsProxy
 

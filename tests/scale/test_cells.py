@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from demo.sink_process import SinkProcess
-from tests import migrated
 from tests.cluster import MIGRATE, ROOT, Console
 from tests.scale.cells import CELLS, CellCluster, Load, sinks, two_cells
 from tests.scale.conftest import Figures

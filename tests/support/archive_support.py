@@ -14,6 +14,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection, connections
 
+from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
 from msgplatform import env
 from msgplatform.core.archive import partitions
@@ -30,7 +31,6 @@ from notify.models import (
     IdempotencyKey,
     ReceiveMsg,
 )
-from tests import migrated
 from tests.servers import Servers
 
 Status = ReceiveMsg.Status
@@ -60,7 +60,7 @@ def message(
     at = ids.datetime_of(pk)
     BizMsg.objects.create(
         id=pk, biz_id=subscription.biz_id, event_type=event_type, channel=channel,
-        payload=payload, state=BizMsg.State.SPLIT, created_at=at,
+        payload=payload, state=BizMsg.State.DISTRIBUTED, created_at=at,
     )  # fmt: skip
     if key:
         IdempotencyKey.objects.create(

@@ -6,9 +6,11 @@ tables and all keys, so that a test can look for them.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -27,15 +29,46 @@ class Someone:
     uid: str
     name: str
 
-    @property
+    @cached_property
     def needles(self) -> list[bytes]:
-        return [each.encode() for each in (self.phone, self.email, self.uid, self.name)]
+        """All spellings, also as JSON escapes them, the user and the name."""
+        texts = [*self.numbers, *self.addresses, *self.encoded, self.uid, self.name]
+        return sorted({form.encode() for text in texts for form in (text, json.dumps(text)[1:-1])})
 
     @property
     def spellings(self) -> list[str]:
         """The number as people write it."""
         p = self.phone
         return [p, f"+86{p}", f"0086 {p[:3]} {p[3:7]} {p[7:]}", f"{p[:3]}-{p[3:7]}-{p[7:]}"]
+
+    @property
+    def numbers(self) -> list[str]:
+        """The number as people and their programs write it."""
+        a, b, c = self.phone[:3], self.phone[3:7], self.phone[7:]
+        signs = [*" -/.~·\u00a0\u2009\u3000\u2010\u2011\u2013\u2014\u2212\u200b\u00ad\u2060",
+                 " - ", "--", " / "]  # fmt: skip
+        return [
+            *self.spellings, f"86{a}{b}{c}", f"86-{a}{b}{c}", f"({a}) - {b}{c}", f"（{a}）{b}-{c}",
+            f"+86 (0) {a} {b} {c}", f"tel:+86-{a}-{b}-{c}", f"\u202d{a}{b}{c}\u202c",
+            f"＋８６{a}{b}{c}", " ".join(self.phone),
+            *(self.phone.translate(dict(zip(b"0123456789", digits, strict=True)))
+              for digits in ("０１２３４５６７８９", "٠١٢٣٤٥٦٧٨٩", "𝟎𝟏𝟐𝟑𝟒𝟓𝟔𝟕𝟖𝟗")),
+            *(sign.join((a, b, c)) for sign in signs),
+        ]  # fmt: skip
+
+    @property
+    def addresses(self) -> list[str]:
+        """The address likewise."""
+        wide = "".join(chr(ord(letter) + 0xFEE0) for letter in self.email)
+        return [self.email, self.email.upper(), self.email.title(), f"mailto:{self.email}", wide]
+
+    @property
+    def encoded(self) -> list[str]:
+        """Number and address as URLs, HTML, and JSON in JSON carry them."""
+        a, b, c = self.phone[:3], self.phone[3:7], self.phone[7:]
+        at = [self.email.replace("@", sign) for sign in ("%40", "%2540", "&#64;", "\\u0040")]
+        return [*at, f"%2B86{a}{b}{c}", f"{a}%20{b}%20{c}", f"{a}&nbsp;{b}&nbsp;{c}",
+                f"{a}\\u2011{b}\\u2011{c}", f"<{self.email}>"]  # fmt: skip
 
 
 # Digits that no id, time or port in a test holds.

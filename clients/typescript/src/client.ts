@@ -225,7 +225,7 @@ export class Client<E extends object = AnyEvents> {
 
 /** True if no delivery waits for anything, until somebody sends it again. */
 function hasEnded(message: MessageDetail): boolean {
-  return message.state === "split" && !message.deliveries.some((each) => WAITING.has(each.status));
+  return message.state === "distributed" && !message.deliveries.some((each) => WAITING.has(each.status));
 }
 
 async function* follow<T>(

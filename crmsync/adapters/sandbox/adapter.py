@@ -105,7 +105,7 @@ class SandboxAdapter(CRMAdapter):
     def _require_answer(self) -> None:
         """Raises as `fields` does while it is told to fail; such a call is not counted."""
         try:
-            behaviour = self._records.calls.behaviour()
+            behaviour = self._records.behaviour()
         except RedisError as error:
             raise Unavailable(_("Redis does not answer: %s") % error) from None
         if behaviour.answer == AUTH:
@@ -118,10 +118,10 @@ class SandboxAdapter(CRMAdapter):
     # -- writing ---------------------------------------------------------------------------------
     def deliver(self, batch: Sequence[Record]) -> Sequence[Outcome]:
         try:
-            behaviour = self._records.calls.take_behaviour()
+            behaviour = self._records.take_behaviour()
             # A call must end long before the lease of its records does.
             time.sleep(min(behaviour.delay, platform_settings.CRM_LEASE_SECONDS / 4))
-            self._records.calls.keep(_call(batch, behaviour))
+            self._records.keep(_call(batch, behaviour))
             if behaviour.answer in ("", LOST):
                 outcomes = self._store(batch)
                 lost = [Unknown(_(_TEXTS[LOST]))] * len(batch)
@@ -197,8 +197,6 @@ def _plain(value: Any) -> Any:
         return ascii(value)[:200]
 
 
-def records_of(adapter: str, settings: Mapping[str, Any]) -> Records | None:
-    """The store of a CRM with this adapter and these settings; None for another kind."""
-    if adapter != SandboxAdapter.name:
-        return None
+def records_of(settings: Mapping[str, Any]) -> Records:
+    """The store of a sandbox CRM with these settings."""
     return Records(read_settings(SandboxSettings, settings).space)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -24,6 +25,10 @@ class StoredRecord(msgspec.Struct, frozen=True):
     version: int
     fields: dict[str, Any]
     at: float
+
+    @property
+    def changed_at(self) -> datetime:
+        return datetime.fromtimestamp(self.at, UTC)
 
 
 class SentRecord(msgspec.Struct, frozen=True):
@@ -49,11 +54,11 @@ class RecordsFull(Exception):
     """The sandbox holds MAX_RECORDS records of the last hour."""
 
 
-class Records:
-    """The records of the sandbox `space`. All methods raise RedisError."""
+class Records(Sandbox):
+    """The sandbox `space` with its records. All methods raise RedisError."""
 
     def __init__(self, space: str) -> None:
-        self.calls = Sandbox(f"crm:{space}")
+        super().__init__(f"crm:{space}")
         self._name = f"sandbox:crm:{space}:records"
 
     def get(self, keys: Collection[str]) -> dict[str, StoredRecord]:
@@ -90,10 +95,10 @@ class Records:
         pipeline.expire(self._name, KEEP_SECONDS)
         pipeline.execute()
 
-    def empty(self) -> None:
-        """Drop the records and the calls."""
+    def empty(self) -> int:
+        """Drop the records and the calls; returns the number of calls."""
         work_redis().delete(self._name)
-        self.calls.empty()
+        return super().empty()
 
 
 def _current(contents: Any) -> dict[str, StoredRecord]:

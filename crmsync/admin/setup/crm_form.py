@@ -1,12 +1,10 @@
-"""The form of a CRM, the help with the settings of its kind, and the addresses in its settings:
-stored credentials serve only there."""
+"""The kinds of CRMs in a form, and the help with the settings of each."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from copy import copy
 from typing import Annotated, Any, get_args, get_origin
 
 import msgspec
@@ -18,15 +16,11 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import setup_rules
 from crmsync.adapters.base import AdapterSettings, CRMAdapter
 from crmsync.adapters.registry import registry
 from crmsync.models import Crm
-from crmsync.models.crms import default_retry_seconds, validate_retry_seconds
 from msgplatform.admin import Select
-from msgplatform.admin.fields import ObjectField, SecretObjectField, WaitsField, each
 from msgplatform.core import sandbox
-from msgplatform.core.fields import Unreadable
 
 _HTTP = {
     "url": "https://crm.example.com/api/leads",
@@ -121,67 +115,10 @@ def settings_help() -> SafeString:
     return render_to_string("admin/crmsync/settings_help.html", {"kinds": kind_rows})
 
 
-class CrmForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    adapter = forms.ChoiceField(
-        label=_("Kind"), choices=kinds, widget=Select, help_text=lazy(broken_kinds, str)()
-    )
-    settings = ObjectField(label=_("Settings"), help_text=lazy(settings_help, str)())
-    credentials = SecretObjectField(
-        label=_("Credentials"),
-        rows=4,
-        help_text=_(
-            'As JSON: {"token": "…"}. Stored encrypted. For another account or database add '
-            "another CRM: the records of this one have ids of the present account."
-        ),
-    )
-    retry_seconds = WaitsField(
-        check=each(validate_retry_seconds),
-        initial=default_retry_seconds,
-        label=_("Waits before another try"),
-        help_text=_(
-            "One wait on each line, before each try after the first: 10 s, 5 min. When the last "
-            "try fails too, the record is dead and waits in the recovery log for a person."
-        ),
-    )
-
-    class Meta:
-        model = Crm
-        fields = ["name", "adapter", "enabled", "settings", "credentials", "concurrency",
-                  "retry_seconds"]  # fmt: skip
-        help_texts = {
-            "name": _("Names its queues, such as crm-main-sales; cannot be changed later."),
-        }
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        credentials = self.fields.get("credentials")
-        if isinstance(credentials, SecretObjectField) and self.instance.pk:
-            credentials_value = Crm._meta.get_field("credentials").value_from_object(self.instance)
-            names = [] if isinstance(credentials_value, Unreadable) else sorted(credentials_value)
-            credentials.keep(
-                credentials_value, gettext("Set: %s.") % ", ".join(names) if names else ""
-            )
-        self.initial.pop("credentials", None)
-
-    def clean_retry_seconds(self) -> Any:
-        waits = self.cleaned_data["retry_seconds"]
-        validate_retry_seconds(waits)
-        return waits
-
-    def clean(self) -> dict[str, Any]:
-        form_values = super().clean() or {}
-        row = copy(self.instance)  # the form's own row must not change before it is valid
-        for name, value in form_values.items():
-            setattr(row, name, value)
-        if not (row.adapter and {"settings", "credentials"} <= form_values.keys()):
-            return form_values
-        faults = list(setup_rules.crm_faults(row))
-        if self.instance.pk and "credentials" not in self.changed_data:
-            before = Crm.objects.get(pk=self.instance.pk)
-            faults += setup_rules.kept_credentials_faults(row, before.adapter, before.settings)
-        for name, sentence in faults:
-            self.add_error(name if name in self.fields else None, sentence)
-        return form_values
+class KindField(forms.ChoiceField):
+    def __init__(self, **options: Any) -> None:
+        help_text = lazy(broken_kinds, str)()
+        super().__init__(**{**options, "help_text": help_text}, choices=kinds, widget=Select)
 
 
 def _rows(kind: type[msgspec.Struct]) -> Iterable[Mapping[str, str]]:

@@ -13,18 +13,21 @@ from django.forms import ModelForm
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import URLPattern, path, reverse
+from django.utils.functional import lazy
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import presence, setup_rules
-from crmsync.admin.setup import probes, sandbox, trial_lead
-from crmsync.admin.setup.crm_form import CrmForm, kind_title
+from crmsync import presence
+from crmsync.admin.setup import probes, trial_lead
+from crmsync.admin.setup.crm_form import KindField, kind_title, settings_help
+from crmsync.admin.setup.sandbox import SandboxCrms
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
+from crmsync.setup.crms import CrmResource, addresses_of
 from crmsync.trials import connection
-from msgplatform.admin import HealthList, UndeletableAdmin, audit, cells
+from msgplatform.admin import HealthList, ResourceAdmin, audit, cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
@@ -117,8 +120,14 @@ class CrmList(HealthList):
 
 
 @admin.register(Crm)
-class CrmAdmin(UndeletableAdmin):
-    form = CrmForm
+class CrmAdmin(ResourceAdmin):
+    resource = CrmResource
+    form_fields = {"adapter": KindField}
+    field_options = {
+        "settings": {"help_text": lazy(settings_help, str)()},
+        "credentials": {"rows": 4},
+    }
+    readonly_fields = ["kind"]
     list_display = ["name", "kind", "state", "latency", "speed", "queues", "dead"]
     list_filter = ["enabled"]
     search_fields = ["name"]
@@ -127,26 +136,18 @@ class CrmAdmin(UndeletableAdmin):
     list_before_template = "admin/crmsync/crms_bar.html"
     change_form_outer_before_template = "admin/crmsync/crm_bar.html"
     change_form_after_template = "admin/crmsync/crm_test.html"
-    fieldsets = [
-        (None, {"fields": ["name", "adapter", "enabled"]}),
-        (_("Pace and patience"), {"fields": ["concurrency", "retry_seconds"]}),
-        (_("Connection"), {"fields": ["settings", "credentials"]}),
-    ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:
         return CrmList
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The queues are named after the CRM, and its records are known by ids of its kind."""
-        return ["name", "adapter", "kind"] if obj else []
+        """The CRM's records are known by ids of its kind."""
+        return [*super().get_readonly_fields(request, obj), *(["adapter"] if obj else [])]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        head = (None, {"fields": ["name", "kind" if obj else "adapter", "enabled"]})
-        fieldsets = [head, *self.fieldsets[1:]]
-        if obj is None or self.has_change_permission(request, obj):
-            return fieldsets
-        # People who may only look see the stored values, so the secrets are left out.
-        return [*fieldsets[:2], (fieldsets[2][0], {"fields": ["settings"]})]
+        fieldsets = super().get_fieldsets(request, obj)
+        head = (None, {"fields": ["name", "kind", "enabled"]})  # the kind as it is called in lists
+        return [head, *fieldsets[1:]] if obj else fieldsets
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -154,8 +155,7 @@ class CrmAdmin(UndeletableAdmin):
             path("test/", wrap(self.test_view), name="crmsync_crm_test_new"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
             path("<int:pk>/lead/", wrap(trial_lead.page(self)), name="crmsync_crm_test_lead"),
-            path("sandbox/", wrap(sandbox.list_page(self)), name="crmsync_sandboxes"),
-            path("<int:pk>/sandbox/", wrap(sandbox.page(self)), name="crmsync_crm_sandbox"),
+            *SandboxCrms(self).urls(),
             path("<int:pk>/resume/", wrap(self.resume_view), name="crmsync_crm_resume"),
             *super().get_urls(),
         ]
@@ -198,7 +198,7 @@ class CrmAdmin(UndeletableAdmin):
         if isinstance(form, HttpResponse):
             return form
         row: Crm = form.instance
-        addresses = sorted(setup_rules.addresses_of(row.adapter, row.settings))
+        addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
         result = connection.check(row)
         tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")

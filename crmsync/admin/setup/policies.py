@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Max, QuerySet
@@ -20,14 +21,16 @@ from django.utils.translation import gettext_lazy as _
 from crmsync import presence
 from crmsync.admin import run_cells
 from crmsync.admin.setup import policy_trial
-from crmsync.admin.setup.policy_form import PolicyForm
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
+from crmsync.setup.policies import PolicyResource
 from msgplatform.admin import (
     AutocompleteFilter,
     HealthList,
-    UndeletableAdmin,
+    ResourceAdmin,
+    ResourceForm,
+    Textarea,
     cells,
 )
 from msgplatform.core.connections import RedisError
@@ -122,6 +125,30 @@ _VIEWS = {
 }
 
 
+class MappingField(forms.CharField):
+    def __init__(self, **options: Any) -> None:
+        widget = Textarea({"rows": 12, "class": "lines", "spellcheck": "false",
+                           "placeholder": "LastName = name\nEmail = extra.email"})  # fmt: skip
+        super().__init__(max_length=20_000, strip=False, widget=widget, **options)
+
+
+class PolicyForm(ResourceForm):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in ("source", "crm"):
+            if name in self.fields:
+                # No pencil beside the choice: it would open another form over a half-filled one.
+                self.fields[name].widget.can_change_related = False
+                self.fields[name].widget.can_view_related = False
+        for name in ("cron", "hours", "sweep_cron"):
+            if name in self.fields:
+                # The reader's own zone may be another one.
+                self.fields[name].help_text = gettext("Times in %(zone)s. %(help)s") % {
+                    "zone": timezone.get_default_timezone_name(),
+                    "help": self.fields[name].help_text,
+                }
+
+
 class PolicyList(HealthList):
     read_health = staticmethod(read_health)
 
@@ -133,10 +160,12 @@ class PolicyList(HealthList):
 
 
 @admin.register(Policy)
-class PolicyAdmin(UndeletableAdmin):
+class PolicyAdmin(ResourceAdmin):
+    resource = PolicyResource
     system_lookup = "biz"
     limited_views = frozenset({"changelist_view", "change_view"})
     form = PolicyForm
+    form_fields = {"mapping": MappingField}
     list_display = ["name", "state", "schedule", "read_up_to", "last_run"]
     list_filter = ["enabled", ("crm", AutocompleteFilter), ("source", AutocompleteFilter)]
     list_filter_submit = True
@@ -147,22 +176,12 @@ class PolicyAdmin(UndeletableAdmin):
     list_before_template = "admin/crmsync/policies_bar.html"
     change_form_outer_before_template = "admin/crmsync/policy_bar.html"
     change_form_after_template = "admin/crmsync/policy_trial.html"
-    fieldsets = [
-        (None, {"fields": ["source", "crm", "enabled"]}),
-        (_("When"), {"fields": ["interval_seconds", "cron", "hours", "sweep_cron", "batch_size"]}),
-        (_("What is sent"), {"fields": ["biz", "appkeys", "key_prefix", "mapping"]}),
-        (_("Records that people made in the CRM"), {"fields": ["on_conflict", "delete_adopted"]}),
-    ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:
         return PolicyList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Policy]:
         return super().get_queryset(request).select_related("source", "crm")
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """A policy's records and its watermark belong to this source and this CRM."""
-        return ["source", "crm"] if obj else []
 
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
@@ -172,9 +191,6 @@ class PolicyAdmin(UndeletableAdmin):
             path("<int:pk>/request/", wrap(self.request_view), name="crmsync_policy_request"),
             *super().get_urls(),
         ]
-
-    def audit_target(self, obj: Policy) -> str:
-        return f"{obj} #{obj.pk}"
 
     def render_change_form(
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from copy import copy
 from typing import Any
 
-from django import forms
 from django.contrib import admin
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -14,105 +12,39 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import setup_rules
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import source_from_row
+from crmsync.setup.sources import SourceResource
 from crmsync.trials import probing
-from msgplatform.admin import ModelAdmin, audit, cells
-from msgplatform.admin.fields import LinesField, SecretTextField
+from msgplatform.admin import ResourceAdmin, audit, cells
 from msgplatform.core.data import databases
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.fields import Unreadable
 
-_PLACE = ["table", "key_column", "time_column"]
-
-
-class SourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
-    database = SecretTextField(
-        label=_("Database"),
-        help_text=_("mysql://user:password@host:3306/name or sqlite:////path/to/file. Encrypted."),
-    )
-    value_columns = LinesField(
-        check=lambda name: None,
-        required=True,
-        rows=6,
-        label=_("Columns that are read"),
-        help_text=_("The columns that mappings use, one on each line; not those named above."),
-    )
-
-    class Meta:
-        model = Source
-        fields = ["name", "database", *_PLACE, "deleted_column", "version_column", "value_columns",
-                  "zone", "lag_seconds"]  # fmt: skip
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        database = self.fields.get("database")
-        if isinstance(database, SecretTextField) and self.instance.pk:
-            stored_url = Source._meta.get_field("database").value_from_object(self.instance)
-            database.keep(stored_url, gettext("A database is set."))
-        # A stored URL holds a password: it is never written into the form.
-        self.initial.pop("database", None)
-
-    def clean(self) -> dict[str, Any]:
-        form_values = super().clean() or {}
-        if form_values and not self.errors:
-            row = copy(self.instance)  # the form's own row must not change before it is valid
-            for name, value in form_values.items():
-                setattr(row, name, value)
-            for name, sentence in setup_rules.source_faults(row):
-                self.add_error(name if name in self.fields else None, probing.as_sentence(sentence))
-        return form_values
-
 
 @admin.register(Source)
-class SourceAdmin(ModelAdmin):
-    audit_name = "sync_source"
-    form = SourceForm
+class SourceAdmin(ResourceAdmin):
+    resource = SourceResource
+    field_options = {"value_columns": {"rows": 6}}
+    readonly_fields = ["where", "columns_text"]
+    shown_instead = {"database": "where", "value_columns": "columns_text"}
     list_display = ["name", "where", "table", "time_column", "compared", "used"]
     search_fields = ["name", "table"]
     search_help_text = _("Name or table")
     sortable_by = ["name", "table"]
     change_form_outer_before_template = "admin/crmsync/source_bar.html"
     change_form_after_template = "admin/crmsync/source_test.html"
-    fieldsets = [
-        (None, {"fields": ["name", "database", "table"]}),
-        (_("Columns"), {"fields": ["key_column", "time_column", "deleted_column", "version_column",
-                                   "value_columns"]}),
-        (_("Time"), {"fields": ["zone", "lag_seconds"]}),
-    ]  # fmt: skip
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Source]:
         rows: QuerySet[Source] = super().get_queryset(request)
         return rows.annotate(policies=Count("policy"))
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        if obj is None or self.has_change_permission(request, obj):
-            return super().get_fieldsets(request, obj)
-        # People who may only look see server and name instead of the URL.
-        columns = [*_PLACE[1:], "deleted_column", "version_column", "columns_text"]
-        return [
-            (None, {"fields": ["name", "where", "table"]}),
-            (self.fieldsets[1][0], {"fields": columns}),
-            *([] if obj.is_hive else self.fieldsets[2:]),
-        ]
-
-    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The watermarks of policies are places in this table, and records have versions of this
-        column: with others in their place they would be meaningless."""
-        fixed_fields = [*_PLACE, "version_column"] if obj and obj.policies else []
-        return [*fixed_fields, "where", "columns_text"]
-
-    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """True if the user may change the source; the hive cannot be changed."""
-        return super().has_change_permission(request, obj) and not (obj and obj.is_hive)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        may: bool = super().has_delete_permission(request, obj)
-        return may and not (obj and (obj.is_hive or obj.policies))
+        fieldsets = super().get_fieldsets(request, obj)
+        return fieldsets[:2] if obj and obj.is_hive else fieldsets  # the hive has no time zone
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)

@@ -4,19 +4,19 @@ and the CRM's record afterwards. The lead goes past the queues and is not counte
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from django import forms
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm
-from crmsync.trials import lead, probing
+from crmsync.trials import lead
 from msgplatform.admin import ModelAdmin, TextInput, audit
 from msgplatform.admin.fields import ObjectField
-from msgplatform.core.errors import PlatformError
+from msgplatform.admin.pages import send_form, show_page
 
 
 class TestLeadForm(forms.Form):
@@ -37,12 +37,6 @@ class TestLeadForm(forms.Form):
         label=_("Delete it from the CRM afterwards"), required=False, initial=True
     )
 
-    def clean_key(self) -> str:
-        key: str = self.cleaned_data["key"]
-        if not lead.KEY.fullmatch(key):
-            raise forms.ValidationError(gettext("Use test- and letters, digits or -."))
-        return key
-
 
 def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
     def view(request: HttpRequest, pk: int) -> HttpResponse:
@@ -53,21 +47,12 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
             raise PermissionDenied
         start = {"key": lead.usual_key(), "fields_sent": lead.usual_fields(row)}
         form = TestLeadForm(request.POST or None, initial=start)
-        trial, problem = None, ""
-        if form.is_valid():
-            values = form.cleaned_data
-            audit(request, "crm_test_lead_sent", row.name, key=values["key"])
-            try:
-                trial = lead.send(row, values["key"], values["fields_sent"], values["remove"])
-            except PlatformError as error:
-                problem = probing.sentence(error)
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Test lead"), "opts": model_admin.opts, "row": row, "form": form,
-            "trial": trial, "problem": problem,
-        }  # fmt: skip
-        response = TemplateResponse(request, "admin/crmsync/test_lead.html", context)
-        response["Cache-Control"] = "no-store"
-        return response
+        trial = send_form(form, lambda values: lead.send(
+            row, values["key"], values["fields_sent"], values["remove"], partial(audit, request)
+        ))  # fmt: skip
+        return show_page(
+            model_admin, request, "admin/crmsync/test_lead.html", gettext("Test lead"),
+            row=row, form=form, outcome=trial, may_choose=True,
+        )  # fmt: skip
 
     return view

@@ -12,8 +12,9 @@ from rest_framework.request import Request
 
 from msgplatform.api.access import keys, throttling
 from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.api.problems.problem import LimitedKey, MissingScope
+from msgplatform.api.problems.problem import MissingScope
 from msgplatform.core import logging
+from msgplatform.setup.refusals import LimitedKey
 
 if TYPE_CHECKING:  # rest_framework.views imports this module
     from rest_framework.views import APIView

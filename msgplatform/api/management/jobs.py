@@ -18,12 +18,6 @@ from rest_framework.views import APIView
 from msgplatform.api import filter_fields
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.intake import IdempotencyKeyField, idempotency_key
-from msgplatform.api.management.fields import (
-    FlagField,
-    TextField,
-    WholeNumberField,
-    check_known,
-)
 from msgplatform.api.management.resources import actor, audit
 from msgplatform.api.query import ListView, QueryView
 from msgplatform.api.schema import operation
@@ -31,6 +25,12 @@ from msgplatform.core import flows
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.jobs import control
 from msgplatform.models import BulkJob
+from msgplatform.setup.fields import (
+    FlagField,
+    TextField,
+    WholeNumberField,
+    check_known,
+)
 
 SCOPE = "manage:jobs"
 _FILTER = 'Which messages, by the filters of the action: {"biz": "orders"}'

@@ -6,7 +6,7 @@ and changed in the console only, so that no key takes it from those who could ta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -21,13 +21,13 @@ from rest_framework.views import APIView
 from msgplatform import person_limits
 from msgplatform.api.bodies import field
 from msgplatform.api.json import decode
-from msgplatform.api.management.fields import FlagField, NamedField, TextField
-from msgplatform.api.management.resource import Resource, WholeSerializer
-from msgplatform.api.management.resources import ResourceListView, actor, audit
+from msgplatform.api.management.resources import actor, audit
 from msgplatform.api.query import ListView
 from msgplatform.api.schema import operation
 from msgplatform.core import invitations
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.setup.fields import FlagField, NamedField, TextField, WholeSerializer
+from msgplatform.setup.resource import Resource
 
 SCOPE = "manage:people"
 _NAME = OpenApiParameter(
@@ -115,6 +115,8 @@ class Person(Resource):
         "password. Permissions come from groups only. 409 for a superuser."
     )
     list_notes = "Everybody who can log in to the console, disabled people too, oldest first."
+    list_order = ("id",)
+    list_prefetched = ("groups", "limit__systems")
     parameters = [_NAME]
     conflicts = ("PUT", "DELETE")
 
@@ -132,14 +134,13 @@ class Person(Resource):
         row.set_unusable_password()
         return row
 
-    def title(self, row: User) -> str:
+    @classmethod
+    def title(cls, row: User) -> str:
         return row.get_username()
 
-    def check_change(
-        self, row: User, before: Mapping[str, Any], sent_names: Collection[str]
-    ) -> None:
-        if row.is_superuser:
-            raise NotNow(_SUPERUSER)
+    @classmethod
+    def lock_reason(cls, row: User) -> str:
+        return _SUPERUSER if row.is_superuser else ""
 
     def after_save(self, row: User, is_new: bool) -> Mapping[str, Any]:
         return {"invitation": invitations.link(row)} if is_new else {}
@@ -151,13 +152,6 @@ class Person(Resource):
             row.is_active = False
             row.save(update_fields=["is_active"])
             self.audit("user_disabled", self.title(row))
-
-
-class PersonListView(ResourceListView):
-    keyset_ordering = ("id",)
-
-    def get_queryset(self) -> QuerySet[User]:
-        return User.objects.prefetch_related("groups", "limit__systems")
 
 
 class InvitationSerializer(serializers.Serializer[Any]):

@@ -28,8 +28,8 @@ from rest_framework.response import Response
 
 from msgplatform.api.access.authentication import caller_of
 from msgplatform.api.filters import business_system
-from msgplatform.api.management.resource import Resource, Stored, record
 from msgplatform.api.query import NAME, ListView, QueryView
+from msgplatform.setup.resource import Resource, Stored, record
 
 OF_SYSTEM = OpenApiParameter("system", NAME, description="Only those of this business system")
 _IF_MATCH = OpenApiParameter(
@@ -69,10 +69,17 @@ def body_of(request: Request) -> Any:
     return request.data
 
 
-class ResourceView(QueryView, GenericAPIView[Any]):
+class _LimitedView(QueryView, GenericAPIView[Any]):
+    resource_class: type[Resource]
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        """With the business systems to which the reader is limited."""
+        return {**super().get_serializer_context(), "systems": caller_of(self.request).systems}
+
+
+class ResourceView(_LimitedView):
     """One thing that its address names."""
 
-    resource_class: type[Resource]
     has_versions = True
 
     def resource(self) -> Resource:
@@ -104,25 +111,22 @@ class ResourceView(QueryView, GenericAPIView[Any]):
         )
 
 
-class ResourceListView(ListView):
-    """Everything of one kind, by name."""
-
-    resource_class: type[Resource]
-    keyset_ordering: tuple[str, ...] = ("name",)
+class ResourceListView(_LimitedView, ListView):
+    """Everything of one kind."""
 
     def get_queryset(self) -> QuerySet[Any]:
-        return self.resource_class.model._default_manager.all()
+        kind = self.resource_class
+        rows = kind.model._default_manager.prefetch_related(*kind.list_prefetched)
+        if kind.list_related:
+            rows = rows.select_related(*kind.list_related)
+        if kind.list_system and (system := self.query_values.get("system")):
+            names = caller_of(self.request).systems
+            return rows.filter(**{kind.list_system: business_system(system, "system", names)})
+        return rows
 
     def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         rows = super().filter_queryset(queryset)
         return self.resource_class.visible_rows(rows, caller_of(self.request).systems)
-
-    def of_system(self, rows: QuerySet[Any], column: str = "biz") -> QuerySet[Any]:
-        """The rows of the business system that the query names (OF_SYSTEM), or all of them."""
-        if system := self.query_values.get("system"):
-            names = caller_of(self.request).systems
-            return rows.filter(**{column: business_system(system, "system", names)})
-        return rows
 
 
 def routes(
@@ -137,12 +141,23 @@ def routes(
         "answers_limited_keys": resource.answers_limited_keys,
     }
     one: Any = type(f"{resource.__name__}View", (ResourceView,), common)
-    many: Any = type(f"{resource.__name__}ListView", (list_view,), common)
+    of_list = {
+        "query": [*([OF_SYSTEM] if resource.list_system else []), *list_view.query],
+        "keyset_ordering": tuple(resource.list_order),
+    }
+    many: Any = type(f"{resource.__name__}ListView", (list_view,), common | of_list)
     name = resource.noun.replace(" ", "-")
     patterns = [path(resource.path, _described(resource)(one).as_view(), name=name)]
     if resource.list_path:
-        many = _described_list(resource)(many).as_view()
-        patterns.insert(0, path(resource.list_path, many, name=f"{name}-list"))
+        describe_list = extend_schema_view(
+            get=extend_schema(
+                tags=[resource.nouns],
+                summary=f"List {resource.nouns}",
+                description=resource.list_notes or f"Every {resource.noun}, by name.",
+            )
+        )
+        view = describe_list(many).as_view()
+        patterns.insert(0, path(resource.list_path, view, name=f"{name}-list"))
     return patterns
 
 
@@ -154,16 +169,6 @@ def _version(request: Request) -> str:
     text = request.headers.get("If-Match", "").strip()
     match = _ENTITY_TAG.fullmatch(text)
     return match[1] if match else text
-
-
-def _described_list(resource: type[Resource]) -> Any:
-    return extend_schema_view(
-        get=extend_schema(
-            tags=[resource.nouns],
-            summary=f"List {resource.nouns}",
-            description=resource.list_notes,
-        )
-    )
 
 
 def _described(resource: type[Resource]) -> Any:

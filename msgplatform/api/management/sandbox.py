@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
@@ -15,7 +14,6 @@ from msgplatform.core.sandbox import (
     MAX_DELAY_SECONDS,
     MAX_MINUTES,
     MAX_RETRY_AFTER,
-    USUAL,
     Behaviour,
 )
 
@@ -45,9 +43,7 @@ class AnswerBody(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         _check(self.retry_after, "retry_after", 0, MAX_RETRY_AFTER)
         _check(self.minutes, "minutes", 1, MAX_MINUTES)
         _check(self.count, "count", 1, MAX_COUNT)
-        if not (answer or self.delay or self.retry_after):
-            return USUAL
-        return Behaviour(answer, self.delay or 0.0, self.retry_after or 0, count=self.count)
+        return Behaviour.of(answer, self.delay, self.retry_after, self.count)
 
     @property
     def minutes_or_all(self) -> int:
@@ -59,11 +55,10 @@ class AnswerSerializer(serializers.Serializer[Behaviour]):
 
     delay = serializers.FloatField(help_text="Seconds before the answer")
     retry_after = serializers.IntegerField(help_text="0: none")
-    until = serializers.SerializerMethodField(help_text="null: it is the usual answer")
+    until = serializers.DateTimeField(
+        source="until_time", allow_null=True, help_text="null: it is the usual answer"
+    )
     count = serializers.IntegerField(allow_null=True, help_text="Requests for which it still holds")
-
-    def get_until(self, behaviour: Behaviour) -> datetime | None:
-        return datetime.fromtimestamp(behaviour.until, UTC) if behaviour.until else None
 
 
 def _check(value: float | None, name: str, low: float, high: float) -> None:

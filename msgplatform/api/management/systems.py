@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from copy import copy
 from typing import Any
 
@@ -12,16 +13,12 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
 from msgplatform.api.access import keys
-from msgplatform.api.management.fields import TextField
-from msgplatform.api.management.resource import (
-    Resource,
-    Stored,
-    WholeSerializer,
-    changed_error,
-)
 from msgplatform.api.management.resources import ResourceListView, own_rows
 from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.models import ApiKey, Biz
+from msgplatform.setup.declaration import Before, Faults
+from msgplatform.setup.fields import TextField, WholeSerializer
+from msgplatform.setup.resource import Resource, Stored, changed_error
 
 
 class SystemSerializer(WholeSerializer):
@@ -43,6 +40,7 @@ class System(Resource):
     answers_limited_keys = True
     model = Biz
     serializer_class = SystemSerializer
+    groups = [(None, ["name", "title", "enabled", "validates_events", "encrypts_payloads"])]
     example = {"title": "Order service", "validates_events": True}
     on_delete = (
         "Disables it, for messages refer to it: its API keys are refused, and what it sent stays. "
@@ -50,15 +48,10 @@ class System(Resource):
     )
     list_notes = "Every business system, by name, those that are disabled too."
 
-    def after_save(self, row: Biz, is_new: bool) -> dict[str, Any]:
-        if not is_new:  # it may have been disabled: its keys are cached in this process
-            transaction.on_commit(keys.forget)
-        return {}
-
-    def remove(self, row: Biz) -> None:
-        if row.enabled:
-            super().remove(row)
-            transaction.on_commit(keys.forget)
+    @classmethod
+    def forget_cached(cls) -> None:
+        """The keys of a system that was disabled are cached in this process."""
+        keys.forget()
 
 
 def _of_name(name: str) -> dict[str, str]:
@@ -104,6 +97,7 @@ class Key(Resource):
     is_in_files = False  # a key is shown once, and cannot be written down again
     model = ApiKey
     serializer_class = KeySerializer
+    checked_fields = frozenset({"biz"})
     created_serializer_class = CreatedKeySerializer
     example = {"scopes": ["events:write", "events:read"]}
     on_delete = (
@@ -115,6 +109,7 @@ class Key(Resource):
         "system that are not revoked have this name."
     )
     list_notes = "Newest first, revoked ones too. A key itself is never shown again."
+    list_order = ("-id",)
     parameters = [
         OpenApiParameter(
             "name",
@@ -123,6 +118,31 @@ class Key(Resource):
         )
     ]
     conflicts = ("PUT", "DELETE")
+
+    @classmethod
+    def fixed_fields(cls, row: ApiKey) -> Mapping[str, str]:
+        return {"biz": ""}
+
+    @classmethod
+    def title(cls, row: ApiKey) -> str:
+        return str(row)
+
+    @classmethod
+    def forget_cached(cls) -> None:
+        keys.forget()
+
+    def faults(self, row: ApiKey, before: Before | None) -> Faults:
+        is_management = row.biz is None
+        checks: list[Callable[[], Any]] = [
+            lambda: keys.check_scopes(row.scopes, is_management),
+            lambda: keys.check_limit(row.systems or (), is_management),
+            lambda: keys.check_expiry(row.expires_at),
+        ]
+        for check in checks:
+            try:
+                check()
+            except InvalidInput as error:
+                yield error.field, str(error)
 
     def rows(self) -> QuerySet[ApiKey]:
         """Valid keys come first, then the newest."""
@@ -156,7 +176,7 @@ class Key(Resource):
         row.scopes, row.expires_at = scopes, expires_at
         if version not in ("", "*", self.version(stored_row)):
             raise changed_error(self.differences(stored_row, row, before, {}))
-        keys.check_expiry(expires_at)
+        self._check_change(row, Before(stored_row), [])
         row.save(update_fields=["scopes", "expires_at"])
         self._log("api_key_changed", row, before=before)
         transaction.on_commit(keys.forget)
@@ -194,8 +214,6 @@ class Key(Resource):
 
 
 class KeyListView(ResourceListView):
-    keyset_ordering = ("-id",)
-
     def get_queryset(self) -> QuerySet[ApiKey]:
         system = self.kwargs.get("system", "")
         systems = own_rows(self.request, Biz.objects.filter(name=system), "name")

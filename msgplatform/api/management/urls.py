@@ -42,7 +42,7 @@ urlpatterns = [
     path("jobs/<id:pk>/pause", jobs.JobPauseView.as_view(), name="job-pause"),
     path("jobs/<id:pk>/resume", jobs.JobResumeView.as_view(), name="job-resume"),
     path("jobs/<id:pk>/cancel", jobs.JobCancelView.as_view(), name="job-cancel"),
-    *routes(people.Person, people.PersonListView),
+    *routes(people.Person),
     path("people/<str:name>/limit", people.PersonLimitView.as_view(), name="person-limit"),
     path("people/<str:name>/invite", people.InviteView.as_view(), name="person-invite"),
     path("platform", views.PlatformView.as_view(), name="platform"),

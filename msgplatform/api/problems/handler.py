@@ -7,7 +7,7 @@ calls `error_pages.server_error`: every unexpected exception is handled there.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import singledispatch
 from http import HTTPStatus
 from typing import Any
@@ -24,13 +24,13 @@ from msgplatform.api.problems.problem import (
     RETRY_AFTER_SECONDS,
     BodyTooLarge,
     Kind,
-    LimitedKey,
     MissingScope,
     Problem,
 )
 from msgplatform.core import errors, logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import transactions
+from msgplatform.setup.refusals import LimitedKey, field_errors, flat_errors
 
 log = logging.get(__name__)
 
@@ -59,23 +59,14 @@ def _(exc: drf.APIException, view: Any) -> Problem:
     kind = BY_STATUS.get(exc.status_code)
     if kind is None:  # of a library that raises a status we have no kind for
         kind = Kind("other", exc.status_code, HTTPStatus(exc.status_code).phrase, "")
-    return Problem(kind, "; ".join(each["message"] for each in _flat(exc.detail)))
+    return Problem(kind, "; ".join(each["message"] for each in flat_errors(exc.detail)))
 
 
-@describe.register
-def _(exc: drf.ValidationError, view: Any) -> Problem:
-    # An error whose values have more than a field may say so itself.
-    return _invalid(getattr(exc, "errors", None) or list(_flat(exc.detail)))
-
-
-@describe.register
-def _(exc: django_errors.ValidationError, view: Any) -> Problem:
-    return _invalid(list(_flat(getattr(exc, "message_dict", None) or exc.messages)))
-
-
-@describe.register
-def _(exc: errors.InvalidInput, view: Any) -> Problem:
-    return _invalid([{"field": exc.field, "message": str(exc)}])
+@describe.register(drf.ValidationError)
+@describe.register(django_errors.ValidationError)
+@describe.register(errors.InvalidInput)
+def _(exc: Exception, view: Any) -> Problem:
+    return _invalid(field_errors(exc))
 
 
 @describe.register
@@ -237,19 +228,3 @@ def _invalid(field_errors: list[dict[str, Any]]) -> Problem:
     )
     rest = f" (and {len(field_errors) - 3} more)" if len(field_errors) > 3 else ""
     return Problem(KINDS["invalid-input"], first_errors + rest, {}, {"errors": field_errors})
-
-
-def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
-    """DRF's nested errors as `{"field": "events[3].type", "message": …}`."""
-    if isinstance(detail, Mapping):
-        for name, below in detail.items():
-            # Errors of the object as a whole belong to the object's own path.
-            own = name in {"non_field_errors", django_errors.NON_FIELD_ERRORS}
-            below_path = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}"
-            yield from _flat(below, path if own else below_path.lstrip("."))
-    elif isinstance(detail, list | tuple):
-        for index, below in enumerate(detail):
-            is_nested = isinstance(below, Mapping | list | tuple)
-            yield from _flat(below, f"{path}[{index}]" if is_nested else path)
-    else:
-        yield {"field": path, "message": str(detail)}

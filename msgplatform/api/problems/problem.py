@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -58,17 +58,6 @@ class MissingScope(drf.PermissionDenied):
     def __init__(self, scope: str) -> None:
         super().__init__(f"Use an API key with the scope {scope}.")
         self.scope = scope
-
-
-class LimitedKey(drf.PermissionDenied):
-    """The API key is limited to some business systems, and this is not theirs alone."""
-
-    def __init__(self, systems: Collection[str]) -> None:
-        names = ", ".join(sorted(systems))
-        super().__init__(
-            f"This belongs to the whole platform, and the key is limited to the business systems "
-            f"{names}."
-        )
 
 
 @dataclass(frozen=True)

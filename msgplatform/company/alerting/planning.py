@@ -22,6 +22,10 @@ from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, Ale
 from msgplatform.models.alerts_out import GIVE_UP, Severity
 
 _BATCH = 100  # of one transaction
+# An alert that begins more often than so within an hour flaps: its further news waits for the next
+# half hour, and is one message.
+MAX_BEGINNINGS = 3
+FLAPPING_SECONDS = 1800
 Event = AlertNotice.Event
 State = AlertMessage.State
 
@@ -118,6 +122,10 @@ def _tell(
     # The channels that have the beginning of an alert get its end, too.
     severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
     due = _due(rule, severity, now, can_drop)
+    if due and event != Event.REPEATED and _is_flapping(alert, now):
+        seconds = now.timestamp() // FLAPPING_SECONDS * FLAPPING_SECONDS + FLAPPING_SECONDS
+        half_hour = datetime.fromtimestamp(seconds, UTC)
+        due = Due(max(due.earliest, half_hour), max(due.latest, half_hour))
     message = None
     if due is not None:
         # Locked: nobody sends it before the notice is stored. A message that waits for its next
@@ -151,6 +159,12 @@ def _tell(
         ("message_id", "channel_id", "alert_id", "event", "number"),
         [(message.pk, channel.pk, alert.pk, str(event), number)],
     )
+
+
+def _is_flapping(alert: Alert, now: datetime) -> bool:
+    """True if the alert has begun again and again within the last hour."""
+    beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
+    return beginnings.count() > MAX_BEGINNINGS
 
 
 def delete_old(before: datetime) -> int:

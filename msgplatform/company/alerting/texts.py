@@ -6,6 +6,7 @@ mention and no style in a chat, and holds no telephone number or address of a pe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -56,9 +57,11 @@ class Text:
 
 def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     """The message about these notices (at least one), the worst and newest first."""
-    latest: dict[int, AlertNotice] = {}
+    latest: dict[str, AlertNotice] = {}
+    alert_ids = defaultdict[str, set[int]](set)
     for notice in sorted(notices, key=lambda notice: notice.pk):
-        latest[notice.alert_id] = notice  # opened and resolved in one message: it is over
+        latest[notice.alert.key] = notice  # opened and resolved in one message: it is over
+        alert_ids[notice.alert.key].add(notice.alert_id)
     rows = sorted(latest.values(), key=_rank)
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
     worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
@@ -72,7 +75,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
                 counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
             counts += [_("%d resolved") % ends] if ends else []
             title = _prefix() + ", ".join(counts)
-        blocks = [_block(channel, notice) for notice in rows[:MAX_BLOCKS]]
+        blocks = [_block(channel, row, len(alert_ids[row.alert.key])) for row in rows[:MAX_BLOCKS]]
         blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
         return Text(
             title,
@@ -133,7 +136,7 @@ def _mark(notice: AlertNotice) -> str:
     return f"{severity}, {Event.REPEATED.label}" if notice.event == Event.REPEATED else severity
 
 
-def _block(channel: AlertChannel, notice: AlertNotice) -> Mapping[str, str]:
+def _block(channel: AlertChannel, notice: AlertNotice, beginnings: int) -> Mapping[str, str]:
     alert, zone = notice.alert, ZoneInfo(channel.time_zone)
     subject, mark = _clean(_subject(alert)), _mark(notice)
     since = alert.first_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
@@ -145,6 +148,8 @@ def _block(channel: AlertChannel, notice: AlertNotice) -> Mapping[str, str]:
         lines = [_clean(text)[:_MAX_TEXT], _("Since %s.") % since]
         if step := runbooks.section(alert.kind).first_step:
             lines.insert(1, _("First: %s") % step.replace("`", ""))
+    if beginnings > 1:
+        lines.append(_("It comes and goes: since the last message it began %d times.") % beginnings)
     url = alert_url(alert)
     return {
         "text": "\n".join([f"[{mark}] {subject}", *filter(None, lines), url]),

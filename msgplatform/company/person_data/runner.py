@@ -16,7 +16,8 @@ from django.db import DatabaseError
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from msgplatform.company.person_data import erasure_alert, erasure_list, erasures
+from msgplatform.company.person_data import erasure_alert, erasures
+from msgplatform.company.person_data.list_keeping import LIST_EVERY_SECONDS, ListKeeper
 from msgplatform.company.person_data.people import hashes, kept_person
 from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import logging
@@ -32,7 +33,6 @@ log = logging.get(__name__)
 LEASE_SECONDS = 120.0  # a slice takes a second or two
 _QUICK_PASSES = 5
 _TURN_SECONDS = 1.0  # bulk jobs wait meanwhile
-LIST_EVERY_SECONDS = 60.0
 MAX_WAIT_SECONDS = 600.0
 _State = Erasure.State
 
@@ -41,14 +41,12 @@ class ErasureRunner(Upkeep):
     """A turn takes a slice of one erasure."""
 
     def __init__(self) -> None:
-        self._next_list = Every(LIST_EVERY_SECONDS)
-        # True if the alert about the list may be open; an earlier process may have raised it.
-        self._has_list_alert = True
+        self._next_list, self._keeper = Every(LIST_EVERY_SECONDS), ListKeeper()
 
     def turn(self) -> bool:
         """True if there was one."""
         if self._next_list.take():
-            self._keep_list()
+            self._keeper.keep()
             erasure_alert.report()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
         if not open_rows.exists():  # a claim would write
@@ -82,35 +80,6 @@ class ErasureRunner(Upkeep):
             wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
             _row_of_claim(row).update(**wait, claimed_by="", error=type(error).__name__)
         return True
-
-    def _keep_list(self) -> None:
-        """Take up what only the file has, write what only the table has, and forget identifiers
-        that were kept for long enough."""
-        try:
-            if erasure_list.has_file():
-                erasure_list.read_into_database()
-            since = erasures.kept_since()
-            old = Erasure.objects.filter(created_at__lt=since).exclude(state__in=Erasure.OPEN)
-            old_rows = [row for row in old if row.identifiers]
-            kept = list(Erasure.objects.filter(created_at__gte=since))
-            kept_rows = [row for row in kept if row.identifiers]
-            cancelled_keys = {row.key for row in kept if row.state == _State.CANCELLED}
-            # Another machine may have forgotten their identifiers, in the table and in its file.
-            keys = erasure_list.keys() if erasure_list.has_file() else ()
-            listed = Erasure.objects.filter(key__in=keys)
-            ended_keys = {row.key for row in listed if not row.identifiers} - cancelled_keys
-            removed_keys = ended_keys | {row.key for row in old_rows}
-            if kept_rows or cancelled_keys or removed_keys:
-                erasure_list.synchronise(kept_rows, cancelled_keys, removed_keys)
-            for row in old_rows:
-                row.identifiers = {}
-                row.save(update_fields=["identifiers"])
-            if self._has_list_alert:
-                erasure_alert.resolve_for_list()
-                self._has_list_alert = False
-        except OSError as error:
-            erasure_alert.raise_for_list(error)
-            self._has_list_alert = True
 
 
 def _slice(row: Erasure) -> dict[str, Any]:

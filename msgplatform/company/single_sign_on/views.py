@@ -36,8 +36,10 @@ from msgplatform.company.single_sign_on.company import ID, CompanyProvider, Refu
 from msgplatform.company.single_sign_on.trouble import name_of, refuse_answer
 from msgplatform.console.views.page import page
 from msgplatform.core import logging
+from msgplatform.core.daemons.timer import Every
 
 log = logging.get(__name__)
+_refusal_lines = Every(10.0)
 
 
 # Feishu and DingTalk know nothing of roles. What they tell of a person beside the name, telephone
@@ -162,7 +164,8 @@ def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
         headers = {"Retry-After": "5"}
         return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
     except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:
-        log.warning("backchannel_logout_refused", error=type(error).__name__)
+        if _refusal_lines.take():  # a stranger can send a thousand a second
+            log.warning("backchannel_logout_refused", error=type(error).__name__)
         return HttpResponse(status=HTTPStatus.BAD_REQUEST)
     log.info("backchannel_logout", sessions=count)
     return HttpResponse()

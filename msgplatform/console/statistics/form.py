@@ -35,6 +35,8 @@ PERIODS = {
     "90d": (timedelta(days=90), _("90 days")),
     "365d": (timedelta(days=365), _("a year")),
 }
+# Days of the reader's time zone: how many days before today.
+DAYS = {"today": (0, _("today")), "yesterday": (1, _("yesterday"))}
 _DEFAULT = "24h"
 STEPS: dict[Step, Any] = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
 # The longest time that is shown in steps of a minute, and of an hour, when no step is chosen.
@@ -48,7 +50,7 @@ class StatisticsForm(forms.Form):
 
     period = forms.ChoiceField(
         label=_("Period"),
-        choices=[(key, title) for key, (_span, title) in PERIODS.items()],
+        choices=[(key, title) for key, (_span, title) in (*PERIODS.items(), *DAYS.items())],
         required=False,
         widget=Select,
     )
@@ -97,10 +99,15 @@ class StatisticsForm(forms.Form):
             if dimension.name not in self.fields and self.data.get(dimension.name):
                 self.add_error(None, gettext("There is no such choice."))
         now = timezone.now()
-        since, until = values.get("since"), min(values.get("until") or now, now)
-        until = max(until, _FIRST)
+        since, until = values.get("since"), values.get("until")
+        period = values.get("period") or _DEFAULT
+        if since is None and until is None and period in DAYS:
+            midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
+            since = midnight - timedelta(days=DAYS[period][0])
+            until = since + timedelta(days=1)
+        until = max(min(until or now, now), _FIRST)
         if since is None:
-            since = until - PERIODS[values.get("period") or _DEFAULT][0]
+            since = until - PERIODS.get(period, PERIODS[_DEFAULT])[0]
         since = max(since, _FIRST)
         if since >= until:
             self.add_error("until", gettext("The end must be after the beginning."))

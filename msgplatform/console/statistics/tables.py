@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgplatform.admin.chart import Chart, Line, Tone, labels
 from msgplatform.console import flow_card
 from msgplatform.console.statistics.form import STEPS, StatisticsForm
 from msgplatform.core.flows import Activity, Dimension, Flow
-from msgplatform.core.flows.activity import SYSTEM, Counts
+from msgplatform.core.flows.activity import SYSTEM, Counts, Group
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
@@ -130,31 +130,49 @@ def of_all(
     """Each flow, and each business system in each flow."""
     by_flow: list[Row] = []
     by_system: list[tuple[int, Row]] = []
-    for flow, activity in (
-        (flow, flow.health.activity) for flow in visible_flows if flow.health.activity
-    ):
-        query = form.query(activity)
-        query.check()
-        sums = groups.sums(query)
-        counts = groups.whole(sums)
-        by_flow.append(
-            Row(str(flow.title), _common(activity, counts), _address(request, flow=flow.name))
-        )
-        systems = [dimension for dimension in activity.dimensions if dimension.name == SYSTEM]
-        for line in (line for one in systems for line in groups.table(query, one, sums)):
-            url = _address(request, flow=flow.name, **{SYSTEM: line.group.key})
-            values = [flow.title, *_common(activity, line.counts)]
-            failures = activity.total("lost", line.counts)
-            by_system.append((failures, Row(line.group.title, values, url)))
+    for flow, activity, group, counts in _lines_of_all(form, visible_flows):
+        if group is None:
+            address = _address(request, flow=flow.name)
+            by_flow.append(Row(str(flow.title), _common(activity, counts), address))
+            continue
+        url = _address(request, flow=flow.name, **{SYSTEM: group.key})
+        row = Row(group.title, [flow.title, *_common(activity, counts)], url)
+        by_system.append((activity.total("lost", counts), row))
     by_system.sort(key=lambda pair: -pair[0])
     rows = [row for _failures, row in by_system]
     columns = [_("Delivered"), _("Not delivered"), _("Failed attempts"), _("Success")]
     title, more = _("By system, what lost most first"), max(0, len(rows) - SHOWN)
+    file = _address(request, "console:statistics-csv")
     tables = [
-        Table(_("By flow"), _("Flow"), columns, by_flow),
-        Table(title, _("System"), [_("Flow"), *columns], rows[:SHOWN], more),
+        Table(_("By flow"), _("Flow"), columns, by_flow, file=file),
+        Table(title, _("System"), [_("Flow"), *columns], rows[:SHOWN], more, file),
     ]
     return {"tables": tables}
+
+
+def csv_of_all(form: StatisticsForm, visible_flows: Iterable[Flow]) -> Iterator[list[str]]:
+    """The same as lines of a file; the line of a flow as a whole names no system."""
+    yield ["flow", "system", "delivered", "not_delivered", "failed_attempts"]
+    for flow, activity, group, counts in _lines_of_all(form, visible_flows):
+        totals = (str(activity.total(tone, counts)) for tone in ("good", "lost", "bad"))
+        yield [flow.name, group.title if group else "", *totals]
+
+
+def _lines_of_all(
+    form: StatisticsForm, visible_flows: Iterable[Flow]
+) -> Iterator[tuple[Flow, Activity, Group | None, Counts]]:
+    """The counts of each flow, and after them those of its business systems."""
+    for flow in visible_flows:
+        if (activity := flow.health.activity) is None:
+            continue
+        query = form.query(activity)
+        query.check()
+        sums = groups.sums(query)
+        yield flow, activity, None, groups.whole(sums)
+        for dimension in activity.dimensions:
+            if dimension.name == SYSTEM:
+                for line in groups.table(query, dimension, sums):
+                    yield flow, activity, line.group, line.counts
 
 
 def _by_dimension(

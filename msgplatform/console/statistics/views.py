@@ -33,22 +33,20 @@ _FORMULA = ("=", "+", "-", "@")  # a spreadsheet runs cells that begin so
 @require_GET
 def statistics(request: HttpRequest) -> HttpResponse:
     """The statistics of one flow (`flow` in the address), or of all that the user may see."""
-    uncounted_flows = uncounted(request)
-    visible_flows = [
-        flow for flow in visible(request) if flow.health.activity and flow not in uncounted_flows
-    ]
+    uncounted_flows, visible_flows = uncounted(request), _counting_flows(request)
     if not visible_flows and not uncounted_flows:
         raise PermissionDenied
     flow = _flow(request)
-    form = StatisticsForm(flow.health.activity if flow else None, request.GET, request)
+    activity = flow.health.activity if flow else None
+    form = StatisticsForm(activity, request.GET, request)
     context: dict[str, Any] = {}
     if form.is_valid() and visible_flows and flow not in uncounted_flows:
         context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
         try:
-            if flow is None or flow.health.activity is None:
+            if flow is None or activity is None:
                 context |= tables.of_all(form, visible_flows, request)
             else:
-                context |= tables.of_flow(form, flow, flow.health.activity, request)
+                context |= tables.of_flow(form, flow, activity, request)
         except InvalidInput as error:
             context = {}
             form.add_error(error.field if error.field in form.fields else None, str(error))
@@ -65,10 +63,10 @@ def statistics(request: HttpRequest) -> HttpResponse:
 @require_GET
 def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     """The counters of one flow as a file: a line for each step, and with `by` for each group of
-    that dimension."""
+    that dimension. Those of all flows, without `flow`: a line for each flow and system."""
     flow = _flow(request)
     if flow is None or flow.health.activity is None:
-        raise Http404(_("There is no such flow."))
+        return _csv_of_all(request)
     form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
     dimension = next((part for part in flow.health.activity.dimensions if part.name == by), None)
     if by and dimension is None:
@@ -87,6 +85,27 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
             name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
             return csv_response(name, chain([header], rows))
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
+
+
+def _csv_of_all(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
+    if not visible_flows:
+        raise PermissionDenied
+    if form.is_valid():
+        try:
+            rows = list(tables.csv_of_all(form, visible_flows))
+        except InvalidInput as error:
+            form.add_error(None, str(error))
+        else:
+            until = timezone.localtime(form.cleaned_data["until"])
+            return csv_response(f"all-{until:%Y%m%d-%H%M}", rows)
+    return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
+
+
+def _counting_flows(request: HttpRequest) -> list[flows.Flow]:
+    """The flows that the user may see and whose messages are counted for this user."""
+    skipped_flows = uncounted(request)
+    return [flow for flow in visible(request) if flow.health.activity and flow not in skipped_flows]
 
 
 def _flow(request: HttpRequest) -> flows.Flow | None:

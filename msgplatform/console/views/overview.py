@@ -18,7 +18,14 @@ from msgplatform import person_limits
 from msgplatform.admin import sees_personal
 from msgplatform.console import condition, flow_card
 from msgplatform.console.views import getting_started
-from msgplatform.console.views.page import can_see_jobs, jobs_of, page, uncounted, visible
+from msgplatform.console.views.page import (
+    can_see_jobs,
+    is_set_up,
+    jobs_of,
+    page,
+    uncounted,
+    visible,
+)
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
@@ -149,7 +156,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     ]
     idle_flows = [card.flow for card in cards if card.is_idle]
     if systems is None:
-        idle_flows = [flow for flow in idle_flows if not _is_set_up(flow)]
+        idle_flows = [flow for flow in idle_flows if not is_set_up(flow)]
     return {
         "cards": [card for card in cards if card.flow not in idle_flows],
         "unused": idle_flows if systems is None else [],
@@ -160,15 +167,6 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         "is_limited": systems is not None,
         "uncounted": uncounted(request),
     }
-
-
-def _is_set_up(flow: flows.Flow) -> bool:
-    """True if one of its first steps is done, or nobody can say."""
-    try:
-        steps = flow.setup.first_steps()
-    except UNAVAILABLE:
-        return True
-    return not steps or any(step.done for step in steps)
 
 
 def _backlogs(

@@ -15,7 +15,11 @@ from django.utils.translation import gettext as _
 
 from msgplatform import person_limits
 from msgplatform.core import flows
+from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.models import BulkJob
+
+# Flows of which something was set up when this process looked: every page asks.
+set_up_flows: set[str] = set()
 
 
 def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
@@ -38,6 +42,19 @@ def uncounted(request: HttpRequest) -> dict[flows.Flow, str]:
         for flow in visible(request)
         if (activity := flow.health.activity) and not activity.has_systems
     }
+
+
+def is_set_up(flow: flows.Flow) -> bool:
+    """True if one of its first steps is done, or nobody can say."""
+    if flow.name not in set_up_flows:
+        try:
+            steps = flow.setup.first_steps()
+        except UNAVAILABLE:
+            return True
+        if steps and not any(step.done for step in steps):
+            return False
+        set_up_flows.add(flow.name)
+    return True
 
 
 def require(request: HttpRequest, flow: flows.Flow) -> None:

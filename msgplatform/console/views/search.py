@@ -8,9 +8,11 @@ from datetime import timedelta
 from urllib.parse import urlencode
 
 from django.conf import settings
+from django.contrib import messages
 from django.contrib.admin.views.decorators import staff_member_required
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.html import format_html
@@ -45,7 +47,8 @@ def search(request: HttpRequest) -> HttpResponse:
     """Search every flow; the query is in the URL, so a result can be sent to a colleague.
 
     What indexes find is on the page at once. The page then asks for texts, see `texts`, unless the
-    query is the id of a message that was found.
+    query is the id of a message that was found. If nothing else was found, its page opens, and
+    leads back here with `all`.
     """
     # The box at the top has a name of its own: lists have a "q" too. Cut here as well: a form's
     # maxlength binds nobody who writes the URL.
@@ -64,6 +67,13 @@ def search(request: HttpRequest) -> HttpResponse:
             notices.append(format_html('{} <a href="{}">{}</a>', result.notice, address, title))
     groups = [(flow, as_seen(request, result.hits)) for flow, result in results]
     hits = [(flow, hit) for flow, lines in groups for hit in lines]
+    is_exact = len(hits) == 1 and hits[0][1].id == query and not hits[0][1].link
+    if is_exact and "all" not in request.GET:
+        address = f"{reverse('console:search')}?{urlencode({'q': query, 'all': 1})}"
+        link = format_html('{} <a href="{}">{}</a>', _("The only hit."), address, _("Search on"))
+        messages.info(request, link)
+        flow, hit = hits[0]
+        return redirect("console:message", flow.name, hit.id)
     # Who finds out whether a text is there can guess it piece by piece.
     looks = _is_long_enough(query) and clear
     with_texts = [flow for flow in able if flow.messages.searched_text_label] if looks else []

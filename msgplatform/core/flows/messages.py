@@ -70,8 +70,9 @@ Fields = Mapping[str, FilterField]
 # Field → its value; a field that was not entered is absent. `since` and `until` are ids of
 # messages, for ids grow with time: since <= id < until.
 Values = Mapping[str, Any]
-# (before, size) → up to `size` ids below `before`, descending. Fewer: there are no others.
-Reader = Callable[[int, int], Sequence[int]]
+# (last_id, size, is_ascending) → up to `size` ids above `last_id`, ascending, or else below it,
+# descending. Fewer: there are no others.
+Reader = Callable[[int, int, bool], Sequence[int]]
 
 
 def personal_names(fields: Fields) -> set[str]:
@@ -81,7 +82,7 @@ def personal_names(fields: Fields) -> set[str]:
 
 @dataclass(frozen=True)
 class Index:
-    """A way to read ids, descending, for filters that have all of `fields`.
+    """A way to read ids in their order for filters that have all of `fields`.
 
     `open` gives the reader, or None when the index does not narrow this filter. Rows that it reads
     match the fields in `decides` (None: `fields`); the others are checked.
@@ -107,13 +108,14 @@ class Source:
 
     The engine takes the first of `indexes` that fits the filter, else the primary key. `conditions`
     tells for each field its column, or the condition of a value; they hold for each page of ids
-    that was read. `lines` gives the lines of ids; an id that is gone has none.
+    that was read. `lines` gives the lines of ids; an id that is gone has none. Sources from which
+    only bulk actions select need no lines.
 
     `reading` is around every access; it raises Unavailable when the table cannot be read.
     """
 
     rows: Callable[[], QuerySet[Any]]
-    lines: Callable[[Sequence[int]], Mapping[int, Hit]]
+    lines: Callable[[Sequence[int]], Mapping[int, Hit]] = lambda _ids: {}
     indexes: Sequence[Index] = ()
     conditions: Mapping[str, str | Callable[[Any], Q]] = field(default_factory=dict)
     checks: Sequence[Check] = ()
@@ -125,24 +127,35 @@ class Source:
 
 
 def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reader:
-    """Reads ids from places of an index, each in descending order. The newest of all are among the
-    newest of each place."""
+    """Reads ids from places of an index, each of which is in descending order. The newest of all
+    are among the newest of each place, and the oldest among the oldest."""
 
-    def read(before: int, size: int) -> Sequence[int]:
-        bounds = {f"{id}__lt": before, f"{id}__gte": values.get("since", 0)}
+    def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
+        if is_ascending:
+            first = max(last_id + 1, values.get("since", 0))
+            bounds = {f"{id}__gte": first, f"{id}__lt": values.get("until", MAX_ID)}
+        else:
+            bounds = {f"{id}__lt": last_id, f"{id}__gte": values.get("since", 0)}
         ids: list[int] = []
         for rows in parts:
-            ids += rows.filter(**bounds).values_list(id, flat=True)[:size]
-        return ids if len(parts) == 1 else sorted(ids, reverse=True)[:size]
+            in_order = rows.reverse() if is_ascending else rows
+            ids += in_order.filter(**bounds).values_list(id, flat=True)[:size]
+        return ids if len(parts) == 1 else sorted(ids, reverse=not is_ascending)[:size]
 
     return read
 
 
 def read_ids(ids: Iterable[int], values: Values) -> Reader:
     """Reads from ids that are known."""
-    min_id = values.get("since", 0)
-    descending = sorted({pk for pk in ids if pk >= min_id}, reverse=True)
-    return lambda before, size: [pk for pk in descending if pk < before][:size]
+    min_id, below = values.get("since", 0), values.get("until", MAX_ID)
+    ascending = sorted({pk for pk in ids if min_id <= pk < below})
+
+    def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
+        if is_ascending:
+            return [pk for pk in ascending if pk > last_id][:size]
+        return [pk for pk in reversed(ascending) if pk < last_id][:size]
+
+    return read
 
 
 def ordered(*fields: str) -> Index:
@@ -176,12 +189,13 @@ def few(
     fields: Sequence[str],
     ids: Callable[[Values], QuerySet[Any, int]],
     decides: Sequence[str] | None = None,
+    max_sorted: int = MAX_SORTED,
 ) -> Index:
     """Ids from an index of another order, sorted here; no index when there are too many."""
 
     def open(_source: Source, values: Values) -> Reader | None:
-        rows = list(ids(values).order_by()[: MAX_SORTED + 1])
-        return None if len(rows) > MAX_SORTED else read_ids(rows, values)
+        rows = list(ids(values).order_by()[: max_sorted + 1])
+        return None if len(rows) > max_sorted else read_ids(rows, values)
 
     return Index(fields, open, decides)
 

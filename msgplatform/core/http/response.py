@@ -173,7 +173,8 @@ def readable(response: Response, limit: int) -> bytes:
 def _text_codec(name: str) -> str:
     """Python's codec for a charset of the Web, 'utf-8' for one that is none of text or unknown."""
     try:
-        b"".decode(name)  # raises for a codec that is none of text, such as base64
+        # Raises for a codec that is none of text, such as base64; of no bytes it asks no codec.
+        b"text".decode(name, "replace")
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
         return "utf-8"

@@ -26,7 +26,7 @@ class Verdict:
     `ids` replaces it when one item is stored as several, such as a text to several recipients. For
     a rejected item `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says
     what to change and `reason` how; `error` is the error with which it was rejected, where that is
-    known.
+    known. `recipients` is 0 for an item that is stored and goes to nobody.
     """
 
     outcome: Outcome
@@ -38,6 +38,7 @@ class Verdict:
     error: InvalidInput | Conflict | None = dataclasses.field(
         default=None, compare=False, repr=False
     )
+    recipients: int | None = None
 
     @classmethod
     def rejected(cls, error: InvalidInput | Conflict) -> Verdict:
@@ -78,7 +79,8 @@ class Verdict:
             }
         if self.ids:
             return {"outcome": self.outcome, "ids": list(self.ids)}
-        return {"outcome": self.outcome, "id": str(self.id)}
+        answer = {"outcome": self.outcome, "id": str(self.id)}
+        return answer if self.recipients is None else {**answer, "recipients": self.recipients}
 
 
 def limit_items(items: Sequence[Any], max_items: int, name: str) -> None:

@@ -82,6 +82,8 @@ def _fold(text: str) -> str:
 def _decode(text: str) -> str:
     """The text without one level of the encodings of URLs, JSON and HTML."""
     text = _JSON_ESCAPE.sub(lambda match: chr(int(match[1], 16)), text)
+    # A character beyond U+FFFF is two escapes.
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return html.unescape(unquote(text.replace("\\n", " ").replace("\\t", " ")))
 
 
@@ -103,10 +105,26 @@ def _digits() -> tuple[str, ...]:
 
 @lru_cache(maxsize=16)
 def _digit(digit: str) -> str:
+    """Matches the digit in any script, as it is and as JSON, URLs and HTML encode it."""
+    characters = _digits()[int(digit)]
+    in_json = "|".join(map(_json_units, characters))
+    in_url = "|".join(map(_url_bytes, characters))
+    in_html = "|".join(f"0*{code}|x0*{code:x}" for code in map(ord, characters))
     return (
-        rf"(?:[{digit}{_digits()[int(digit)]}]|%(?:25)*3{digit}|\\+u003{digit}|\\+u[fF]{{2}}1{digit}"
-        rf"|&#0*{48 + int(digit)};|%(?:25)*[eE][fF]%(?:25)*[bB][cC]%(?:25)*9{digit})"
+        rf"(?:[{digit}{characters}]|%(?:25)*(?:3{digit}|{in_url})|\\+u(?:003{digit}|{in_json})"
+        rf"|&#(?:0*{48 + int(digit)}|x0*3{digit}|{in_html});)"
     )
+
+
+def _url_bytes(character: str) -> str:
+    """The bytes of a character, as URLs write them behind a first `%`."""
+    return "%(?:25)*".join(f"{byte:02x}" for byte in character.encode())
+
+
+def _json_units(character: str) -> str:
+    """The UTF-16 code units of a character, as JSON writes them behind a first `\\u`."""
+    units = character.encode("utf-16-be").hex()
+    return r"\\+u".join(units[n : n + 4] for n in range(0, len(units), 4))
 
 
 @lru_cache(maxsize=512)

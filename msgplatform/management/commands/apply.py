@@ -6,13 +6,13 @@ from typing import Any, TextIO
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db.utils import Error
 
-from msgplatform.api.management.platform_file import applying, difference, labels, reading
-from msgplatform.api.management.platform_file.faults import FileFaults
-from msgplatform.api.management.platform_file.outcome import Action, Outcome
-from msgplatform.api.management.platform_file.references import Secrets
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
+from msgplatform.setup.platform_file import applying, difference, labels, reading
+from msgplatform.setup.platform_file.faults import FileFaults
+from msgplatform.setup.platform_file.outcome import Action, Outcome
+from msgplatform.setup.platform_file.references import Secrets
 
 _NOTHING = "Nothing was changed."
 _PERHAPS = "It may have been applied, or not: --dry-run shows what is left to be done."

@@ -3,7 +3,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.api.management.platform_file import exporting, kinds, schema
+from msgplatform.api.management.platform_file import schema
+from msgplatform.setup.platform_file import exporting, kinds
 
 
 class Command(BaseCommand):

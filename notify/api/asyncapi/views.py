@@ -19,8 +19,8 @@ from msgplatform.api.filters import business_system
 from msgplatform.api.json import MEDIA_TYPE
 from msgplatform.api.query import NAME, QueryView
 from notify.api.asyncapi.document import Selection
-from notify.api.event_types import SharedEventType
 from notify.models import EventType
+from notify.setup.event_types import SharedEventType
 
 PERMISSION = "notify.view_eventtype"
 _SYSTEM = OpenApiParameter(

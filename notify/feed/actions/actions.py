@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -18,8 +17,8 @@ from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Described, Tally
-from msgplatform.messages.engine import read_filter
-from notify.feed.actions.resend import Dismissed, SetAside
+from msgplatform.messages.bulk import Selected, bulk_action
+from notify.feed.actions.resend import dismiss_events, select_events
 from notify.feed.messages import states as message_lines
 from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
@@ -43,23 +42,17 @@ _FIELDS: flows.Fields = {
 }
 
 
-def _select(
-    filter: Mapping[str, Any], started_at: datetime, events: type[SetAside] = SetAside
-) -> SetAside:
-    return events(read_filter(_FIELDS, filter), started_at)
-
-
-def _select_message(id: str, recipient: str, _by: str) -> tuple[SetAside, list[int]]:
+def _select_message(id: str, recipient: str, _by: str) -> tuple[Selected, list[int]]:
     """An event, if it was set aside. A post and its event have the same id, and one card."""
     qid = number(id)
     if recipient not in ("", str(qid)) or not EventQueue.objects.filter(pk=qid).exists():
         raise InvalidInput(gettext("there is no such event"), "id")
-    return SetAside({"ids": (qid,)}, sql.now()), [qid]
+    return select_events({"ids": (qid,)}, sql.now()), [qid]
 
 
 def _describe(qids: Sequence[int]) -> Described[tuple[str, str]]:
-    for some in chunks(qids, _CHUNK):
-        rows = EventQueue.objects.filter(qid__in=some)
+    for chunk_qids in chunks(qids, _CHUNK):
+        rows = EventQueue.objects.filter(qid__in=chunk_qids)
         for qid, topic, kind in rows.values_list("qid", "topic", "kind"):
             yield qid, (topic, kind), id_numbers.datetime_of(qid)
 
@@ -86,24 +79,24 @@ def lines(qids: Sequence[str]) -> list[flows.Hit]:
 
 
 ACTIONS: Mapping[str, flows.BulkAction] = {
-    "resend": flows.BulkAction(
+    "resend": bulk_action(
+        select_events,
         title=_("Replay events that were set aside"),
         fields=_FIELDS,
         help=_("They wait for the dispatcher again, and go on where they failed. No timeline gets "
                "a post twice."),
-        select=_select,
         describe=_describe,
         show=_show,
         outcome=outcome,
         lines=lines,
         select_message=_select_message,
     ),
-    "dismiss": flows.BulkAction(
+    "dismiss": bulk_action(
+        partial(select_events, change=dismiss_events),
         title=_("Dismiss events that were set aside"),
         fields=_FIELDS,
         help=_("They are not tried any more: timelines that lack their posts or changes stay so. "
                "Lists show them as handled, with their reasons; statistics do not count them."),
-        select=partial(_select, events=Dismissed),
         describe=_describe,
         show=_show,
     ),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from django.db import transaction
@@ -10,70 +11,25 @@ from django.db.models import QuerySet
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.flows import Applied
-from msgplatform.core.flows.bulk_pages import Page, read_id
-from msgplatform.core.flows.messages import Values
+from msgplatform.core.flows.messages import Check, Values, named
+from msgplatform.messages.bulk import Selected
+from notify.feed.messages.index import EVENTS
 from notify.feed.models import EventQueue, FeedUser
 from notify.feed.monitor import failures
 
-SCANNED = 5000  # events that one page looks at
-_READ = ("qid", "biz_id", "uid", "reason")
 _STATUS = EventQueue.Status
 
 
-class SetAside:
-    """Events that are set aside, in the order of their ids; none that came after
-    `started_at`, so that a job has an end."""
-
-    def __init__(self, values: Values, started_at: datetime) -> None:
-        newest = id_numbers.first_id_at(started_at)
-        self._values = values
-        self._until = min(values.get("until", newest), newest)
-
-    def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(resend_events(ids))
-
-    def page(self, position: str, limit: int) -> Page:
-        """The next events after `position`, which is the last event that was looked at."""
-        after = max(read_id(position), self._values.get("since", 0) - 1)
-        if "ids" not in self._values:
-            read = self._read(after)
-        else:
-            named_ids = [qid for qid in self._values["ids"] if after < qid < self._until]
-            rows = EventQueue.objects.filter(qid__in=named_ids, status=_STATUS.SET_ASIDE)
-            if "topic" in self._values:
-                rows = rows.filter(topic=self._values["topic"])
-            read = list(rows.order_by("qid").values_list(*_READ))
-        matches: list[int] = []
-        values = self._values
-        for qid, biz, uid, reason in read:
-            if (
-                values.get("biz", biz) == biz
-                and values.get("user", uid) == uid
-                and values.get("answer") in (None, failures.answer(reason))
-            ):
-                matches.append(qid)
-                if len(matches) == limit:
-                    return Page(matches, str(qid))
-        return Page(matches, str(read[-1][0]) if len(read) == SCANNED else "")
-
-    def _read(self, after: int) -> list[tuple[int, int, str, str]]:
-        """The oldest SCANNED events: they are among the oldest SCANNED of each topic."""
-        topics = [self._values["topic"]] if "topic" in self._values else EventQueue.Topic.values
-        event_rows: list[tuple[int, int, str, str]] = []
-        for name in topics:
-            rows = EventQueue.objects.filter(status=_STATUS.SET_ASIDE)
-            rows = rows.filter(qid__gt=after, qid__lt=self._until)
-            rows = sql.of_one(rows, "topic", name).order_by("topic", "qid")
-            event_rows += rows.values_list(*_READ)[:SCANNED]
-        return sorted(event_rows)[:SCANNED]
+def _with_answer(values: Values, ids: Sequence[int]) -> set[int]:
+    rows = EventQueue.objects.filter(qid__in=ids).order_by().values_list("qid", "reason")
+    return {qid for qid, reason in rows if failures.answer(reason) == values["answer"]}
 
 
-class Dismissed(SetAside):
-    """As SetAside; the events end."""
-
-    def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(dismiss_events(ids))
+_SOURCE = replace(
+    EVENTS,
+    indexes=[named(("ids",), lambda values: values["ids"]), *EVENTS.indexes],
+    checks=[Check(("answer",), _with_answer)],
+)
 
 
 def resend_events(qids: Collection[int]) -> int:
@@ -111,3 +67,12 @@ def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
     events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
     failures.take_back(events)
     return EventQueue.objects.filter(qid__in=[event.qid for event in events])
+
+
+def select_events(
+    values: Values, started_at: datetime, change: Callable[[Sequence[int]], int] = resend_events
+) -> Selected:
+    """Events that are set aside; none that came after the job began, so that it has an end."""
+    end = id_numbers.first_id_at(started_at)
+    until = min(values.get("until", end), end)
+    return Selected([_SOURCE], {**values, "until": until, "state": "set_aside"}, change)

@@ -14,7 +14,6 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import formats, timezone
 from django.utils.http import urlencode
@@ -32,6 +31,7 @@ from msgplatform.admin import (
     cells,
     row_id,
 )
+from msgplatform.admin.pages import show_page
 from msgplatform.admin.recent_rows import RecentRowsList
 from msgplatform.core.data import ids, sql
 from msgplatform.core.durations import age
@@ -187,15 +187,13 @@ class EventAdmin(RowsAdmin):
     def confirmation(self, request: HttpRequest, qids: Sequence[int]) -> HttpResponse:
         """Asks before anything is replayed."""
         events = EventQueue.objects.filter(qid__in=qids, status=_STATUS.SET_ASIDE).order_by("qid")
-        context = {
-            **self.admin_site.each_context(request),
-            "title": gettext("Are you sure?"), "opts": self.opts, "rows": events[:_SHOWN],
-            "count": events.count(), "others": len(qids) - events.count(),
-            "more": max(0, events.count() - _SHOWN), "ids": [str(qid) for qid in qids],
-            "checkbox": ACTION_CHECKBOX_NAME, "back_to": request.POST.get("back_to", ""),
-            "list": reverse("admin:feed_eventqueue_changelist"),
-        }  # fmt: skip
-        return TemplateResponse(request, "admin/feed/replay.html", context)
+        return show_page(
+            self, request, "admin/feed/replay.html", gettext("Are you sure?"),
+            rows=events[:_SHOWN], count=events.count(), others=len(qids) - events.count(),
+            more=max(0, events.count() - _SHOWN), ids=[str(qid) for qid in qids],
+            checkbox=ACTION_CHECKBOX_NAME, back_to=request.POST.get("back_to", ""),
+            list=reverse("admin:feed_eventqueue_changelist"),
+        )  # fmt: skip
 
     # -- one -------------------------------------------------------------------------------------
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:

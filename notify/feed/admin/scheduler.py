@@ -10,13 +10,13 @@ from typing import Any
 from django.conf import settings
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, cells
 from msgplatform.admin.chart import Chart, Line, Unit, labels
+from msgplatform.admin.pages import show_page
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.durations import age
@@ -46,17 +46,14 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         period = request.GET.get("period", "")
         period = period if period in PERIODS else next(iter(PERIODS))
         charts = _charts(PERIODS[period][0])
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Scheduler"), "period": period,
-            "seconds": _REFRESH_SECONDS if period in _LIVE else 0,
-            "periods": [(key, words) for key, (_span, words) in PERIODS.items()],
-            "charts": charts, **_now(), "hours_zone": timezone.get_default_timezone_name(),
-            "nothing_recorded": all(value is None for value in charts[0].lines[0].values),
-        }  # fmt: skip
-        if "live" in request.GET:
-            return TemplateResponse(request, "admin/feed/scheduler_live.html", context)
-        return TemplateResponse(request, "admin/feed/scheduler.html", context)
+        live = "_live" if "live" in request.GET else ""
+        return show_page(
+            model_admin, request, f"admin/feed/scheduler{live}.html", gettext("Scheduler"),
+            period=period, seconds=_REFRESH_SECONDS if period in _LIVE else 0,
+            periods=[(key, words) for key, (_span, words) in PERIODS.items()],
+            charts=charts, **_now(), hours_zone=timezone.get_default_timezone_name(),
+            nothing_recorded=all(value is None for value in charts[0].lines[0].values),
+        )  # fmt: skip
 
     return page
 

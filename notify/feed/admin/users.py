@@ -14,13 +14,13 @@ from typing import Any
 from django import forms
 from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import HttpRequest, HttpResponse, QueryDict
-from django.template.response import TemplateResponse
 from django.utils.http import urlencode
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.admin import ModelAdmin, TextInput, cells, row_id, sees_personal
+from msgplatform.admin.pages import show_page
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.models import Biz
@@ -104,13 +104,10 @@ def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         only = {"system": systems[0]} if len(systems) == 1 else {}
         form = UserForm(request.GET if is_submitted else None, initial=only)
         details = _page(request, form) if form.is_valid() else {}
-        context = {
-            **model_admin.admin_site.each_context(request),
-            "title": gettext("Users"), "form": form, "systems": systems, **details,
-        }  # fmt: skip
-        response = TemplateResponse(request, "admin/feed/users.html", context)
-        response["Cache-Control"] = "no-store"
-        return response
+        return show_page(
+            model_admin, request, "admin/feed/users.html", gettext("Users"), form=form,
+            systems=systems, **details,
+        )  # fmt: skip
 
     return page
 

@@ -93,10 +93,10 @@ def _systems(values: Values) -> list[int]:
     """Systems in which this user has posted."""
     if "biz" in values:
         return [values["biz"]]
-    every = list(Biz.objects.order_by("id").values_list("id", flat=True))
+    all_ids = list(Biz.objects.order_by("id").values_list("id", flat=True))
     ids: set[int] = set()
-    for some in chunks(every, _SYSTEMS):
-        rows = Feed.objects.filter(biz_id__in=some, uid=values["user"])
+    for system_ids in chunks(all_ids, _SYSTEMS):
+        rows = Feed.objects.filter(biz_id__in=system_ids, uid=values["user"])
         ids.update(rows.order_by().values_list("biz_id", flat=True).distinct())
     return sorted(ids)
 
@@ -151,7 +151,7 @@ def _with_post(values: Values, ids: Sequence[int]) -> set[int]:
     return set(rows.filter(**conditions).values_list("id", flat=True))
 
 
-_EVENTS = Source(
+EVENTS = Source(
     rows=EventQueue.objects.all,
     id="qid",
     lines=lines,
@@ -169,9 +169,9 @@ _EVENTS = Source(
 
 def _sources(values: Values) -> list[Source]:
     if values.get("state") in OPEN or values.get("topic") == _UPKEEP:
-        return [_EVENTS]
+        return [EVENTS]
     # An id alone may be an event's of upkeep.
-    return [_POSTS, _EVENTS] if values.keys() == {"id"} else [_POSTS]
+    return [_POSTS, EVENTS] if values.keys() == {"id"} else [_POSTS]
 
 
 def _records(biz: int, ids: Sequence[int]) -> dict[int, Feed]:

@@ -52,7 +52,11 @@ def page(id: str, after: str = "") -> Page | None:
         masked_title=post.uid,
         facts={
             _("Business system"): PageLink.to(system) if system else str(post.biz_id),
-            _("Author"): _author(post, system),
+            _("Author"): PageLink(
+                post.uid, states.user_address(system.name, post.uid), "feed.view_feeduser"
+            )
+            if system
+            else str(post.uid),
             _("Topic"): str(Topic(post.topic).label),
             _("Application"): post.app_id or "–",
             _("Kind"): post.src_type or "–",
@@ -135,9 +139,9 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     # A friend who is a follower too has two rows.
     uids = list(dict.fromkeys(rows.values_list("fri_uid", flat=True)[: 2 * MAX_COUNTED + 2]))
     count = 0
-    for some in chunks(uids[:MAX_COUNTED], _CHUNK):
+    for chunk_uids in chunks(uids[:MAX_COUNTED], _CHUNK):
         count += FeedBroadcast.objects.filter(
-            biz_id=post.biz_id, fri_uid__in=some, feed_id=post.pk
+            biz_id=post.biz_id, fri_uid__in=chunk_uids, feed_id=post.pk
         ).count()
     if not count and author is not None and author.merging == FeedUser.Merging.MERGED:
         return TimelineEntry(
@@ -149,13 +153,6 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
         detail = _("%d timelines of recipients were looked at") % MAX_COUNTED
     title = ngettext("Stands in %d timeline", "Stands in %d timelines", count) % count
     return TimelineEntry(None, title, "linked", detail)
-
-
-def _author(post: Feed, system: Biz | None) -> Value:
-    if system is None:
-        return str(post.uid)
-    address = states.user_address(system.name, post.uid)
-    return PageLink(post.uid, address, "feed.view_feeduser")
 
 
 def _recipients_now(post: Feed, author: FeedUser) -> dict[str, dict[str, Value]]:

@@ -116,7 +116,7 @@ def test_the_overview_names_who_is_missing(page: Page, platform: Cluster) -> Non
     page.goto(f"{platform.base_url}/console/")
     expect(page.locator(".console")).to_contain_text("Notify")
     # Beside it there may be notices of what other tests have left.
-    missing = page.locator("#live-notices .notice", has_text="Not running")
+    missing = page.locator("#live-notices .notice", has_text="No heartbeat")
     expect(missing).to_contain_text("bulk")
     for name in DAEMONS:
         expect(page.locator("table").last).to_contain_text(name.removeprefix("run_"))

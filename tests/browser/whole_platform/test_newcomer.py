@@ -66,7 +66,7 @@ def test_the_first_message_and_the_first_lead_need_no_terminal(
     steps.press("Publish a test event")
     steps.press("Publish")
     page.wait_for_url(sandbox)
-    calls = page.locator("#live-calls details")
+    calls = page.locator("#live-sandbox details")
     expect(calls).to_have_count(1, timeout=SLOW)
     expect(calls.first).to_contain_text("verified")
     expect(calls.first).to_contain_text("Webhook-Signature")

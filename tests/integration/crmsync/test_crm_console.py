@@ -22,10 +22,10 @@ from django.utils.html import escape
 from bench.harness.mariadb import MariaDb
 from crmsync import presence
 from crmsync.adapters.registry import registry
-from crmsync.admin.setup.crm_form import CrmForm
 from crmsync.models import Crm, Policy, Source
 from crmsync.orders import MainQueue
 from crmsync.poller.reading import source as described
+from crmsync.setup.crms import CrmResource
 from crmsync.trials import probing
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
@@ -33,6 +33,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog, Biz, Preferences
+from msgplatform.setup.declaration import Before, Faults
 from tests.integration.crmsync.console_client import ADMIN, get, person, post
 from tests.support import crm_rows
 from tests.support.crm_rows import EMAIL, MAPPING, NAME, PHONE, SECRET
@@ -182,13 +183,13 @@ class TestCrms:
         self, admin_client: Client, crm: Crm, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """By a handler, after the form has read the row."""
-        check = CrmForm.clean
+        check = CrmResource.faults
 
-        def paused_meanwhile(form: CrmForm) -> dict[str, Any]:
+        def paused_meanwhile(resource: CrmResource, row: Crm, before: Before | None) -> Faults:
             Crm.objects.filter(pk=crm.pk).update(paused_at=sql.now(), paused_because="refused")
-            return check(form)
+            return check(resource, row, before)
 
-        monkeypatch.setattr(CrmForm, "clean", paused_meanwhile)
+        monkeypatch.setattr(CrmResource, "faults", paused_meanwhile)
         post(admin_client, f"crm/{crm.pk}/change/", crm_changes(concurrency=3), 302)
         crm.refresh_from_db()
         assert (crm.concurrency, crm.paused_because) == (3, "refused")

@@ -9,7 +9,6 @@ import pytest
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from crmsync.actions import pages
 from crmsync.flow import FLOW
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.recovery import resend
@@ -26,6 +25,7 @@ from tests.integration.crmsync.recovery_steps import (
     send_what_is_due,
 )
 from tests.integration.crmsync.sync_support import Customers
+from tests.support import small_pages
 
 pytestmark = pytest.mark.django_db(transaction=True)
 _State, _Entry = Record.State, RecoveryEntry.State
@@ -144,7 +144,7 @@ def test_what_dies_again_waits_for_another_job(policy: Policy) -> None:
 def test_pages_read_a_bounded_number_of_rows(
     policy: Policy, other: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pages, "SCANNED", 3)
+    small_pages.set_page_size(monkeypatch, 3)
     for number in range(10):
         dead(policy, f"key-{number}", "retry" if number % 5 else "invalid")
         confirmed(other, f"key-{number}")

@@ -9,13 +9,13 @@ from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from crmsync import setup_rules
 from crmsync.adapters.base import Record as AdapterRecord
 from crmsync.adapters.registry import open_adapter
 from crmsync.adapters.sandbox import store as store_module
 from crmsync.adapters.sandbox.store import Records
 from crmsync.models import Crm, Record
 from crmsync.monitor import conditions, failures
+from crmsync.setup.policies import PolicyResource
 from msgplatform.api.access import keys
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
@@ -156,7 +156,7 @@ def test_one_click_makes_it_with_a_policy(admin_client: Client) -> None:
     assert (row.adapter, row.settings) == ("sandbox", {"space": "training"})
     policy = row.policy_set.get()
     assert policy.source.is_hive
-    assert not list(setup_rules.policy_faults(policy))
+    assert not list(PolicyResource("tester").faults(policy, None))
     assert b"already exists" in admin_client.post(page, {"name": "training"}).content
     actions = list(AuditLog.objects.order_by("id").values_list("action", flat=True))
     assert actions == ["crm_added", "policy_added"]

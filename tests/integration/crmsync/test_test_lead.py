@@ -57,13 +57,13 @@ def test_the_calls_and_their_answers(admin_client: Client) -> None:
     assert store.leads == {}
     assert "The CRM took it; its id there is r-test-7." in page
     assert "It was deleted from the CRM afterwards." in page
-    (call,) = shown.context["trial"].calls
+    (call,) = shown.context["outcome"].calls
     assert call.request.startswith("PUT http://127.0.0.1")
     assert "Authorization: •••" in call.request
     assert '"name":"Ann"' in call.request
     assert call.status == 201
     assert '"r-test-7"' in call.answer
-    assert '"Ann"' in shown.context["trial"].held
+    assert '"Ann"' in shown.context["outcome"].held
     for secret in ("hush-hush", "given-away"):
         assert secret not in page
     entry = AuditLog.objects.get()
@@ -82,9 +82,9 @@ def test_a_secret_that_the_settings_put_elsewhere_is_not_shown(admin_client: Cli
         shown = admin_client.post(address(crm), FORM)
         (sent, *_others) = asked(server)
     assert (sent.headers["accept"], sent.body["name"]) == ("x/hush-hush", "hush-hush")
-    (call,) = shown.context["trial"].calls
+    (call,) = shown.context["outcome"].calls
     assert "Accept: x/•••" in call.request
-    assert shown.context["trial"].held.count("•••") == 2
+    assert shown.context["outcome"].held.count("•••") == 2
     assert "hush" not in shown.content.decode()
 
 

@@ -20,6 +20,7 @@ from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.upkeep import Upkeep
 from notify.feed.flow import FLOW
 from notify.feed.models import EventQueue, FeedBroadcast, FeedUser
+from tests.support import small_pages
 from tests.support.feed_rows import REASON, drain, event, post, related, set_aside, visited
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -141,7 +142,7 @@ def test_one_that_fails_again_waits_for_another_job(biz: Biz) -> None:
 
 
 def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("notify.feed.actions.resend.SCANNED", 3)
+    small_pages.set_page_size(monkeypatch, 3)
     for n in range(8):
         set_aside(biz, "ann", topic=("friend", "vip")[n % 2])
     bobs = set_aside(biz, "bob")

@@ -59,7 +59,10 @@ def fill() -> None:
          "reason"),
         [(id, BIZ, "friend", "post", 1, "", uid, now, "", "") for id, uid in made],
     )  # fmt: skip
-    sql.insert("feed_user", ("biz_id", "uid"), [(BIZ, uid) for uid in (*readers, *AUTHORS)])
+    # A table of 51 users is read as a whole, by its own index, when 30 of them are asked for.
+    others = [(BIZ + 1, f"other{n}") for n in range(1000)]
+    users = [*((BIZ, uid) for uid in (*readers, *AUTHORS)), *others]
+    sql.insert("feed_user", ("biz_id", "uid"), users)
     FeedUser.objects.update(active=True, floor=0, visit_date=now)
     analyze()
 
@@ -67,7 +70,7 @@ def fill() -> None:
 def analyze() -> None:
     """So that the optimizer knows what is there: what it counts by itself it counts when it likes,
     with rows of other tests that are not purged yet."""
-    tables = "eventqueue, feed, feed_broadcast, friend, feed_user"
+    tables = "biz, eventqueue, feed, feed_broadcast, friend, feed_user"
     with connection.cursor() as cursor:
         cursor.execute(f"ANALYZE TABLE {tables}" if connection.vendor == "mysql" else "ANALYZE")
 
@@ -228,7 +231,7 @@ def test_every_step_of_finding_a_person_goes_by_an_index_and_none_sorts(
         return
     fill()
     monkeypatch.setattr(person_users, "PAGE", 20)
-    Biz.objects.create(id=BIZ, name="shop")
+    Biz.objects.bulk_create([Biz(id=BIZ + n, name=f"shop{n}") for n in range(200)])
     Feed.objects.filter(uid="author2").update(uid="138-0013-8000")
     EventQueue.objects.filter(uid="author3").update(status=EventQueue.Status.WAITING)
     for store in person_data.stores():

@@ -64,7 +64,7 @@ def test_its_messages_take_another_way(tmp_path: Path, settings: Any, admin_clie
             # Given again in the console: the link comes up without a restart.
             address = f"{GATEWAYS}{bad.pk}/change/"
             page = admin_client.get(address)
-            assert "cannot be decrypted: give it again" in page.content.decode()
+            assert "cannot be decrypted: enter it again" in page.content.decode()
             form = page.context["adminform"].form
             values = {name: form[name].value() for name in form.fields}
             given = {n: "on" if v is True else v for n, v in values.items() if v not in (None, "")}

@@ -563,10 +563,12 @@ class TestMos:
         account(post.biz, "post", sp_number="1065501", keywords=["POST"])
         self.mo(text="hello")
         self.mo(text="post 7")
+        self.mo(text="ＰＯＳＴ 8")  # as a Chinese keyboard writes it
         self.mo(sp_number="10655999")
         Forwarder().turn()
         owners = {json.loads(bytes(m.payload))["text"]: m.biz_id for m in BizMsg.objects.all()}
-        assert owners == {"hello": stock.biz.pk, "post 7": post.biz.pk, "TD": shop.biz.pk}
+        assert owners == {"hello": stock.biz.pk, "post 7": post.biz.pk, "ＰＯＳＴ 8": post.biz.pk,
+                          "TD": shop.biz.pk}  # fmt: skip
 
     def test_one_without_an_owner_is_archived_only(self, shop: Caller, settings: Any) -> None:
         self.mo(sp_number="9999")

@@ -197,7 +197,7 @@ def test_a_person_is_erased_while_the_others_reports_wait(shop: Caller) -> None:
         report(seqno, number=delivered_to[message])
     Forwarder().turn()
     event = BizMsg.objects.get()
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     waiting = ReceiveMsg.objects.create(
         id=ids.new(0), msg_id=event.pk, biz=shop.biz,
         biz_receive=notify_rows.subscription(shop.biz), next_at=sql.now(),
@@ -224,7 +224,7 @@ def test_an_event_that_a_sender_has_is_erased_afterwards_and_never_skipped(shop:
     for message, seqno in ended(hers, his).items():
         report(seqno, number=f"861380000000{1 if message == hers else 2}")
     Forwarder().turn()
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     waiting, sending = (
         ReceiveMsg.objects.create(
             id=ids.new(0), msg_id=BizMsg.objects.get().pk, biz=shop.biz, status=status,

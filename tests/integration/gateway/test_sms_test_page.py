@@ -10,8 +10,8 @@ import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from gateway.admin import trial_sms
 from gateway.connections import sms_redis as sms_client
+from gateway.intake import trial_sms
 from gateway.intake.accept import accept
 from gateway.lifecycle import store
 from gateway.models import SmsAccount, SmsGateway
@@ -28,7 +28,7 @@ PAGE, LIST = "/admin/gateway/smsaccount/test/", "/console/search/sms"
 def form(**changed: Any) -> dict[str, Any]:
     """What the browser sends for a form that was opened anew."""
     given = {
-        "account": SmsAccount.objects.get().pk, "gateway": "", "number": "13800000000",
+        "account": SmsAccount.objects.get().pk, "gateway": "", "to": "13800000000",
         "text": "您好", "key": f"console-{secrets.token_hex(12)}",
     }  # fmt: skip
     return {**given, **changed}
@@ -86,7 +86,7 @@ def test_one_whose_answer_was_lost_has_its_author_when_it_is_sent_again(
 @pytest.mark.parametrize(
     ("changed", "field"),
     [
-        ({"number": "abc"}, "number"),
+        ({"to": "abc"}, "to"),
         ({"text": "a\x00b"}, "text"),
         ({"text": "bell \x07"}, "text"),
         ({"account": "0"}, "account"),
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_said_at_its_field(
 @pytest.mark.parametrize(
     ("changed", "row", "words"),
     [
-        ({"number": "1"}, {}, "译 '1' is not a telephone number"),
+        ({"to": "1"}, {}, "译 '1' is not a telephone number"),
         ({"text": "bell \x07"}, {}, "译 use no control characters but tabs and line breaks"),
         ({}, {"daily_limit": 1}, "译 the account's limit of 1 messages a day has no room for"),
     ],

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from cloudevents.conversion import to_binary, to_structured
-from cloudevents.http import CloudEvent, from_http
+from cloudevents.v1.conversion import to_binary, to_structured
+from cloudevents.v1.http import CloudEvent, from_http
 from django.conf import LazySettings
 from django.test import Client
 from standardwebhooks import Webhook

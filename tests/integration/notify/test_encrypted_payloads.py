@@ -30,8 +30,7 @@ from notify.flow import FLOW
 from notify.intake import intake, sealing
 from notify.listening.leases import lease_next
 from notify.maker.maker import Maker
-from notify.messages.index import MESSAGES
-from notify.messages.texts import with_text
+from notify.messages.index import MESSAGES, with_text
 from notify.models import BizMsg, BizReceive, ColdBizMsg, Receive, ReceiveMsg
 from tests.integration.notify.api_caller import MESSAGES as API
 from tests.integration.notify.api_caller import Caller

@@ -149,7 +149,7 @@ def test_a_frozen_maker_holds_nobody_up_and_makes_no_delivery_twice(row: BizRece
     with frozen("run_maker", "maker_split_before_commit") as process:
         publish(row.biz, 20)
         maker = Maker()
-        split = BizMsg.objects.filter(state=BizMsg.State.SPLIT)
+        split = BizMsg.objects.filter(state=BizMsg.State.DISTRIBUTED)
         wait_until(lambda: split.count() == 40, maker.turn)
         wakes_up_and_ends(process)
     assert ReceiveMsg.objects.count() == 40

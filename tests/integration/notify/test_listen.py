@@ -21,7 +21,6 @@ from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from notify import directory
-from notify.admin.consumers import ConsumerForm
 from notify.listening import watch
 from notify.maker import expiry
 from notify.maker.maker import Maker
@@ -33,6 +32,7 @@ from tests.integration.notify.api_caller import Caller
 from tests.support import table_rows
 from tests.support.answers import Answer
 from tests.support.api_support import problem
+from tests.support.forms import form_class
 from tests.support.management import Manager
 from tests.support.notify_plans import rows_read
 from tests.support.notify_rows import publish, subscription
@@ -516,7 +516,7 @@ def test_stored_headers_do_not_go_to_a_listener() -> None:
 
 def test_the_form_knows_it() -> None:
     def errors(**fields: str) -> set[str]:
-        form = ConsumerForm({"name": "laptop", "header_prefix": "webhook", **fields})
+        form = form_class(Receive)({"name": "laptop", "header_prefix": "webhook", **fields})
         return set(form.errors)
 
     assert errors(delivery="listen") == set()

@@ -97,5 +97,8 @@ def test_queues_are_for_looking_only(
      "notify/bizreceive/?receive__secret__regex=^whsec", "msgplatform/apikey/?hash__startswith=a",
      "auth/user/?password__startswith=pbkdf2"],
 )  # fmt: skip
-def test_a_filter_cannot_spell_out_a_secret(admin_client: Client, address: str) -> None:
+def test_a_filter_cannot_spell_out_a_secret(
+    admin_client: Client, address: str, caplog: pytest.LogCaptureFixture
+) -> None:
     assert admin_client.get(f"/admin/{address}").status_code == 400
+    assert not caplog.records, "who guesses does not fill the disk with tracebacks"

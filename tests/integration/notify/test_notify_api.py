@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from notify.intake import intake
 from notify.models import BizMsg
 from tests.integration.notify.api_caller import BATCH, MESSAGES, Caller
 from tests.support.notify_rows import subscription
@@ -15,6 +16,7 @@ EVENT = {"event_type": "order.paid", "payload": {"n": 1}}
 
 @pytest.fixture
 def orders() -> Caller:
+    intake.forget_recipients()  # what another test's system of this id had
     return Caller("orders")
 
 
@@ -24,6 +26,25 @@ def test_a_message_is_accepted(orders: Caller) -> None:
     body = answer.json()
     assert body["outcome"] == "created"
     assert BizMsg.objects.get(pk=int(body["id"])).biz_id == orders.biz.pk
+
+
+def test_the_answer_says_that_nobody_subscribes(orders: Caller) -> None:
+    """Also to a batch; and no longer as soon as somebody does."""
+    subscription(orders.biz, "eu", event_types=["order.*"], channels=["eu"])
+    assert "recipients" not in orders.post(MESSAGES, {**EVENT, "channel": "eu"}).json()
+    keyed = {**EVENT, "channel": "us", "idempotency_key": "k"}
+    assert orders.post(MESSAGES, keyed).json()["recipients"] == 0
+    assert "recipients" not in orders.post(MESSAGES, keyed).json(), "not looked up for a repeat"
+    batch = {"messages": [{**EVENT, "channel": channel} for channel in ("eu", "us")]}
+    results = orders.post(BATCH, batch).json()["results"]
+    assert [one.get("recipients") for one in results] == [None, 0]
+    row = subscription(orders.biz, "us", event_types=["order.*"], channels=["us"])
+    assert "recipients" not in orders.post(MESSAGES, {**EVENT, "channel": "us"}).json()
+    assert orders.post(MESSAGES, {**EVENT, "event_type": "a"}).json()["recipients"] == 0
+    intake.forget_recipients()
+    row.status = row.Status.DISCARDED
+    row.save()
+    assert orders.post(MESSAGES, {**EVENT, "channel": "us"}).json()["recipients"] == 0
 
 
 def test_the_payload_keeps_its_bytes(orders: Caller) -> None:

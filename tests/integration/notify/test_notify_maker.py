@@ -145,7 +145,7 @@ def test_discarding_skips_what_waits(biz: Biz, waiting: int) -> None:
 def test_a_message_without_subscriptions_is_split_into_nothing(biz: Biz) -> None:
     publish(biz, 3)
     run(Maker())
-    assert BizMsg.objects.filter(state=BizMsg.State.SPLIT).count() == 3
+    assert BizMsg.objects.filter(state=BizMsg.State.DISTRIBUTED).count() == 3
     assert ReceiveMsg.objects.count() == 0
 
 

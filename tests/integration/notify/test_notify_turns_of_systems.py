@@ -46,7 +46,7 @@ def subscriptions(biz: Biz, count: int) -> list[BizReceive]:
 
 
 def split_of(biz: Biz) -> int:
-    return BizMsg.objects.filter(biz=biz, state=BizMsg.State.SPLIT).count()
+    return BizMsg.objects.filter(biz=biz, state=BizMsg.State.DISTRIBUTED).count()
 
 
 def order_of(row: BizReceive) -> int:

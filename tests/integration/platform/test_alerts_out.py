@@ -347,6 +347,26 @@ def test_the_end_comes_by_another_rule_where_the_first_was_deleted(robots: Robot
     assert AlertMessage.objects.latest("pk").rule == second
 
 
+def test_an_alert_that_comes_and_goes_is_told_as_one_that_does(robots: Robots) -> None:
+    """Twenty seconds up, twenty down, for an hour: not 90 messages."""
+    rule(channel(url=f"jsons://{PLAIN}/"), group_seconds=0)
+    with time_machine.travel(NOON, tick=False) as clock:
+        for n in range(180):
+            if n % 2:
+                alerts.resolve("notify.failing:1")
+            else:
+                alarm("notify.failing:1", "a warning")
+            planning.plan(timezone.now())
+            clock.shift(20)
+            due_rows = AlertMessage.objects.filter(due_at__lte=timezone.now())
+            due_rows.update(state=AlertMessage.State.SENT)
+        rows = list(AlertMessage.objects.order_by("due_at"))
+        assert len(rows) <= 2 * planning.MAX_BEGINNINGS + 2
+        told = texts.of_notices(rows[-1].channel, list(rows[-1].notices.all()))
+    assert "since the last message it began 4" in told.plain
+    assert told.title == "msgplatform: [resolved] a warning"
+
+
 def test_only_what_the_rule_says(robots: Robots) -> None:
     orders, shop = (Biz.objects.create(name=name) for name in ("orders", "shop"))
     row, other = subscription(orders, "warehouse"), subscription(shop, "till")

@@ -11,7 +11,6 @@ from django.test import Client
 from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families
 
-from crmsync.admin.landing_pages import LandingPageForm
 from crmsync.models import LandingPage
 from crmsync.models.leads import new_appkey
 from msgplatform import doctor
@@ -23,6 +22,7 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import cell_record, ids
 from msgplatform.models import Biz
 from notify.intake import intake
+from tests.support.forms import form_class
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 
@@ -65,7 +65,7 @@ def test_a_message_from_before_is_shown_and_not_sent_elsewhere(
     events = [intake.Event(biz.pk, "order.paid", b"1", f"k{n}") for n in range(20)]
     before = [verdict.id for verdict in intake.publish_many(events) if verdict.id & 15 != 3]
     settings.CELL = cell
-    page = admin_client.get("/console/search", {"q": str(before[0])}).content.decode()
+    page = admin_client.get("/console/search", {"q": str(before[0]), "all": "1"}).content.decode()
     assert "order.paid" in page
     assert "an id of cell" not in page
 
@@ -134,10 +134,10 @@ def test_appkeys_begin_with_the_cell(cell: Cell) -> None:
     values = {
         "biz": biz.pk, "title": "Summer", "enabled": "on", "form_fields": "phone *", "language": "",
     }  # fmt: skip
-    form = LandingPageForm({**values, "appkey": "summer-ads"})
+    form = form_class(LandingPage)({**values, "appkey": "summer-ads"})
     assert "Begin it with 03-" in str(form.errors["appkey"])
-    form = LandingPageForm({**values, "appkey": "03-summer-ads"})
+    form = form_class(LandingPage)({**values, "appkey": "03-summer-ads"})
     assert form.is_valid(), form.errors
     before = LandingPage.objects.create(biz=biz, title="Spring", appkey="spring-ads")
-    form = LandingPageForm({**values, "appkey": "spring-ads"}, instance=before)
+    form = form_class(LandingPage, before)(values, instance=before)
     assert form.is_valid(), form.errors

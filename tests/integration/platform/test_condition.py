@@ -84,6 +84,20 @@ def test_a_failure_counts_once_and_until_it_is_acknowledged(
     assert status(admin_client, "/admin/") == "OK"
 
 
+def test_a_program_with_an_alert_counts_once(
+    everybody: list[Heartbeat], admin_client: Client
+) -> None:
+    """The overview shows both; there is one thing to do."""
+    role = everybody[0].role
+    everybody[0].withdraw()
+    alerts.raise_event(AlertEvent("platform.silent", role, "", key=f"platform.silent:{role}"))
+    assert status(admin_client, "/admin/") == "1 problem"
+    page = admin_client.get("/console/").content.decode()
+    assert f"No heartbeat:</b> {role}. Messages wait. A process that is there hangs" in page
+    Alert.objects.update(acknowledged_at=sql.now())
+    assert status(admin_client, "/admin/") == "1 acknowledged"
+
+
 def test_an_alert_that_somebody_has_seen_is_not_green(
     everybody: list[Heartbeat], admin_client: Client
 ) -> None:

@@ -1,15 +1,17 @@
-"""Every declared index reads as many rows of a table as of one ten times as large."""
+"""Every declared index, and every page of a bulk action, reads as many rows of a table as of one
+ten times as large."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.core.management.color import no_style
 from django.db import connection, models
 
-from crmsync.models import Lead, Record
+from crmsync.models import Crm, Lead, Record, RecoveryEntry
 from gateway.models import SgipMt
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
@@ -19,6 +21,7 @@ from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed
 from notify.models import BizMsg, ColdBizMsg, ColdReceiveMsg, ReceiveMsg
 from tests.integration.crmsync.sync_support import hive
+from tests.support import small_pages
 
 pytestmark = pytest.mark.django_db(transaction=True)
 # One row in twelve of half of the smaller table is more than a page.
@@ -51,6 +54,19 @@ FILTERS: Mapping[str, list[dict[str, Any]]] = {
         {"biz": 1, "state": "waiting", "posts_only": True},
     ],
 }  # fmt: skip
+
+# Bulk actions whose index has many rows, few or none of which match.
+ACTIONS: list[tuple[str, str, dict[str, str]]] = [
+    ("notify", "backfill", {"biz": "biz-1"}),
+    ("notify", "backfill", {"biz": "biz-1", "event_type": "type.1"}),
+    ("notify", "replay_failed", {"biz": "biz-1"}),
+    ("notify", "replay_failed", {"biz": "biz-1", "event_type": "type.1"}),
+    ("sms", "resend", {}), ("sms", "resend", {"biz": "biz-3"}), ("sms", "resend", {"answer": "no"}),
+    ("feed", "resend", {}), ("feed", "resend", {"biz": "biz-3"}),
+    ("feed", "dismiss", {"user": "x"}),
+    ("crmsync", "resend", {}), ("crmsync", "dismiss", {"crm": "hubspot"}),
+    ("crmsync", "resend", {"error_class": "invalid"}),
+]  # fmt: skip
 
 
 def fill(model: type[models.Model], count: int, **columns: Any) -> None:
@@ -146,12 +162,47 @@ def test_an_index_reads_as_many_rows_whatever_the_size_of_its_table() -> None:
         tables(count)
         middle = int(BizMsg.objects.order_by("id").values_list("id", flat=True)[count // 2])
         for name, source, values in sources():
-            for before in (MAX_ID, middle):
+            places = {"newest": (MAX_ID, False), "older": (middle, False),
+                      "oldest": (0, True), "newer": (middle, True)}  # fmt: skip
+            for place, (bound, is_ascending) in places.items():
                 table = engine.Table(source, values)
                 table.is_exact()  # chooses the index
                 at = rows_read()
-                assert len(table.ids(before, PAGE)) in (0, PAGE), name
-                costs.setdefault(f"{name} {before == MAX_ID}", []).append(rows_read() - at)
+                assert len(table.ids(bound, PAGE, is_ascending)) in (0, PAGE), name
+                costs.setdefault(f"{name} {place}", []).append(rows_read() - at)
+    grown = {name: cost for name, cost in costs.items() if cost[1] > cost[0] + 20}
+    assert not grown
+    assert max(cost[1] for cost in costs.values()) < 1000, costs
+
+
+def test_a_page_of_a_bulk_action_reads_as_many_rows_whatever_the_size_of_its_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if connection.vendor != "mysql":
+        return
+    small_pages.set_page_size(monkeypatch, PAGE)
+    hive("hubspot")
+    crm = Crm.objects.get()
+    for number in range(1, 10):
+        Biz.objects.create(pk=number, name=f"biz-{number}")
+    costs: dict[str, list[int]] = {}
+    for count in (SMALL, LARGE):
+        tables(count)
+        fill(RecoveryEntry, count, id=lambda n: n + 1, crm_id=crm.pk, error_class="retry",
+             state=lambda n: 2 * int(n % 10 != 1))  # fmt: skip
+        since = {"since": (sql.now() - timedelta(days=1)).isoformat()}
+        for flow_name, action_name, filter in ACTIONS:
+            flow = flows.get(flow_name)
+            assert flow
+            selection = flow.action(action_name).select({**since, **filter}, sql.now())
+            position = ""
+            for page_number in (1, 2):
+                at = rows_read()
+                page = selection.page(position, PAGE)
+                name = f"{flow_name} {action_name} {filter} {page_number}"
+                costs.setdefault(name, []).append(rows_read() - at)
+                position = page.position
+                assert position, name
     grown = {name: cost for name, cost in costs.items() if cost[1] > cost[0] + 20}
     assert not grown
     assert max(cost[1] for cost in costs.values()) < 1000, costs

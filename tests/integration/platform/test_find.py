@@ -102,7 +102,12 @@ def test_the_page_says_what_was_not_searched(row: BizReceive) -> None:
     unseen = page.partition("because you may not see them:")[2].partition("<")[0]
     assert all(title in unseen for title in ("SMS", "Feed", "CRM sync"))
     assert "Notify" not in unseen
-    page = client.get(f"/console/search?find={pk}").content.decode()
+    opened = client.get(f"/console/search?find={pk}", follow=True)
+    assert opened.redirect_chain == [(f"/console/notify/{pk}", 302)]
+    on = f"/console/search?q={pk}&all=1"
+    link = on.replace("&", "&amp;")
+    assert f'The only hit. <a href="{link}">Search on</a>' in opened.content.decode()
+    page = client.get(on).content.decode()
     assert f'data-key="notify-{pk}"' in page
     assert "data-auto" not in page, "the message is found: texts are searched when asked for"
     page = client.get("/console/search?q=RB").content.decode()

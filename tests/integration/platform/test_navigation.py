@@ -12,7 +12,9 @@ from django.utils import translation
 
 from msgplatform.admin import BoundedPaginator
 from msgplatform.console import navigation
-from msgplatform.models import Biz, BulkJob, Preferences
+from msgplatform.console.views import page as pages
+from msgplatform.core.data import sql
+from msgplatform.models import Alert, Biz, BulkJob, Preferences
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [
@@ -49,6 +51,17 @@ def test_the_order_of_the_menu_is_the_same_in_every_language(admin_client: Clien
     assert [group["items"][0]["link"] for group in menu(admin_client)] == links
 
 
+def test_flows_of_which_nothing_is_set_up_are_folded(admin_client: Client) -> None:
+    pages.set_up_flows.clear()
+
+    def folded() -> set[str]:
+        return {str(group["title"]) for group in menu(admin_client) if group.get("collapsible")}
+
+    assert folded() == {"Notify", "SMS", "Feed", "CRM sync", "Internals"}
+    subscription(Biz.objects.create(name="orders"))
+    assert folded() == {"SMS", "Feed", "CRM sync", "Internals"}
+
+
 def test_nothing_is_in_the_menu_twice(admin_client: Client) -> None:
     items = [item["title"] for group in menu(admin_client) for item in group["items"]]
     assert items.count("Bulk jobs") == 1
@@ -69,6 +82,11 @@ def test_a_tab_says_what_it_shows(admin_client: Client) -> None:
     title = tab_title(admin_client, f"/console/notify/{message}")
     assert title.endswith(f" {message} · Message | msgplatform")
     assert tab_title(admin_client, "/admin/gateway/smsgateway/").startswith("Gateways | ")
+    alert = Alert.objects.create(
+        kind="a.b", key="a.b:1", subject="Gateway 7 is down", first_at=sql.now(), last_at=sql.now()
+    )
+    title = tab_title(admin_client, f"/admin/msgplatform/alert/{alert.pk}/change/")
+    assert title == "Gateway 7 is down · Alert | msgplatform"
 
 
 def test_the_first_stop_leads_past_the_menu(admin_client: Client) -> None:

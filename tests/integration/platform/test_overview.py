@@ -14,6 +14,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from gateway.models import SmsGateway
+from msgplatform.console.views import page as pages
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import backlogs, exits, watch
 from msgplatform.core.data import sql
@@ -103,6 +104,7 @@ def test_the_watch_notes_what_waits(row: BizReceive, settings: Any) -> None:
 
 
 def test_a_flow_that_nobody_has_set_up_is_a_word(admin_client: Client) -> None:
+    pages.set_up_flows.clear()
     answer = admin_client.get("/console/")
     assert cards(answer) == {}
     assert {flow.name for flow in answer.context["unused"]} == {"notify", "feed", "sms", "crmsync"}

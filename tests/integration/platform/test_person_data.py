@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -59,6 +60,7 @@ from notify.models import (
 from tests.integration.crmsync import sync_support
 from tests.integration.gateway import sms_messages
 from tests.support import archive_support, feed_rows, lock_waits, notify_rows, sms_rows
+from tests.support.api_server import Server
 from tests.support.person_world import (
     ANN,
     BOB,
@@ -134,7 +136,7 @@ def events_of(biz: Biz, someone: Someone) -> None:
     row = notify_rows.BizReceive.objects.first() or notify_rows.subscription(biz)
     hot = notify_rows.publish(biz, payload=payload(someone))
     status = ReceiveMsg.Status.DELIVERED
-    BizMsg.objects.filter(id__in=hot).update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.filter(id__in=hot).update(state=BizMsg.State.DISTRIBUTED)
     for pk in hot:
         delivery = ReceiveMsg.objects.create(
             id=ids.new(0), msg_id=pk, biz=biz, biz_receive=row, status=status, next_at=sql.now(),
@@ -205,7 +207,7 @@ def world(shop: Caller) -> Biz:
         texts_of(someone)
     archive_sms()
     archive_support.archive()
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     return shop.biz
 
 
@@ -379,6 +381,23 @@ def test_a_lead_whose_uid_or_mobile_is_the_person(shop: Caller) -> None:
     assert (lead.name, lead.extra) == (BOB.name, {"recommended_by": identity.MARK})
 
 
+def test_channels_and_examples_of_event_types(shop: Caller) -> None:
+    """A shop that takes its customers for channels, and an example that was real once."""
+    example = {"customer": ANN.spellings[3], "friend": BOB.phone}
+    event_type = EventType.objects.create(name="order.paid", example=example)
+    message_ids = notify_rows.publish(shop.biz, 3)
+    channels = (ANN.phone, BOB.phone, ANN.phone)
+    for pk, channel in zip(message_ids, channels, strict=True):
+        BizMsg.objects.filter(pk=pk).update(channel=channel, state=BizMsg.State.DISTRIBUTED)
+    # The last one's recipients are still chosen by it.
+    BizMsg.objects.filter(pk=message_ids[2]).update(state=BizMsg.State.ACCEPTED)
+    erase(ANN)
+    left = dict(BizMsg.objects.values_list("id", "channel"))
+    assert [left[pk] for pk in message_ids] == [identity.MARK, BOB.phone, ANN.phone]
+    event_type.refresh_from_db()
+    assert event_type.example == {"customer": identity.MARK, "friend": BOB.phone}
+
+
 def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Caller) -> None:
     text = f"My PIN is 9911. Please call {ANN.spellings[2]}! My account is 998877"
     mo = Mo(
@@ -400,7 +419,7 @@ def pending_event(biz: Biz) -> ReceiveMsg:
     EventType.objects.create(name="order.paid", personal_fields=FIELDS)
     row = notify_rows.subscription(biz)
     (message,) = notify_rows.publish(biz, payload=payload(ANN))
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     return ReceiveMsg.objects.create(
         id=ids.new(0), msg_id=message, biz=biz, biz_receive=row, next_at=sql.now(),
         created_at=sql.now(), updated_at=sql.now(),
@@ -465,7 +484,7 @@ def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
         sms_rows.respond(seqno)
         sms_rows.report(seqno, number=f"86{BOB.phone}")
     archive_sms()
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     wait_no_more()
     run()
     row.refresh_from_db()
@@ -477,7 +496,7 @@ def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
 def test_texts_to_a_number_with_the_trunk_s_zero(shop: Caller) -> None:
     for number in ("010-12345678", "+86 010 12345678", "+86 10 12345678", "010-12345679"):
         sms_messages.archived(shop, to=number)
-    BizMsg.objects.update(state=BizMsg.State.SPLIT)
+    BizMsg.objects.update(state=BizMsg.State.DISTRIBUTED)
     erasures.start({"phones": ["010 1234 5678"]}, "asked by mail", False, "eve")
     run()
     assert Erasure.objects.get().state == _State.DONE
@@ -614,6 +633,25 @@ def test_another_machine_forgets_identifiers_too(
     Erasure.objects.all().delete()
     run()
     assert not Erasure.objects.exists()
+
+
+def test_a_web_server_keeps_its_own_list(
+    shop: Caller, tmp_path: Path, settings: Settings, django_db_setup: None
+) -> None:
+    """No `run_bulk` runs on its machine: the table says that the identifiers are forgotten."""
+    row = erase(ANN)
+    Erasure.objects.filter(pk=row.pk).update(identifiers={}, state=_State.DONE)
+    environment = {
+        "STATE_DIR": str(settings.STATE_DIR), "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
+    }  # fmt: skip
+    server = Server(tmp_path / "web.log", environment=environment)
+    try:
+        until = time.monotonic() + 60
+        while erasure_list.path().read_text():
+            assert time.monotonic() < until, "its file has them for ever"
+            time.sleep(0.1)
+    finally:
+        server.stop()
 
 
 def test_a_damaged_line_is_left_out(shop: Caller) -> None:

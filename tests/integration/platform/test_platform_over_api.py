@@ -18,8 +18,8 @@ from crmsync.models import Crm
 from gateway.models import SmsGateway
 from msgplatform.admin import systems
 from msgplatform.api.access import keys, throttling
-from msgplatform.api.management.platform_file import kinds
 from msgplatform.models import ApiKey, AuditLog, Biz, KeptObject
+from msgplatform.setup.platform_file import kinds
 from notify.models import BizReceive, Receive
 from tests.support.answers import Answer
 from tests.support.api_document import document

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import Permission, User
 from django.db import connection
 from django.db.models import F
@@ -132,6 +133,18 @@ def test_from_and_until_are_in_the_readers_time_zone(
         assert numbers(answer)["delivered"] == 0
 
 
+def test_today_and_yesterday_are_days_of_the_reader(admin_client: Client) -> None:
+    Preferences.objects.create(user=User.objects.get(), time_zone="Asia/Shanghai")
+    # Yesterday's last minute and today's first one in Shanghai; both are of one day in UTC.
+    with time_machine.travel(datetime(2026, 11, 25, 20, 30, tzinfo=UTC), tick=False):
+        for shift, count in ((timedelta(hours=-5), 3), (timedelta(hours=-4), 5)):
+            MinuteCounter.add("notify", {(1, 2, "delivered"): count}, timezone.now() + shift)
+        for period, delivered in (("today", 5), ("yesterday", 3)):
+            assert numbers(admin_client.get(f"{PAGE}&period={period}"))["delivered"] == delivered
+    answer = admin_client.get(f"{PAGE}&period=today&since=2026-11-01T00%3A00")
+    assert answer.status_code == 200
+
+
 def test_a_step_of_another_day_has_its_date(admin_client: Client) -> None:
     at = sql.now() - timedelta(hours=26)
     MinuteCounter.add("notify", {(1, 0, "accepted"): 3}, at)
@@ -180,7 +193,6 @@ def test_a_wrong_choice_is_said(admin_client: Client, rows: list[BizReceive], qu
 def test_there_is_no_such_flow_or_dimension(admin_client: Client) -> None:
     for path in (ALL, "/console/statistics.csv"):
         assert admin_client.get(f"{path}?flow=nothing").status_code == 404
-    assert admin_client.get("/console/statistics.csv").status_code == 404
     assert admin_client.get(f"{FILE}&by=nothing").status_code == 400
 
 
@@ -208,10 +220,24 @@ def test_the_file_holds_the_same(admin_client: Client, rows: list[BizReceive]) -
     assert (line["accepted"], line["delivered"], line["success"]) == ("97", "97", "0.9065")
 
 
-def test_a_name_is_no_formula(admin_client: Client, rows: list[BizReceive]) -> None:
-    Biz.objects.filter(pk=rows[0].biz_id).update(title="=cmd()")
+def test_all_flows_have_a_file(admin_client: Client, rows: list[BizReceive]) -> None:
+    found = lines(admin_client, "/console/statistics.csv?period=24h")
+    notify = [(one["system"], one["delivered"]) for one in found if one["flow"] == "notify"]
+    assert notify == [("", "97"), ("shop", "90"), ("stock", "7")]
+    assert {one["flow"] for one in found} == {"notify", "sms", "crmsync", "feed"}
+    answer = admin_client.get(ALL)
+    assert answer.context["tables"][0].file == "/console/statistics.csv?"
+    assert admin_client.get("/console/statistics.csv?period=x").status_code == 400
+
+
+@pytest.mark.parametrize(
+    "name", ["=cmd()", " =1+1", "＝1+1", "＋1", "－1", "＠a", "\t=1", "\u3000=1"]
+)
+def test_a_name_is_no_formula(admin_client: Client, rows: list[BizReceive], name: str) -> None:
+    """Full-width signs count for spreadsheets in Chinese and Japanese; blanks before them too."""
+    Biz.objects.filter(pk=rows[0].biz_id).update(title=name)
     titles = {line["system_title"] for line in lines(admin_client, f"{FILE}&by=system")}
-    assert titles == {"'=cmd()", "stock"}
+    assert titles == {f"'{name}", "stock"}
 
 
 def test_only_for_those_who_may_see_the_flow(rows: list[BizReceive]) -> None:

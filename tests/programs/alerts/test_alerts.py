@@ -25,7 +25,7 @@ from tests.programs.alerts.stage import PROGRAMS, Stage, of
 # Incidents of processes; the test itself makes them.
 SILENT, REDIS, CLOCK = "platform.silent", "platform.redis", "notify.clock"
 OF_PROCESSES = {
-    SILENT: r"run_bulk does not run.*start it again",
+    SILENT: r"run_bulk does not run.*Start it again",
     REDIS: r"SMS_REDIS_URL does not answer",
     CLOCK: r"By \+60 seconds",
 }

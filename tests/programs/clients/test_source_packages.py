@@ -64,7 +64,6 @@ def test_go(sources: dict[str, Path], tmp_path: Path, environment: dict[str, str
     )
     shutil.copy(PROGRAMS / "by_go.go", tmp_path)
     offline = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
-    offline["GOCACHE"] = str(tmp_path / "cache")
     _run(tmp_path, "go", "vet", client, "example", **offline)
     printed = _run(tmp_path, "go", "run", ".", **offline, **environment)
     assert BizMsg.objects.get().pk == int(printed)

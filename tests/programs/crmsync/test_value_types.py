@@ -129,3 +129,14 @@ def test_a_moment_is_the_same_in_columns_of_other_types(
     shown = "CAST(UNIX_TIMESTAMP(v) AS UNSIGNED)" if target_type == "TIMESTAMP" else "v"
     writer.execute(f"SELECT CAST({shown} AS CHAR) FROM copy")
     assert writer.fetchone()[0] == expected
+
+
+@pytest.mark.parametrize("kind", ["DATETIME", "TIMESTAMP"])
+def test_the_day_of_a_time_is_that_of_the_source(kind: str, writer: Any, mariadb: MariaDb) -> None:
+    """A property for a date, as HubSpot has it, refuses a time. In UTC it is the day before."""
+    writer.execute(_TABLE.format(name="thing", type=kind))
+    writer.execute("INSERT INTO thing (id, v) VALUES (1, '2026-01-31 00:30:00'), (2, NULL)")
+    columns = Columns(key="id", update_time="changed", values=("v",))
+    rows = Increment(Source("thing", columns, reader_url(mariadb), zone="+08:00")).rows([1, 2])
+    days = [mapping.parse("day = v.date or null").apply(row.values) for row in rows]
+    assert days == [{"day": "2026-01-31"}, {"day": None}]

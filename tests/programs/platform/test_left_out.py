@@ -57,7 +57,8 @@ assert b'"data":{"n":1}' in bodies[0]
 
 
 def copy_without(features: list[str], folder: Path) -> None:
-    """A copy of the product without these features: neither their folder nor their line."""
+    """A copy of the product without these features: neither their folder nor their line. What lies
+    beside the product, as demo and benches, is not in it."""
     for name in (
         "msgplatform",
         "notify",

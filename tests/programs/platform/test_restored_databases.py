@@ -229,12 +229,10 @@ def test_a_migration_that_was_killed_in_the_middle_is_told(
     """Its first change is there, and it is not noted as applied."""
     assert load(server, old_dump) == 0
     trust(server)
-    server.execute(
-        f"DELETE FROM {DATABASE}.django_migrations WHERE app = 'gateway' AND name > '0003'"
-    )
+    server.execute(f"DELETE FROM {DATABASE}.django_migrations WHERE app = 'gateway'")
     code, said = ended(OLD_USER, "migrate")
     assert code == 1
-    assert "Duplicate column name 'report_batches': a migrate was killed in the middle" in said
+    assert "already exists: a migrate was killed in the middle" in said
     assert "Traceback" not in said
 
 

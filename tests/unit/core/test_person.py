@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
@@ -159,6 +161,18 @@ def test_spellings_that_people_write(number: str) -> None:
 )
 def test_texts_in_other_texts(text: str, erased: str) -> None:
     assert LI.erased(text) == erased
+
+
+@pytest.mark.parametrize("digits", DIGITS)
+def test_digits_of_all_scripts_in_other_texts(digits: str) -> None:
+    number = "".join(digits[int(digit)] for digit in "13800138000")
+    for text in (
+        json.dumps(number), json.dumps(json.dumps(number)), quote(number), quote(quote(number)),
+        "".join(f"&#{ord(digit)};" for digit in number),
+        "".join(f"&#x{ord(digit):X};" for digit in number),
+    ):  # fmt: skip
+        assert LI.is_in(text), text
+        assert LI.erased(text).strip('\\"') == MARK
 
 
 def test_amounts_and_order_numbers_are_nobodys() -> None:

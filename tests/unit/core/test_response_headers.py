@@ -6,9 +6,11 @@ import pytest
 
 from msgplatform.core.http.response import (
     MAX_RETRY_AFTER,
+    charset,
     kept_headers,
     retry_after,
 )
+from notify.sender.webhook import text
 
 NOW = 1_763_714_400.0  # Fri, 21 Nov 2025 08:40:00 GMT
 LIMIT = 8192
@@ -142,3 +144,25 @@ def test_nothing_makes_nothing() -> None:
 )
 def test_retry_after(lines: list[bytes], seconds: float) -> None:
     assert retry_after(block(*lines), NOW) == seconds
+
+
+@pytest.mark.parametrize(
+    ("content_type", "expected", "encoding"),
+    [
+        ("text/html; charset=gbk", "系统错误：订单不存在", "gbk"),
+        ('text/html; CHARSET="GB2312"', "镕基", "gb18030"),
+        ("text/plain;charset=Shift_JIS", "注文が存在しません", "shift_jis"),
+        ("text/plain; charset=iso-8859-1", "Größe", "latin-1"),
+        ("text/plain; charset=utf-16", "订单", "utf-16"),
+        # No codecs of texts: what they name is read as UTF-8.
+        ("text/plain; charset=base64", "Zm9v", "utf-8"),
+        ("text/plain; charset=rot13", "abc", "utf-8"),
+        ("text/plain; charset=zlib", "abc", "utf-8"), ("text/plain; charset=idna", "abc", "utf-8"),
+        ("text/plain; charset=nothing-known", "订单", "utf-8"), ("text/plain", "订单", "utf-8"),
+    ],
+)  # fmt: skip
+def test_an_answer_is_read_in_the_charset_that_it_names(
+    content_type: str, expected: str, encoding: str
+) -> None:
+    headers = f"HTTP/1.1 500 Error\r\nContent-Type: {content_type}\r\n\r\n".encode()
+    assert text(expected.encode(encoding), 1000, charset(headers)) == expected

@@ -78,3 +78,13 @@ def test_no_content_breaks_it(content: bytes, udhi: int) -> None:
     part = part_of(deliver(content=content, tp_udhi=udhi))
     assert content.endswith(part.payload)
     assert 1 <= part.number <= part.total
+
+
+def test_each_part_is_read_in_its_own_coding() -> None:
+    """An SMSC turns a part that is Latin into ASCII; characters are cut in two between parts."""
+    chinese, latin = "你好，".encode("utf-16-be"), b"call 10010"
+    assert text_of({1: chinese, 2: latin}, {1: 8, 2: 0}) == "你好，call 10010"
+    assert text_of({2: chinese, 1: latin}, {2: 8, 1: 0}) == "call 10010你好，"
+    assert text_of({1: latin, 2: chinese[:3], 3: chinese[3:]}, {1: 0, 2: 8, 3: 8}) == (
+        "call 10010你好，"
+    )

@@ -43,6 +43,7 @@ def test_reaches():
 @pytest.fixture
 def program(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take half of a start
     spec = importlib.util.spec_from_file_location("run_tests", ROOT / "scripts" / "run_tests.py")
     assert spec
     assert spec.loader
@@ -58,7 +59,7 @@ def run(program: ModuleType, folder: Path, *options: str, **files: str) -> tuple
         (folder / f"{name}.py").write_text(text)
     pytest_command = [
         *(sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider"),
-        *("-p", "no:django", "-p", "no:valkey", "-p", "tests.records"),
+        *("-p", "xdist", "-p", "tests.records"),
         *("-p", "tests.database_branches", "--rootdir", str(folder)),
     ]  # fmt: skip
     os.environ.pop("PYTEST_CURRENT_TEST")  # or the inner run would count as a part of this test

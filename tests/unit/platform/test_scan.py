@@ -37,9 +37,9 @@ def test_pages_meet_without_a_gap() -> None:
     while True:
         page = scan(rows, before, limit=4, max_candidates=1000)
         found += page.ids
-        if page.before is None:
+        if page.last is None:
             break
-        before = page.before
+        before = page.last
     assert found == [pk for pk in range(95, 0, -1) if pk % 3 == 0]
 
 
@@ -53,7 +53,7 @@ def test_it_stops_at_the_bound_and_goes_on_from_there() -> None:
 
 @pytest.mark.parametrize(("newest", "before"), [(5, None), (6, 2)])
 def test_there_is_a_next_page_only_when_there_is_more(newest: int, before: int | None) -> None:
-    assert scan(Rows(newest, step=1), 1000, limit=5, max_candidates=1000).before == before
+    assert scan(Rows(newest, step=1), 1000, limit=5, max_candidates=1000).last == before
 
 
 def test_nothing_at_all() -> None:

@@ -56,10 +56,11 @@ class Suite:
         """Test → begin and end of each of its runs, in the order of the first ends."""
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         environment |= {"RECORD": str(self._record), "CI": ""}
+        environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they take half of a start
         subprocess.run(
             [
                 *(sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider"),
-                *("-p", "tests.spreading", "-p", "no:django", "-p", "no:valkey"),
+                *("-p", "xdist", "-p", "tests.spreading"),
                 *("--rootdir", str(self.folder), "--strict-markers", *options, str(self.folder)),
             ],
             cwd=ROOT, env=environment, check=True,

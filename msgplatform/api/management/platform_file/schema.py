@@ -8,9 +8,9 @@ from typing import Any
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
-from msgplatform.api.management.platform_file import kinds
-from msgplatform.api.management.platform_file.kinds import Kind
-from msgplatform.api.management.platform_file.reading import VERSION, VERSION_KEY
+from msgplatform.setup.platform_file import kinds
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
 _COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
 # A reference takes the place of a secret: these words would describe the secret itself.

@@ -17,21 +17,21 @@ from rest_framework.views import APIView
 
 from msgplatform.api import json
 from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.management.platform_file import (
+from msgplatform.api.management.platform_file import schema
+from msgplatform.api.management.resources import actor, audit
+from msgplatform.api.query import QueryView, values_of
+from msgplatform.api.schema import operation
+from msgplatform.core.errors import InvalidInput
+from msgplatform.setup.platform_file import (
     applying,
     exporting,
     kinds,
     labels,
     reading,
-    schema,
     text,
 )
-from msgplatform.api.management.platform_file.outcome import Action, Outcome
-from msgplatform.api.management.platform_file.reading import VERSION_KEY
-from msgplatform.api.management.resources import actor, audit
-from msgplatform.api.query import QueryView, values_of
-from msgplatform.api.schema import operation
-from msgplatform.core.errors import InvalidInput
+from msgplatform.setup.platform_file.outcome import Action, Outcome
+from msgplatform.setup.platform_file.reading import VERSION_KEY
 
 SCOPE = "manage:platform"
 # Of a body: all files of a platform together. Of one file on the machine: `text.MAX_BYTES`.
@@ -253,7 +253,8 @@ def _sent(request: Request) -> text.Text:
     if media_type in _YAML:
         content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
     elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
-        content = reading.parse_sent_json(json.read_body(request, MAX_BYTES))
+        body = json.read_body(request, MAX_BYTES)
+        content = reading.parse_sent_json(body, json.parse_any(body))
     else:
         raise UnsupportedMediaType(content_type)
     if content.value is None:

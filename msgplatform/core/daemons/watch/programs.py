@@ -102,12 +102,12 @@ def _condition(
         return Condition(key(SILENT, role), subject, text)
     text = lazy_message(
         _(
-            "Its last heartbeat was at %(at)s. Its work waits: start it again "
-            "(manage.py run_%(role)s), or see in its log why it ends."
+            "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
+            "hangs: end it (kill -9). Start it again (manage.py run_%(role)s) where nothing does "
+            "that by itself; its log says why it ended."
         ),
         at=shown(datetime.fromtimestamp(last_beats[role], UTC)),
         role=role,
     )
-    return Condition(
-        key(SILENT, role), lazy_message(_("run_%(role)s does not run"), role=role), text
-    )
+    subject = lazy_message(_("run_%(role)s does not run, or hangs"), role=role)
+    return Condition(key(SILENT, role), subject, text)

@@ -119,8 +119,8 @@ def deliveries(message: Mapping[str, Any]) -> list[Part]:
         parts.append((f"{status} {answer}".strip(), STATUS_STYLES.get(status, "")))
     if not parts:
         state = str(message.get("state", ""))
-        words = "nobody subscribes to it" if state == "split" else state
-        parts.append((words, FAINT if state == "split" else WAITING))
+        words = "nobody subscribes to it" if state == "distributed" else state
+        parts.append((words, FAINT if state == "distributed" else WAITING))
     return parts
 
 

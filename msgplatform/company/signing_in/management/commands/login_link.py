@@ -1,10 +1,10 @@
 from typing import Any
 
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from msgplatform.company.signing_in import emergency
+from msgplatform.core import public_address
 from msgplatform.models import AuditLog
 
 
@@ -26,4 +26,4 @@ class Command(BaseCommand):
         AuditLog.objects.create(
             actor="manage.py login_link", action="login_link_made", target=user[:200]
         )
-        self.stdout.write(f"{settings.PUBLIC_URL}{emergency.path(person)}")
+        self.stdout.write(f"{public_address.served_url()}{emergency.path(person)}")

@@ -1,0 +1,103 @@
+"""Databases as `migrate` leaves them: the first of a run is migrated, the others are copies of it.
+
+Migrations have tests of their own; here they are what many tests and benches would wait for at
+their start. The copies are kept in the folder that MIGRATED_DATABASES names, which all processes of
+a run share; without it, every database is migrated.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pickle
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+FOLDER = "MIGRATED_DATABASES"
+_SQLITE = "sqlite:///"
+
+
+@dataclass
+class _Tables:
+    """A database of a server: (statement that makes it, name, rows) of each table, and the
+    statements of its triggers."""
+
+    tables: list[tuple[str, str, Sequence[Sequence[Any]]]]
+    triggers: list[str]
+
+
+def fill(url: str, migrate: Callable[[], object], what: str) -> None:
+    """Fill the empty database at `url`. Only for the first one of a run `migrate` is called;
+    `what` tells apart what is migrated in different ways."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        migrate()
+        return
+    kind = "sqlite" if url.startswith(_SQLITE) else "server"
+    kept = Path(folder) / f"{kind}-{what.replace(' ', '-')}"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # others wait for the first one, which migrates
+        if not kept.exists():
+            migrate()
+            unfinished = kept.with_suffix(".new")
+            unfinished.write_bytes(_read_file(url) if kind == "sqlite" else _read_database(url))
+            unfinished.replace(kept)
+            return
+    if kind == "sqlite":
+        Path(url.removeprefix(_SQLITE)).write_bytes(kept.read_bytes())
+    else:
+        _write_database(url, kept.read_bytes())
+
+
+def _read_file(url: str) -> bytes:
+    with closing(sqlite3.connect(url.removeprefix(_SQLITE))) as connection:
+        return connection.serialize()
+
+
+def _connect(url: str) -> Any:
+    import MySQLdb
+
+    parts = urlsplit(url)
+    (socket,) = parse_qs(parts.query)["unix_socket"]
+    return MySQLdb.connect(
+        unix_socket=socket, user="root", charset="utf8mb4", autocommit=True,
+        db=parts.path.lstrip("/"),
+    )  # fmt: skip
+
+
+def _read_database(url: str) -> bytes:
+    content = _Tables([], [])
+    with closing(_connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute("SHOW FULL TABLES WHERE Table_type = 'BASE TABLE'")
+        for name, _ in cursor.fetchall():
+            cursor.execute(f"SHOW CREATE TABLE `{name}`")
+            statement = cursor.fetchone()[1]
+            cursor.execute(f"SELECT * FROM `{name}`")
+            content.tables.append((statement, name, cursor.fetchall()))
+        cursor.execute("SHOW TRIGGERS")
+        for name, *_ in cursor.fetchall():
+            cursor.execute(f"SHOW CREATE TRIGGER `{name}`")
+            content.triggers.append(cursor.fetchone()[2])
+    return pickle.dumps(content)
+
+
+def _write_database(url: str, kept: bytes) -> None:
+    """Tables with their rows, then triggers, which have nothing to do with what is copied."""
+    content: _Tables = pickle.loads(kept)
+    with closing(_connect(url)) as connection, connection.cursor() as cursor:
+        cursor.execute("SET foreign_key_checks = 0, sql_mode = 'NO_AUTO_VALUE_ON_ZERO'")
+        for statement, name, rows in content.tables:
+            cursor.execute(statement)
+            if rows:
+                places = ", ".join(["%s"] * len(rows[0]))
+                cursor.executemany(f"INSERT INTO `{name}` VALUES ({places})", rows)
+        # As the platform's connections have it: a trigger keeps the mode with which it was made.
+        cursor.execute("SET sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'")
+        for statement in content.triggers:
+            cursor.execute(statement)

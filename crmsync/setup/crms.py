@@ -1,0 +1,161 @@
+"""CRMs as people set them up: their connection, whose settings and credentials the adapter
+checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from rest_framework import serializers
+
+from crmsync.adapters.registry import open_adapter, registry
+from crmsync.adapters.settings import read_settings
+from crmsync.models import Crm
+from msgplatform.core.errors import InvalidInput, Undecryptable
+from msgplatform.core.http import destinations
+from msgplatform.setup.declaration import Before, Faults
+from msgplatform.setup.fields import ObjectField, WaitsField, WholeSerializer
+from msgplatform.setup.resource import Resource
+
+# Names of settings in which adapters of others may hold an address that is not a URL.
+_ADDRESS_SETTINGS = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
+
+
+class CrmSerializer(WholeSerializer):
+    """A CRM with its connection."""
+
+    settings = ObjectField(
+        required=False, allow_null=True, help_text="The console's form lists those of each kind"
+    )
+    credentials = ObjectField(
+        write_only=True,
+        required=False,
+        allow_null=True,
+        help_text="Never shown: left out, the stored ones stay, unless the settings have another "
+        "address; {} takes them away",
+    )
+    credential_names = serializers.SerializerMethodField(help_text="Names of stored credentials")
+    retry_seconds = WaitsField(
+        required=False, allow_null=True, help_text="Before each try after the first: [10, 60]"
+    )
+
+    class Meta:
+        model = Crm
+        fields = ["name", "adapter", "settings", "credentials", "credential_names", "concurrency",
+                  "retry_seconds", "enabled", "paused_at", "paused_because",
+                  "created_at"]  # fmt: skip
+        read_only_fields = ["name", "paused_at", "paused_because", "created_at"]
+
+    def get_credential_names(self, row: Crm) -> list[str]:
+        try:
+            return sorted(row.credentials)
+        except Undecryptable:
+            return []
+
+
+class CrmResource(Resource):
+    noun, nouns = "CRM", "CRMs"
+    audit_noun = "crm"
+    list_path, path = "crms", "crms/<slug:name>"
+    scope = "manage:crms"
+    answers_limited_keys = True
+    model = Crm
+    serializer_class = CrmSerializer
+    secret_fields = frozenset({"credentials"})
+    checked_fields = frozenset({"adapter", "settings", "credentials"})
+    groups = [
+        (None, ["name", "adapter", "enabled"]),
+        (gettext_lazy("Pace and patience"), ["concurrency", "retry_seconds"]),
+        (gettext_lazy("Connection"), ["settings", "credentials"]),
+    ]
+    form_texts = {
+        "name": gettext_lazy("Names its queues, such as crm-main-sales; cannot be changed later."),
+        "credentials": gettext_lazy(
+            'As JSON: {"token": "…"}. Stored encrypted. For another account or database add '
+            "another CRM: the records of this one have ids of the present account."
+        ),
+        "retry_seconds": gettext_lazy(
+            "One wait on each line, before each try after the first: 10 s, 5 min. When the last "
+            "try fails too, the record is dead and waits in the recovery log for a person."
+        ),
+    }
+    example = {
+        "adapter": "hubspot",
+        "settings": {"object": "contacts", "id_property": "hive_id"},
+        "credentials": {"token": "pat-na1-…"},
+    }
+    on_delete = (
+        "Switches it off, for records refer to it: nothing is read for it and nothing sent. A PUT "
+        "with enabled true takes it up again."
+    )
+    notes = (
+        "Nothing is sent before a policy carries a source to it. Another account or database needs "
+        "a CRM of its own: the records of this one have ids of the present account."
+    )
+
+    @classmethod
+    def fixed_fields(cls, row: Crm) -> Mapping[str, str]:
+        """The queues are named after the CRM."""
+        return {"name": ""}
+
+    @classmethod
+    def secret_text(cls, row: Crm, name: str) -> str:
+        names = CrmSerializer().get_credential_names(row)
+        return _("Set: %s.") % ", ".join(names) if names else ""
+
+    def faults(self, row: Crm, before: Before | None) -> Faults:
+        """Faults that the adapter finds in its settings and credentials; and stored credentials
+        that would go to an address that is not in the stored settings, or to another adapter."""
+        try:
+            open_adapter(row.adapter, row.settings, row.credentials).close()
+        except InvalidInput as error:
+            column = "adapter"
+            if adapter_class := registry().adapters.get(row.adapter):
+                # The value at fault is one of the settings unless only the credentials have it.
+                name = error.field.partition(".")[0].partition("[")[0]
+                credentials = {*adapter_class.Credentials.__struct_fields__, "database"}
+                is_secret = name in credentials | {"credentials"}
+                is_secret = is_secret and name not in adapter_class.Settings.__struct_fields__
+                column = "credentials" if is_secret else "settings"
+            yield column, str(error)
+        if before is None or "credentials" not in before.kept_secrets or not row.credentials:
+            return
+        adapter, settings = before.row.adapter, before.row.settings
+        if row.adapter != adapter:
+            yield (
+                "credentials",
+                _("The stored credentials were entered for the adapter %s: enter them again.")
+                % adapter,
+            )
+        new_addresses = addresses_of(row.adapter, row.settings) - addresses_of(adapter, settings)
+        if new_addresses:
+            words = _("The stored credentials were entered for another address: enter them again "
+                      "for %(addresses)s.")  # fmt: skip
+            yield "credentials", words % {"addresses": ", ".join(sorted(new_addresses))}
+
+
+def addresses_of(adapter: str, settings: Mapping[str, Any]) -> frozenset[str]:
+    """Scheme, host and port of every URL in the settings and in the adapter's defaults."""
+    all_settings: Any = dict(settings)
+    with suppress(InvalidInput):  # the adapter is not installed, or refuses the settings
+        all_settings = msgspec.to_builtins(
+            read_settings(registry().get(adapter).Settings, settings)
+        )
+    return frozenset(_addresses_in(all_settings))
+
+
+def _addresses_in(value: Any, name: str = "") -> Iterator[str]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _addresses_in(inner, str(key))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _addresses_in(inner, name)
+    elif isinstance(value, str) and "://" in value:
+        yield destinations.origin(value)
+    elif name.lower() in _ADDRESS_SETTINGS and value not in (None, ""):
+        yield f"{name} {value}"

@@ -1,0 +1,171 @@
+"""Policies as people set them up: how one source is carried to one CRM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.http import Http404
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+
+from crmsync.models import Crm, LandingPage, Policy, Record, Source
+from crmsync.policies import mapping, schedule
+from crmsync.setup.sources import SOURCE_NAME
+from msgplatform.core.errors import InvalidInput
+from msgplatform.models import Biz
+from msgplatform.setup.declaration import Before, Faults
+from msgplatform.setup.fields import NamedField, TextListField, WholeSerializer
+from msgplatform.setup.resource import Resource
+
+
+class SyncPolicySerializer(WholeSerializer):
+    """How one source is carried to one CRM."""
+
+    id = serializers.CharField(read_only=True)
+    # `source` is also an attribute of every field.
+    source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
+    crm = serializers.CharField(source="crm.name", read_only=True)
+    system = NamedField(
+        source="biz",
+        queryset=Biz.objects.all(),
+        required=False,
+        allow_null=True,
+        help_text="Only this system's leads; left out: those of all",
+    )
+    appkeys = TextListField(help_text="Only leads of these landing pages; empty: all")
+
+    class Meta:
+        model = Policy
+        fields = ["id", "source", "crm", "system", "appkeys", "mapping", "key_prefix",
+                  "interval_seconds", "cron", "hours", "batch_size", "sweep_cron", "on_conflict",
+                  "delete_adopted", "enabled", "created_at"]  # fmt: skip
+        read_only_fields = ["created_at"]
+        # Lines as they are stored: what is read can be sent back, and changes nothing.
+        extra_kwargs = {"mapping": {"trim_whitespace": False}}
+
+
+class PolicyResource(Resource):
+    noun, nouns = "policy", "policies"
+    list_path, path = "policies", "policies/<str:source>/<slug:crm>"
+    address_lookups = {"source": "source__name", "crm": "crm__name"}
+    scope = "manage:policies"
+    answers_limited_keys = True
+    system_lookup = "biz__name"
+    named_models = (LandingPage,)
+    model = Policy
+    serializer_class = SyncPolicySerializer
+    checked_fields = frozenset({"source", "crm"})
+    groups = [
+        (None, ["source", "crm", "enabled"]),
+        (
+            gettext_lazy("When"),
+            ["interval_seconds", "cron", "hours", "sweep_cron", "batch_size"],
+        ),
+        (gettext_lazy("What is sent"), ["biz", "appkeys", "key_prefix", "mapping"]),
+        (
+            gettext_lazy("Records that people made in the CRM"),
+            ["on_conflict", "delete_adopted"],
+        ),
+    ]
+    form_texts = {
+        "appkeys": gettext_lazy("Only leads of these landing pages, one on each line. Empty: all."),
+        "mapping": gettext_lazy(
+            "One line for each field of the CRM: LastName = name. A property of a JSON column: "
+            "Email = extra.email. Several choices, of which the first that is not empty is sent: "
+            'Company = extra.company or "-". Write text in quotation marks. An empty value is not '
+            "sent; when the line ends with “or null”, it clears the field in the CRM."
+        ),
+    }
+    example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}
+    on_delete = (
+        "Switches it off, for records refer to it: nothing is read for it. A PUT with enabled true "
+        "goes on where it stopped."
+    )
+    notes = "The source and the CRM must be there."
+    list_notes = "Every policy, in the order in which they were made."
+    list_order = ("id",)
+    list_related = ("source", "crm", "biz")
+    parameters = [
+        OpenApiParameter("source", SOURCE_NAME, OpenApiParameter.PATH),
+        OpenApiParameter("crm", {"type": "string"}, OpenApiParameter.PATH),
+    ]
+
+    @classmethod
+    def visible_rows(cls, rows: QuerySet[Policy], systems: Collection[str]) -> QuerySet[Policy]:
+        """Policies that carry the leads of all systems, and those of the systems."""
+        return rows.filter(Q(biz=None) | Q(biz__name__in=systems)) if systems else rows
+
+    def new(self) -> Policy:
+        source = Source.objects.filter(name=self.address["source"]).first()
+        crm = Crm.objects.filter(name=self.address["crm"]).first()
+        if source is None or crm is None:
+            raise Http404("There is no such source or CRM; create it first.")
+        return Policy(source=source, crm=crm)
+
+    @classmethod
+    def fixed_fields(cls, row: Policy) -> Mapping[str, str]:
+        """A policy's records and its watermark belong to this source and this CRM."""
+        return {"source": "", "crm": ""}
+
+    @classmethod
+    def title(cls, row: Policy) -> str:
+        return f"{row} #{row.pk}"
+
+    def faults(self, row: Policy, before: Before | None) -> Faults:
+        """Faults in the times, the mapping, the filters, the prefix of keys and the system. In the
+        transaction that saves the row it locks the CRM; a preview has none."""
+        checks: list[tuple[str, Callable[[Any], Any]]] = [
+            ("cron", schedule.check_cron),
+            ("hours", schedule.check_hours),
+            ("sweep_cron", schedule.check_cron),
+            ("mapping", lambda text: mapping.parse(text).check_columns(row.source.value_columns)),
+        ]
+        for name, check in checks:
+            if value := getattr(row, name):
+                try:
+                    check(value)
+                except InvalidInput as error:
+                    yield name, str(error)
+        # Only the hive has these columns, by which its leads are filtered.
+        for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
+            if getattr(row, name) and column not in row.source.value_columns:
+                yield name, _("The source has no column %s: leave this empty.") % column
+        if row.sweep_cron and not row.source.version_column:
+            yield "sweep_cron", _("The source has no version column to compare: leave this empty.")
+        # Two sources may have equal keys, and one prefix would make them one record in the CRM.
+        # Locked: of two requests with one prefix, the second sees the first one's policy.
+        if transaction.get_connection().in_atomic_block:
+            list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
+        for other in Policy.objects.filter(crm_id=row.crm_id).exclude(pk=row.pk):
+            if _are_mixed(row.key_prefix.casefold(), other.key_prefix.casefold()):
+                words = _("%s uses it, or its prefix and a digit are the same: two sources of one "
+                          "CRM need different prefixes, or one overwrites the other's "
+                          "records.")  # fmt: skip
+                yield "key_prefix", words % other
+                break
+        if before is None or not Record.objects.filter(policy_id=row.pk).exists():
+            return
+        # Not by the database: for MariaDB's collation “A” and “a” are equal, and are other keys in
+        # the CRM.
+        if row.key_prefix != before.row.key_prefix:
+            words = _("Records were sent under “%s”: with another prefix all of them would be made "
+                      "a second time.")  # fmt: skip
+            yield "key_prefix", words % before.row.key_prefix
+        # People who are limited to a policy's system act on all of its records, by bulk jobs too.
+        if row.biz_id not in (None, before.row.biz_id):
+            words = _("Records of %s exist: people who are limited to the new system could act on "
+                      "them. Leave it as it is, or empty for all systems.")  # fmt: skip
+            yield "biz", words % (before.row.biz or _("all systems"))
+
+
+def _are_mixed(prefix: str, other: str) -> bool:
+    """True if keys of numbers under both prefixes can be equal: under “1”, the key 23 is the key
+    123 of a policy without a prefix."""
+    short, long = sorted((prefix, other), key=len)
+    rest = long.removeprefix(short)
+    return long.startswith(short) and (not rest or rest.isdecimal())

@@ -1,0 +1,152 @@
+"""Where alerts go, as people set it up: channels and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from rest_framework import serializers
+
+from msgplatform.company.alerting import addresses, outbox
+from msgplatform.core.errors import Undecryptable
+from msgplatform.models import AlertChannel, AlertRule, Biz
+from msgplatform.models.alerts_out import MAX_URL
+from msgplatform.setup.declaration import Before, Faults
+from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
+from msgplatform.setup.resource import Resource
+
+SCOPE = "manage:alert-channels"
+
+
+class AlertChannelSerializer(WholeSerializer):
+    """A place where people read alerts."""
+
+    url = SecretTextField(
+        max_length=MAX_URL,
+        help_text="An address of apprise, or a robot's webhook. Never shown: left out, the stored "
+        "one stays",
+    )
+    failing = serializers.SerializerMethodField(
+        help_text="true: the last attempts failed, and there is an alert about it"
+    )
+
+    class Meta:
+        model = AlertChannel
+        fields = ["name", "enabled", "url", "shown", "language", "time_zone", "summary_weekday",
+                  "heartbeat_seconds", "failing", "last_error", "last_sent_at"]  # fmt: skip
+        read_only_fields = ["name", "shown", "last_error", "last_sent_at"]
+
+    def get_failing(self, row: AlertChannel) -> bool:
+        return outbox.is_failing(row)
+
+
+class AlertChannelResource(Resource):
+    noun, nouns = "alert channel", "alert channels"
+    answers_limited_keys = False
+    list_path, path = "alert-channels", "alert-channels/<slug:name>"
+    scope = SCOPE
+    model = AlertChannel
+    serializer_class = AlertChannelSerializer
+    secret_fields = frozenset({"url"})
+    is_deleted = True
+    _shown = ""  # of the address that `faults` has looked at
+    groups = [
+        (None, ["name", "enabled", "url", "language", "time_zone"]),
+        (gettext_lazy("At times"), ["summary_weekday", "heartbeat_seconds"]),
+    ]
+    form_texts = {
+        "url": gettext_lazy(
+            "As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, "
+            "feishu://TOKEN?secret=SECRET, slack://A/B/C, "
+            "mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's "
+            "own page. Encrypted."
+        ),
+    }
+    example = {"url": "dingtalk://SECRET@TOKEN/", "language": "zh-hans"}
+    on_delete = "Deletes the channel, with what was sent there and what waits for it."
+    notes = "The address is checked without sending anything. Nothing goes there without a rule."
+    list_notes = "Every channel, by name, without its address."
+
+    @classmethod
+    def secret_text(cls, row: AlertChannel, name: str) -> str:
+        return row.shown
+
+    def faults(self, row: AlertChannel, before: Before | None) -> Faults:
+        """Faults of the address; it is looked at again when it changes, or what it is for."""
+        try:
+            url = row.url or ""
+        except Undecryptable as error:
+            yield "url", str(error)
+            return
+        if before is not None:
+            stored_url = AlertChannel._meta.get_field("url").value_from_object(before.row)
+            is_same = row.heartbeat_seconds == before.row.heartbeat_seconds
+            if is_same and url == stored_url:
+                return
+        checked = addresses.check(url, row.is_heartbeat)
+        if checked.fault:
+            yield "url", checked.fault
+        else:
+            self._shown = checked.shown
+
+    def set_dependent_fields(self, row: AlertChannel, names: Sequence[str]) -> Sequence[str]:
+        if self._shown:
+            row.shown = self._shown
+        return ["shown"]
+
+
+class AlertRuleSerializer(WholeSerializer):
+    """Which alerts go to which channels, and when."""
+
+    kinds = TextListField(help_text='Such as ["sms.*", "notify.failing"]; empty: all kinds')
+    systems = NamedField(
+        many=True, queryset=Biz.objects.all(), required=False, allow_null=True,
+        help_text="Only alerts about these business systems; empty: all",
+    )  # fmt: skip
+    channels = NamedField(
+        many=True, queryset=AlertChannel.objects.all(), help_text="Names of channels"
+    )
+
+    class Meta:
+        model = AlertRule
+        fields = ["name", "enabled", "kinds", "min_severity", "systems", "channels",
+                  "group_seconds", "repeat_minutes", "sends_resolved", "quiet_from", "quiet_until",
+                  "time_zone", "quiet_passes_from", "quiet_drops_below"]  # fmt: skip
+        read_only_fields = ["name"]
+
+
+class AlertRuleResource(Resource):
+    noun, nouns = "alert rule", "alert rules"
+    answers_limited_keys = False
+    list_path, path = "alert-rules", "alert-rules/<slug:name>"
+    scope = SCOPE
+    model = AlertRule
+    serializer_class = AlertRuleSerializer
+    is_deleted = True
+    checked_fields = frozenset({"channels"})
+    groups = [
+        (None, ["name", "enabled"]),
+        (gettext_lazy("Which alerts"), ["kinds", "min_severity", "systems"]),
+        (gettext_lazy("Where to"), ["channels"]),
+        (gettext_lazy("How often"), ["group_seconds", "repeat_minutes", "sends_resolved"]),
+        (
+            gettext_lazy("Quiet hours"),
+            ["quiet_from", "quiet_until", "time_zone", "quiet_passes_from", "quiet_drops_below"],
+        ),
+    ]
+    form_texts = {
+        "kinds": gettext_lazy(
+            "One on each line, such as sms.* or notify.failing. None: all kinds."
+        ),
+    }
+    example = {"kinds": ["sms.*"], "min_severity": "critical", "channels": ["operators"]}
+    on_delete = "Deletes the rule; what waits by it is still sent."
+    notes = "It is about what happens from then on."
+    list_notes = "Every rule, by name."
+
+    def faults(self, row: AlertRule, before: Before | None) -> Faults:
+        channels = self.related.get("channels", ())
+        if names := [channel.name for channel in channels if channel.is_heartbeat]:
+            words = _("A heartbeat gets no messages: leave out %s.")
+            yield "channels", words % ", ".join(names)

@@ -1,0 +1,11 @@
+"""What people set up: each kind of object is declared once, as a Resource.
+
+declaration    fields in groups, secrets, rules, removal, texts of one kind
+resource       its objects: created, replaced, deleted, with the entries of the audit log
+fields         the body that describes a whole object, and its fields as JSON has them
+refusals       the errors by which a change is refused, field by field
+platform_file  all objects as a file that is kept in a repository and applied
+
+From a Resource are made the console's form (`msgplatform.admin.resource_admin`), the management API
+(`msgplatform.api.management.resources`), the platform file, and the entries of the audit log.
+"""

@@ -1,0 +1,199 @@
+"""What is declared of each kind of object that people set up: its fields, its rules, its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from django.db.models import Model, QuerySet
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+
+from msgplatform.core.flows.text import Text
+
+
+@dataclass(frozen=True)
+class Before:
+    """The stored row that is changed, and the secret fields whose stored values the change
+    keeps."""
+
+    row: Any
+    kept_secrets: frozenset[str] = frozenset()
+
+
+Faults = Iterator[tuple[str, Text]]  # the model's name of the field, and a sentence
+Group = tuple[Text | None, Sequence[str]]  # a title, and the model's names of its fields
+
+
+def value_at(row: Any, lookup: str) -> Any:
+    """The value of a lookup such as `biz__name`; None where a row on the way is missing."""
+    for name in lookup.split("__"):
+        row = getattr(row, name, None)
+    return row
+
+
+class Declaration:
+    """One kind of object, such as consumers. An instance is the object that its address names.
+
+    A kind sets the class attributes, and overrides `new` when its address is more than a name.
+    `actor` is the name that the audit log shows.
+    """
+
+    noun: ClassVar[str]  # "consumer", for sentences
+    nouns: ClassVar[str]  # "consumers", the group of the operations in the OpenAPI document
+    list_path: ClassVar[str]  # "consumers"; '': the list of another kind includes these objects
+    path: ClassVar[str]  # "consumers/<slug:name>"
+    audit_noun: ClassVar[str] = ""  # prefix of actions in the audit log; '': `noun`
+    # Part of the address → lookup of its value in a row.
+    address_lookups: ClassVar[Mapping[str, str]] = {"name": "name"}
+    scope: ClassVar[str]  # scope that a management key needs
+    # Lookup of the business system that an object belongs to; '': it belongs to the platform.
+    system_lookup: ClassVar[str] = ""
+    # True if keys that are limited to business systems may use the operations; they change only
+    # what belongs to these systems.
+    answers_limited_keys: ClassVar[bool | None] = None
+    # In a platform file: the name of the section ('': `list_path`), and whether there is one.
+    section: ClassVar[str] = ""
+    is_in_files: ClassVar[bool] = True
+    # Models of other kinds that values name as text; those of the address and of NamedFields are
+    # known without it.
+    named_models: ClassVar[tuple[type[Model], ...]] = ()
+    model: ClassVar[type[Model]]
+    serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
+    # Serializer of the answer to the PUT that creates an object, when that answer shows more.
+    created_serializer_class: ClassVar[type[serializers.BaseSerializer[Any]] | None] = None
+    secret_fields: ClassVar[frozenset[str]] = frozenset()  # never written to the audit log
+    # Fields that stay as they are stored when a body leaves them out; secrets always do.
+    kept_fields: ClassVar[frozenset[str]] = frozenset()
+    # True if DELETE deletes the row; False: it switches the row off, because messages refer to it.
+    is_deleted: ClassVar[bool] = False
+    # Fields that must have valid values before a form asks for `faults`; None: all of them.
+    checked_fields: ClassVar[frozenset[str] | None] = None
+
+    # The console's form: its fields in groups, and texts where those of the model do not do.
+    groups: ClassVar[Sequence[Group]] = ()
+    form_texts: ClassVar[Mapping[str, Text]] = {}
+
+    # The list: the order in which it is paged, relations that are read with it, and the column of
+    # the business system by which it can be asked for ('': it cannot).
+    list_order: ClassVar[Sequence[str]] = ("name",)
+    list_related: ClassVar[Sequence[str]] = ()
+    list_prefetched: ClassVar[Sequence[str]] = ()
+    list_system: ClassVar[str] = ""
+
+    # Texts of the OpenAPI document.
+    example: ClassVar[Mapping[str, Any]]
+    on_delete: ClassVar[str]
+    notes: ClassVar[str] = ""
+    list_notes: ClassVar[str] = ""  # '': "Every consumer, by name."
+    parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
+    conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
+
+    # Names of the business systems to which the caller is limited; empty: no limit.
+    systems: frozenset[str] = frozenset()
+    # Many-to-many field → the rows that a change sets, for `faults`.
+    related: Mapping[str, Collection[Any]] = MappingProxyType({})
+
+    def __init__(self, actor: str, **address: str) -> None:
+        self.actor, self.address = actor, address
+
+    @property
+    def name(self) -> str:
+        return self.address["name"]
+
+    def rows(self) -> QuerySet[Any]:
+        """The row that the address names, or none."""
+        lookups = {lookup: self.address[part] for part, lookup in self.address_lookups.items()}
+        return self.model._default_manager.filter(**lookups)
+
+    @classmethod
+    def all_rows(cls) -> QuerySet[Any]:
+        """The rows that a platform file has."""
+        return cls.model._default_manager.all()
+
+    @classmethod
+    def visible_rows(cls, rows: QuerySet[Any], systems: Collection[str]) -> QuerySet[Any]:
+        """The rows that a caller may see who is limited to these business systems (empty: all):
+        theirs, and of a kind that belongs to the platform all."""
+        if not systems or not cls.system_lookup:
+            return rows
+        return rows.filter(**{f"{cls.system_lookup}__in": systems})
+
+    @classmethod
+    def is_removed(cls, row: Any) -> bool:
+        """True if `remove` has nothing left to do."""
+        return not (cls.is_deleted or getattr(row, "enabled", True))
+
+    @classmethod
+    def is_written(cls, row: Any, field_name: str) -> bool:
+        """True if a platform file has this field of the row when it is not the default."""
+        return True
+
+    def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The body that takes up an object that was removed, from that of a platform file."""
+        return body
+
+    def new(self) -> Any:
+        """An unsaved row for the address, with default values."""
+        return self.model(name=self.name)
+
+    @classmethod
+    def lock_reason(cls, row: Any) -> Text:
+        """The sentence why the stored row cannot be changed at all; '': it can be."""
+        return ""
+
+    @classmethod
+    def fixed_fields(cls, row: Any) -> Mapping[str, Text]:
+        """The fields that the stored row keeps as they are → the sentence why; '' for a part of the
+        address, which no body can change."""
+        return {}
+
+    @classmethod
+    def removal_fault(cls, row: Any) -> Text:
+        """The sentence why the row cannot be deleted now; '': it can be."""
+        return ""
+
+    def faults(self, row: Any, before: Before | None) -> Faults:
+        """The faults of an unsaved row that involve more than one column, or what is stored.
+        `before` is None for a new row."""
+        yield from ()
+
+    @classmethod
+    def forget_cached(cls) -> None:
+        """Drop what this process remembers of such objects: one of them was changed."""
+
+    @classmethod
+    def deleted_detail(cls, row: Any) -> Mapping[str, Any]:
+        """The audit log keeps this of a row that is deleted."""
+        return {}
+
+    @classmethod
+    def audit_word(cls) -> str:
+        """The beginning of the audit log's actions."""
+        return cls.audit_noun or cls.noun.replace(" ", "_")
+
+    @classmethod
+    def title(cls, row: Any) -> str:
+        """The row's name in the audit log."""
+        return str(row.name)
+
+    @classmethod
+    def secret_text(cls, row: Any, name: str) -> str:
+        """A description of the secret that is stored in this field, without the secret; '' when
+        there is none. The form shows it."""
+        return ""
+
+    def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
+        """Act in the transaction that stored a change; returns `Stored.shown_once`."""
+        return {}
+
+    def set_dependent_fields(self, row: Any, names: Sequence[str]) -> Sequence[str]:
+        """Set further fields that follow from a change; returns their names."""
+        return ()
+
+    @classmethod
+    def audit_value(cls, name: str, value: Any) -> Any:
+        """A field's value as the audit log and the answer to a platform file show it."""
+        return value

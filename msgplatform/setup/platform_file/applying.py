@@ -1,0 +1,224 @@
+"""Bring the platform to what files say: one PUT by name for each entry, in one transaction.
+
+Kinds are taken in the order of their references, so that an object may refer to another one of the
+same files. A fault undoes everything. A trial run does the same and is undone too, so that it shows
+what would happen and not what somebody has worked out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db import DataError, IntegrityError, transaction
+
+from msgplatform.core.errors import Changed, NotNow
+from msgplatform.models import AuditLog, KeptObject
+from msgplatform.setup.declaration import value_at
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.platform_file import kinds, labels
+from msgplatform.setup.platform_file.faults import Fault, FileFaults
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.outcome import Action, Change, Outcome
+from msgplatform.setup.platform_file.reading import Description, Entry
+from msgplatform.setup.refusals import REFUSALS, field_errors
+from msgplatform.setup.resource import Resource, Stored
+
+_REFUSALS_OF_DATABASE = (IntegrityError, DataError)
+# Its own words name tables and may have values of others.
+_REFUSED = (
+    "The database refuses it: another object has a value that may be there once only, or what it "
+    "refers to is not there any more."
+)
+_AUDIT_BATCH = 500  # entries that one statement stores
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to apply.
+
+    `systems` are the business systems whose objects may be changed (empty: all), `label` names
+    where the files come from, such as a commit. `removable` are the titles of objects that may be
+    removed; None: all. `plan` is that of an earlier trial; '': any.
+    """
+
+    actor: str
+    is_trial: bool = False
+    should_prune: bool = False
+    systems: frozenset[str] = frozenset()
+    label: str = ""
+    removable: Collection[str] | None = None
+    plan: str = ""
+
+
+def apply(description: Description, options: Options) -> Outcome:
+    """Create and replace objects, and with `should_prune` remove those of the same sections that
+    the files do not have. Raises FileFaults, NotNow while another application runs, and Changed
+    when the changes are not those of the plan; then nothing was changed."""
+    labels.make_turn()
+    try:
+        with transaction.atomic():
+            labels.take_turn()
+            application = _Application(description, options)
+            outcome = application.run()
+            if options.plan not in ("", outcome.plan):
+                raise Changed("The platform has changed since the plan was made: make it again.")
+            application.store_audit_entries()
+            if options.is_trial:
+                transaction.set_rollback(True)
+    except _REFUSALS_OF_DATABASE:  # at the end: a reference that is checked there
+        raise FileFaults([Fault("", 0, "", _REFUSED)]) from None
+    return outcome
+
+
+class _Application:
+    def __init__(self, description: Description, options: Options) -> None:
+        self._options, self._outcome, self._faults = options, Outcome(), list[Fault]()
+        self._audit_entries: list[AuditLog] = []
+        self._sections = description.sections
+        self._entries: dict[Kind, list[Entry]] = {}
+        for entry in description.entries:
+            self._entries.setdefault(entry.kind, []).append(entry)
+
+    def run(self) -> Outcome:
+        for kind in kinds.kinds():
+            self._put_all(kind)
+        if self._faults:
+            raise FileFaults(self._faults)
+        for kind in reversed(kinds.kinds()):
+            if kinds.section_of(kind) in self._sections:
+                self._prune(kind)
+        if self._faults:
+            raise FileFaults(self._faults)
+        return self._outcome
+
+    def store_audit_entries(self) -> None:
+        """Store the entries of the audit log, by the last statements before COMMIT: who follows the
+        log by its ids would miss an entry that is committed long after it has got its id."""
+        AuditLog.objects.bulk_create(self._audit_entries, batch_size=_AUDIT_BATCH)
+
+    def _resource(self, kind: Kind, address: dict[str, str]) -> Resource:
+        resource = kind(self._options.actor, **address)
+        resource.systems, resource.audit_entries = self._options.systems, []
+        return resource
+
+    def _put_all(self, kind: Kind) -> None:
+        """Put the entries of a kind. One that is refused is put once more after the others: it may
+        need what another one gives up, such as the place of a system's default account."""
+        entries = self._entries.get(kind, ())
+        kept = labels.of_section(kinds.section_of(kind)) if entries else {}
+        refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+        for entry in refused_entries:
+            self._faults += self._put(entry, kept.get(entry.name))
+
+    def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
+        """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
+        resource = self._resource(entry.kind, entry.address)
+        try:
+            row, body = resource.rows().first(), entry.body
+            version = resource.version(row) if row is not None and kept is not None else ""
+            if row is not None and resource.is_removed(row):
+                body = dict(resource.body_of_removed(body))
+            stored = resource.put(body)
+        except REFUSALS as error:
+            return list(_faults_of(entry, error))
+        except _REFUSALS_OF_DATABASE:
+            return [entry.fault((), _REFUSED)]
+        note = ""
+        if kept is not None and version not in ("", kept.version):
+            note = f"It was changed by hand since {kept.label} was applied."
+        self._outcome.changes.append(_change(resource, entry, stored, note))
+        labels.keep(resource, stored.row, kept, self._options.label)
+        self._audit_entries += resource.audit_entries or ()
+        return []
+
+    def _prune(self, kind: Kind) -> None:
+        """Remove the stored objects of this kind that the files do not have, or list them."""
+        section, listed = kinds.section_of(kind), {e.name for e in self._entries.get(kind, ())}
+        for row in self._own_rows(kind):
+            address = kinds.address_of(kind, row)
+            name = kinds.name_of(address)
+            if name in listed or kind.is_removed(row):
+                continue
+            action, note = Action.UNLISTED, ""
+            if self._options.should_prune and kinds.can_name(kind, address):
+                action, note = self._remove(kind, address)
+            elif self._options.should_prune:
+                note = "A file cannot name it: it stays."
+            self._outcome.changes.append(Change(action, section, name, note=note))
+
+    def _own_rows(self, kind: Kind) -> Iterator[Any]:
+        systems = self._options.systems
+        if systems and not kind.system_lookup:
+            return
+        relations = [each.rpartition("__")[0] for each in kind.address_lookups.values()]
+        rows = kind.all_rows().order_by("pk")
+        if relations := [each for each in relations if each]:
+            rows = rows.select_related(*relations)
+        for row in rows:
+            if not systems or value_at(row, kind.system_lookup) in systems:
+                yield row
+
+    def _remove(self, kind: Kind, address: dict[str, str]) -> tuple[Action, str]:
+        section, name = kinds.section_of(kind), kinds.name_of(address)
+        removable = self._options.removable
+        if removable is not None and f"{section} {name}" not in removable:
+            words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
+            self._faults.append(Fault("", 0, f"{section}.{name}", words))
+            return Action.UNLISTED, ""
+        resource = self._resource(kind, address)
+        try:
+            resource.delete()
+        except NotNow as error:  # the database needs it: what refers to it stays for good
+            return Action.UNLISTED, str(error)
+        labels.drop(section, name)
+        self._audit_entries += resource.audit_entries or ()
+        return Action.REMOVED, ""
+
+
+def with_secrets(description: Description) -> list[str]:
+    """The titles of the objects that the files describe with a secret."""
+    return [
+        f"{each.section} {each.name}"
+        for each in description.entries
+        if _secret_names(each.kind) & each.body.keys()
+    ]
+
+
+def _secret_names(kind: Kind) -> set[str]:
+    fields = fields_of(kind.serializer_class).items()
+    return {name for name, field in fields if field.source in kind.secret_fields}
+
+
+def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Change:
+    section, name = entry.section, entry.name
+    if stored.is_new:
+        secret_names = _secret_names(entry.kind)
+        body = {
+            key: _shown(resource, key, value)
+            for key, value in entry.body.items()
+            if key not in secret_names
+        }
+        secrets = sorted(secret_names & entry.body.keys())
+        return Change(Action.ADDED, section, name, body, {}, secrets, "", stored.shown_once)
+    if not stored.differences and not stored.changed_secrets:
+        return Change(Action.UNCHANGED, section, name)
+    differences = {
+        name: {side: _shown(resource, name, value) for side, value in sides.items()}
+        for name, sides in stored.differences.items()
+    }
+    return Change(Action.CHANGED, section, name, {}, differences, stored.changed_secrets, note)
+
+
+def _shown(resource: Resource, name: str, value: Any) -> Any:
+    """A value as others may read it, such as in the log of a pipeline."""
+    return value if value is None else resource.audit_value(name, value)
+
+
+def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:
+    for each in field_errors(error):
+        path = tuple(int(index) if index else name for index, name in _PART.findall(each["field"]))
+        yield entry.fault(path, each["message"])

@@ -1,0 +1,159 @@
+"""Write the platform file of what there is.
+
+Values that are the default are left out, as a PUT leaves them out. Secrets are never written: a
+comment says where one is stored, with a reference that can take its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from django.db.models import Model
+from rest_framework import serializers
+
+from msgplatform.core.fields import Unreadable
+from msgplatform.core.json.values import is_same
+from msgplatform.setup.declaration import value_at
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
+
+_INDENT = "    "
+
+
+def export(
+    sections: Collection[str] = (),
+    systems: Collection[str] = (),
+    has_references: bool = False,
+) -> Iterator[str]:
+    """The lines of the file. `sections` and `systems` narrow it (empty: all). With `has_references`
+    the references to secrets are no comments: the file can be applied to an empty platform."""
+    names = _VariableNames()
+    yield f"{VERSION_KEY}: {VERSION}"
+    for section, kinds_of_section in kinds.sections().items():
+        if sections and section not in sections:
+            continue
+        lines = [
+            line
+            for kind in kinds_of_section
+            for row in _rows(kind, systems)
+            for line in _entry(kind, row, names, has_references)
+        ]
+        if lines:
+            yield from ("", f"{section}:", *lines)
+
+
+def value(sections: Collection[str] = (), systems: Collection[str] = ()) -> dict[str, Any]:
+    """The same as a value: sections with names and bodies, without secrets."""
+    content: dict[str, Any] = {VERSION_KEY: VERSION}
+    for section, kinds_of_section in kinds.sections().items():
+        entries = {
+            kinds.name_of(address): _body(kind, row)
+            for kind in kinds_of_section
+            if not sections or section in sections
+            for row in _rows(kind, systems)
+            if kinds.can_name(kind, address := kinds.address_of(kind, row))
+        }
+        if entries:
+            content[section] = entries
+    return content
+
+
+def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
+    rows = kind.all_rows().order_by(*kind.address_lookups.values())
+    if systems and not kind.system_lookup:
+        return
+    if systems:
+        rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
+    yield from rows
+
+
+def _entry(kind: Kind, row: Any, names: _VariableNames, has_references: bool) -> Iterator[str]:
+    address = kinds.address_of(kind, row)
+    name = kinds.name_of(address)
+    key = text.write_inline(name)  # a longer one than 128 characters is no simple key to `write`
+    if not kinds.can_name(kind, address):
+        yield f"  # {key} is not here: a file cannot name it."
+        return
+    body, secrets = _body(kind, row), _references(kind, row, name, names)
+    if has_references:
+        body, secrets = body | secrets, {}
+    yield f"  {key}:" if body else f"  {key}: {{}}"
+    yield from _lines(body, _INDENT)
+    if secrets:
+        yield f"{_INDENT}# Secrets that are stored, and stay when they are left out:"
+        yield from _lines(secrets, f"{_INDENT}# ")
+
+
+def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
+    """Lines end with LF alone: U+2028 and blanks at the end belong to a text."""
+    for line in text.write(values).removesuffix("\n").split("\n") if values else ():
+        yield f"{beginning}{line}" if line else ""
+
+
+def _body(kind: Kind, row: Any) -> dict[str, Any]:
+    """The fields that are not the default, without secrets."""
+    columns = {column.name: column for column in kind.model._meta.concrete_fields}
+    body: dict[str, Any] = {}
+    for name, field in fields_of(kind.serializer_class).items():
+        source = str(field.source)
+        if field.read_only or field.write_only or source in kind.secret_fields:
+            continue
+        if not kind.is_written(row, name):
+            continue
+        if isinstance(field, serializers.ManyRelatedField):
+            if names := sorted(getattr(row, source).values_list("name", flat=True)):
+                body[name] = names
+            continue
+        column = columns[source]
+        if is_same(column.value_from_object(row), column.get_default()):
+            continue
+        value = value_at(row, source)
+        body[name] = None if value is None else _plain(field.to_representation(value))
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _references(kind: Kind, row: Any, name: str, names: _VariableNames) -> dict[str, Any]:
+    """For each secret that is stored a reference whose name says which one it is."""
+    references: dict[str, Any] = {}
+    for field_name, field in fields_of(kind.serializer_class).items():
+        if field.source not in kind.secret_fields:
+            continue
+        column: Any = kind.model._meta.get_field(field.source)
+        value = column.value_from_object(row)
+        if isinstance(value, dict):
+            if value:
+                references[field_name] = {
+                    key: names.reference(kind.noun, name, field_name, key) for key in sorted(value)
+                }
+        elif isinstance(value, Unreadable) or value:
+            references[field_name] = names.reference(kind.noun, name, field_name)
+    return references
+
+
+class _VariableNames:
+    """The variables that the references of a file name: each secret has one of its own."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def reference(self, *words: str) -> str:
+        """A reference to the secret that these words name."""
+        name = re.sub(r"\W+", "_", "_".join(words), flags=re.ASCII).upper()
+        if name in self._names:  # such as of the headers X-Key and X_Key
+            name += f"_{hashlib.sha256('/'.join(words).encode()).hexdigest()[:8].upper()}"
+        self._names.add(name)
+        return f"${{{name}}}"
+
+
+def _plain(value: Any) -> Any:
+    """A value as JSON has it."""
+    if isinstance(value, dict):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)

@@ -1,0 +1,114 @@
+"""The kinds of objects in a platform file. They are those of the management API: nothing registers
+a kind here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from graphlib import TopologicalSorter
+from importlib import import_module
+from typing import Any
+
+from django.db.models import Model
+from django.urls.converters import get_converters
+from rest_framework import serializers
+
+from msgplatform.core import flows
+from msgplatform.setup.declaration import value_at
+from msgplatform.setup.resource import Resource
+
+Kind = type[Resource]
+_PART = re.compile(r"<(\w+):(\w+)>")
+_PLATFORM_URLS = "msgplatform.api.management.urls"
+
+
+@cache
+def kinds() -> Sequence[Kind]:
+    """Every kind, each after those that it refers to."""
+    all_kinds = list(_served_kinds())
+    by_model: dict[type[Model], list[Kind]] = {}
+    for kind in all_kinds:
+        by_model.setdefault(kind.model, []).append(kind)
+    needed = {
+        kind: [each for model in _named_models(kind) for each in by_model.get(model, ())]
+        for kind in all_kinds
+    }
+    return tuple(TopologicalSorter(needed).static_order())
+
+
+@cache
+def sections() -> dict[str, Sequence[Kind]]:
+    """The sections of a file in the order of `kinds`, with the kinds of each."""
+    by_name: dict[str, list[Kind]] = {}
+    for kind in kinds():
+        by_name.setdefault(section_of(kind), []).append(kind)
+    return dict(by_name)
+
+
+def section_of(kind: Kind) -> str:
+    """The name of the section that has the objects of this kind."""
+    return kind.section or kind.list_path
+
+
+def address_of(kind: Kind, row: Any) -> dict[str, str]:
+    """The address of a stored row, by part."""
+    return {part: str(value_at(row, lookup)) for part, lookup in kind.address_lookups.items()}
+
+
+def name_of(address: dict[str, str]) -> str:
+    """An address as a file has it: orders/warehouse."""
+    return "/".join(address.values())
+
+
+def parse_name(section: str, name: str) -> tuple[Kind, dict[str, str]]:
+    """The kind and the address of a name in a section. Raises ValueError that says how to write
+    it."""
+    parts = name.split("/")
+    for kind in sections()[section]:
+        converters = {part: converter for converter, part in _PART.findall(kind.path)}
+        if len(parts) != len(kind.address_lookups):
+            continue
+        for part, value in zip(kind.address_lookups, parts, strict=True):
+            if value != value.strip():
+                raise ValueError(f"Leave out the blanks around the {part}.")
+            converter = get_converters()[converters[part]]
+            if not re.fullmatch(converter.regex, value):
+                allowed = "letters, digits, hyphens and underscores"
+                raise ValueError(f"Write the {part} of a {kind.noun} with {allowed}.")
+        return kind, dict(zip(kind.address_lookups, parts, strict=True))
+    forms = " or ".join("/".join(kind.address_lookups) for kind in sections()[section])
+    raise ValueError(f"The name of an entry is {forms}.")
+
+
+def can_name(kind: Kind, address: dict[str, str]) -> bool:
+    """True if a file can name the object; a name of an earlier release may have a slash."""
+    try:
+        return parse_name(section_of(kind), name_of(address)) == (kind, address)
+    except ValueError:
+        return False
+
+
+def _served_kinds() -> Iterator[Kind]:
+    for urls in [_PLATFORM_URLS, *(flow.urls for flow in flows.all() if flow.urls)]:
+        for pattern in import_module(urls).urlpatterns:
+            view = getattr(getattr(pattern, "callback", None), "cls", None)
+            kind = getattr(view, "resource_class", None)
+            if kind is not None and kind.is_in_files and str(pattern.pattern) == kind.path:
+                yield kind
+
+
+def _named_models(kind: Kind) -> Iterator[type[Model]]:
+    """Models of the objects that objects of this kind refer to."""
+    yield from kind.named_models
+    for lookup in kind.address_lookups.values():
+        relation, _, rest = lookup.partition("__")
+        if rest:
+            yield kind.model._meta.get_field(relation).related_model  # type: ignore[misc]
+    serializer: Any = kind.serializer_class()
+    for field in serializer.fields.values():
+        related: Any = getattr(field, "child_relation", field)
+        is_relation = isinstance(related, serializers.RelatedField)
+        queryset: Any = getattr(related, "queryset", None) if is_relation else None
+        if queryset is not None:
+            yield queryset.model

@@ -1,0 +1,75 @@
+"""Which objects files keep, and where the files come from: a label such as a commit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import OperationalError, connection
+from django.utils import timezone
+
+from msgplatform.core.data import transactions
+from msgplatform.core.data.mysql.error_codes import LOCK_WAIT_TIMEOUT, NOT_AT_ONCE
+from msgplatform.core.errors import NotNow
+from msgplatform.models import KeptObject
+from msgplatform.setup.platform_file import kinds
+from msgplatform.setup.resource import Resource
+
+MAX_LABEL = 100
+# The row that is locked by who applies a file; no object has these names.
+_TURN = {"section": "", "name": ""}
+
+
+def of_section(section: str) -> dict[str, KeptObject]:
+    """The objects of a section that files keep, by name."""
+    return {row.name: row for row in KeptObject.objects.filter(section=section)}
+
+
+def of_row(row: Any) -> KeptObject | None:
+    """The entry of a stored row, or None when no file keeps it."""
+    for kind in kinds.kinds():
+        if kind.model is type(row) and kind.all_rows().filter(pk=row.pk).exists():
+            name = kinds.name_of(kinds.address_of(kind, row))
+            rows = KeptObject.objects.filter(section=kinds.section_of(kind), name=name)
+            return rows.first()
+    return None
+
+
+def keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> None:
+    """Remember that the row is as a file says. Without a label nothing new is remembered; an
+    object that is kept already keeps its label."""
+    if kept is None and not label:
+        return
+    version = resource.version(row)
+    label = label or (kept.label if kept else "")
+    if kept is not None and (kept.label, kept.version) == (label, version):
+        return
+    KeptObject.objects.update_or_create(
+        section=kinds.section_of(type(resource)),
+        name=kinds.name_of(resource.address),
+        defaults={
+            "label": label, "version": version, "applied_at": timezone.now(),
+            "applied_by": resource.actor[:150],
+        },
+    )  # fmt: skip
+
+
+def make_turn() -> None:
+    """Make the row for `take_turn`, in a transaction of its own."""
+    KeptObject.objects.get_or_create(**_TURN, defaults={"applied_at": timezone.now()})
+
+
+def take_turn() -> None:
+    """Let nobody else apply a file until the end of the transaction. Raises NotNow while somebody
+    else does; SQLite waits instead, as for every write."""
+    can_refuse = connection.features.has_select_for_update_nowait
+    try:
+        KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
+    except OperationalError as error:
+        if transactions.error_code(error) not in (LOCK_WAIT_TIMEOUT, NOT_AT_ONCE):
+            raise
+        raise NotNow("Another platform file is being applied: repeat it later.") from None
+
+
+def drop(section: str, name: str) -> None:
+    """Forget an object that was removed."""
+    KeptObject.objects.filter(section=section, name=name).delete()

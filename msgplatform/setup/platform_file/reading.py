@@ -1,0 +1,256 @@
+"""The entries of platform files: which objects, with which bodies, and where each value stands.
+
+msgplatform: 1
+systems:
+  orders:
+    title: Order service
+subscriptions:
+  orders/warehouse:
+    event_types: [order.*]
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from msgplatform.core.json.values import MAX_STORED, depth
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file.faults import Fault, FileFaults
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.references import (
+    SecretReader,
+    Secrets,
+    SentSecrets,
+    WrongReference,
+    is_reference,
+)
+
+VERSION = 1
+VERSION_KEY = "msgplatform"
+_SUFFIXES = {".yaml", ".yml"}
+_MAX_FILES = 1000
+
+
+@dataclass
+class Entry:
+    """An object as a file describes it. `lines` has the line of each value of the body."""
+
+    kind: Kind
+    address: dict[str, str]
+    body: dict[str, Any]
+    file: str
+    lines: Mapping[text.Path, int] = field(default_factory=dict)
+
+    @property
+    def section(self) -> str:
+        return kinds.section_of(self.kind)
+
+    @property
+    def name(self) -> str:
+        return kinds.name_of(self.address)
+
+    def fault(self, path: text.Path, message: str) -> Fault:
+        """A fault of a value of the body; it has the line of the nearest value that is there."""
+        line = next(
+            (
+                self.lines[path[:end]]
+                for end in range(len(path), -1, -1)
+                if path[:end] in self.lines
+            ),
+            0,
+        )
+        names = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        whole_path = (self.section, self.name, *path)
+        return Fault(self.file, line, f"{self.section}.{self.name}{names}", message, whole_path)
+
+
+@dataclass
+class Description:
+    """The content of files together: entries, and the sections that are there, empty ones too."""
+
+    entries: list[Entry] = field(default_factory=list)
+    sections: set[str] = field(default_factory=set)
+
+
+def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
+    """The entries of all files and folders. Raises FileFaults."""
+    result, faults = Description(), list[Fault]()
+    files = list(_files(paths, faults))
+    if len(files) > _MAX_FILES:
+        faults.append(Fault("", 0, "", f"More than {_MAX_FILES} files."))
+        files = []
+    for path in files:
+        try:
+            with path.open("rb") as stream:
+                content = text.read(stream.read(text.MAX_BYTES + 1))
+        except OSError as error:
+            faults.append(Fault(str(path), 0, "", f"It cannot be read: {error.strerror}."))
+        except text.TextFault as error:
+            faults.append(_fault_of_text(str(path), error))
+        else:
+            _Reader(str(path), content, secrets, result, faults).read()
+    if faults:
+        raise FileFaults(faults)
+    return result
+
+
+def read_sent(content: text.Text) -> Description:
+    """The entries of a file that a client has sent, with its secrets as they are. Raises
+    FileFaults."""
+    result, faults = Description(), list[Fault]()
+    _Reader("", content, SentSecrets(), result, faults).read()
+    if faults:
+        raise FileFaults(faults)
+    return result
+
+
+def parse_sent(content: bytes, max_bytes: int) -> text.Text:
+    """The YAML text that a client has sent. Raises FileFaults."""
+    try:
+        return text.read(content, max_bytes)
+    except text.TextFault as error:
+        raise FileFaults([_fault_of_text("", error)]) from None
+
+
+def parse_sent_json(content: bytes, value: Any) -> text.Text:
+    """The JSON text that a client has sent, without lines; `value` is its value. Raises
+    FileFaults."""
+    try:
+        text.check_json(content, value)
+    except text.TextFault as error:
+        raise FileFaults([_fault_of_text("", error)]) from None
+    return text.Text(value)
+
+
+def _fault_of_text(file: str, error: text.TextFault) -> Fault:
+    return Fault(file, error.line, ".".join(map(str, error.path)), error.message, error.path)
+
+
+def _files(paths: Iterable[Path], faults: list[Fault]) -> Iterator[Path]:
+    """All files; of a folder those that end as YAML does, in order, without links to folders."""
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        names = [
+            Path(folder, name)
+            for folder, _folders, names in os.walk(path)
+            for name in names
+            if Path(name).suffix in _SUFFIXES and not name.startswith(".")
+        ]
+        if not names:
+            faults.append(Fault(str(path), 0, "", "There is no *.yaml or *.yml in this folder."))
+        yield from sorted(names)
+
+
+class _Reader:
+    """Adds the entries of one text to `result`, and what is wrong to `faults`."""
+
+    def __init__(
+        self,
+        file: str,
+        content: text.Text,
+        secrets: SecretReader,
+        result: Description,
+        faults: list[Fault],
+    ) -> None:
+        self._file, self._content, self._secrets = file, content, secrets
+        self._result, self._faults = result, faults
+        self._by_name = {(each.kind, each.name): each for each in result.entries}
+        self._lines: dict[text.Path, dict[text.Path, int]] = defaultdict(dict)  # by entry
+        for path, line in content.lines.items():
+            if len(path) > 1:
+                self._lines[path[:2]][path[2:]] = line
+
+    def read(self) -> None:
+        value = self._content.value
+        if value is None:
+            return
+        if not isinstance(value, dict):
+            self._add((), "A platform file is a mapping of sections.")
+            return
+        version = value.get(VERSION_KEY)
+        version = VERSION if version is None else version
+        if version != VERSION or isinstance(version, bool):
+            words = (
+                f"The file is of form {version}, and this release reads form {VERSION}: it was "
+                "written for another release of the platform."
+            )
+            self._add((VERSION_KEY,), words)
+            return
+        for section, objects in value.items():
+            if section != VERSION_KEY:
+                self._read_section(section, objects)
+
+    def _read_section(self, section: str, objects: Any) -> None:
+        sections = kinds.sections()
+        if section not in sections:
+            self._add((section,), f"There is no such section. {_choices(section, sections)}")
+            return
+        self._result.sections.add(section)
+        if objects is None:
+            return
+        if not isinstance(objects, dict):
+            self._add((section,), "A section is a mapping of names.")
+            return
+        for name, body in objects.items():
+            self._read_entry(section, name, body)
+
+    def _read_entry(self, section: str, name: str, body: Any) -> None:
+        path = (section, name)
+        try:
+            kind, address = kinds.parse_name(section, name)
+        except ValueError as error:
+            self._add(path, str(error))
+            return
+        if body is not None and not isinstance(body, dict):
+            self._add(path, "An entry is a mapping of fields.")
+            return
+        entry = Entry(kind, address, body or {}, self._file, self._lines[path])
+        if (earlier := self._by_name.get((kind, name))) is not None:
+            place = f"{earlier.file}:{earlier.lines.get((), 0)}"
+            self._add(path, f"It is there already, in {place}.")
+            return
+        self._check_fields(entry)
+        self._by_name[kind, name] = entry
+        self._result.entries.append(entry)
+
+    def _check_fields(self, entry: Entry) -> None:
+        fields = fields_of(entry.kind.serializer_class)
+        writable = sorted(name for name, each in fields.items() if not each.read_only)
+        for name, value in entry.body.items():
+            if name not in fields:
+                words = f"There is no such field. {_choices(name, writable)}"
+                self._faults.append(entry.fault((name,), words))
+            elif depth(value) > MAX_STORED:
+                words = f"This is nested more than {MAX_STORED} levels deep."
+                self._faults.append(entry.fault((name,), words))
+            elif fields[name].source in entry.kind.secret_fields:
+                try:
+                    entry.body[name] = self._secrets.resolve(value)
+                except WrongReference as error:
+                    self._faults.append(entry.fault((name, *error.path), str(error)))
+            elif is_reference(value):
+                words = "References are read in secret fields only, and this is none."
+                self._faults.append(entry.fault((name,), words))
+
+    def _add(self, path: text.Path, message: str) -> None:
+        line = self._content.lines.get(path, 1 if self._content.lines else 0)
+        names = ".".join(map(str, path))
+        self._faults.append(Fault(self._file, line, names, message, path))
+
+
+def _choices(name: str, known: Iterable[str]) -> str:
+    """A sentence with the name that was probably meant, or with all of them."""
+    names = list(known)
+    by_lower = {each.lower(): each for each in names}
+    if close := get_close_matches(name.lower(), by_lower, 1, 0.75):
+        return f"Did you mean {by_lower[close[0]]}?"
+    return f"Use one of: {', '.join(names)}."

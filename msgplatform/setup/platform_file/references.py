@@ -1,0 +1,113 @@
+"""References in the place of secrets: `${NAME}`, a variable of the environment, and `file:NAME`, a
+file of the folder for secrets. A secret itself does not belong in a file that is kept in a
+repository, and is refused there."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from msgplatform import env
+from msgplatform.setup.platform_file import text
+
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_FILE = "file:"
+_FILE_REFERENCE = re.compile(r"file:\S+")
+_MAX_BYTES = 64 * 1024
+HOW = "write ${NAME}, a variable of the environment, or file:NAME, a file of the folder --secrets"
+
+
+def is_reference(value: Any) -> bool:
+    """True if a value has the form of a reference, as only secrets have it."""
+    is_text = isinstance(value, str)
+    return is_text and bool(_VARIABLE.search(value) or _FILE_REFERENCE.fullmatch(value))
+
+
+class WrongReference(Exception):
+    """A reference that cannot be resolved; `path` leads to it from the field."""
+
+    def __init__(self, path: text.Path, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class SecretReader(ABC):
+    """Reads secrets in the values of a platform file."""
+
+    def resolve(self, value: Any, path: text.Path = ()) -> Any:
+        """The value with the secrets in it. Raises WrongReference for the first text that cannot be
+        read as one."""
+        if isinstance(value, dict):
+            return {name: self.resolve(each, (*path, name)) for name, each in value.items()}
+        if isinstance(value, list):
+            return [self.resolve(each, (*path, index)) for index, each in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._secret(value)
+        except ValueError as error:
+            raise WrongReference(path, str(error)) from None
+
+    @abstractmethod
+    def _secret(self, value: str) -> str:
+        """The secret that a text means. Raises ValueError."""
+
+
+class SentSecrets(SecretReader):
+    """Secrets as they are, in a file that a client sends. References would lead to the environment
+    and the files of the server, which are none of the client's."""
+
+    def _secret(self, value: str) -> str:
+        if value.startswith(_FILE) or _VARIABLE.search(value):
+            raise ValueError(
+                "The server reads no references, ${NAME} or file:NAME: send the secret itself, as "
+                "msgp apply does."
+            )
+        return value
+
+
+@dataclass(frozen=True)
+class Secrets(SecretReader):
+    """Where references lead: the environment, and the folder that holds secrets, if any."""
+
+    environment: Mapping[str, str]
+    folder: Path | None = None
+
+    def _secret(self, value: str) -> str:
+        if value.startswith(_FILE):
+            return self._content(value.removeprefix(_FILE))
+        if not _VARIABLE.search(value):
+            raise ValueError(f"A secret does not belong in a file: {HOW}.")
+        return _VARIABLE.sub(lambda match: self._variable(match[1]), value)
+
+    def _variable(self, name: str) -> str:
+        # The author of a platform file may not read these for that reason.
+        if name in env.names or name.removesuffix("_FILE") in env.names:
+            raise ValueError(f"{name} is a setting of the platform itself: use another variable.")
+        value = self.environment.get(name, "")
+        if not value:
+            raise ValueError(f"The environment has no variable {name}.")
+        return value
+
+    def _content(self, name: str) -> str:
+        if self.folder is None:
+            raise ValueError("Name the folder that holds secrets: --secrets FOLDER.")
+        folder = self.folder.resolve()
+        try:
+            path = (folder / name).resolve()
+            if not path.is_relative_to(folder):
+                raise ValueError(f"{name} is not in the folder {self.folder}.")
+            with path.open("rb") as stream:
+                content = stream.read(_MAX_BYTES + 1)
+        except OSError as error:
+            raise ValueError(f"{name} cannot be read: {error.strerror}.") from None
+        if len(content) > _MAX_BYTES:
+            raise ValueError(f"{name} has more than {_MAX_BYTES} bytes.")
+        try:
+            return content.decode().removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError:
+            raise ValueError(f"{name} is not UTF-8.") from None

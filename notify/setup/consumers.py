@@ -1,0 +1,161 @@
+"""Consumers as people set them up: where messages go."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.db.models import QuerySet
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from msgplatform.core.errors import Undecryptable
+from msgplatform.core.http import destinations
+from msgplatform.setup.declaration import Before, Faults
+from msgplatform.setup.fields import TextField, TextListField, WholeSerializer
+from msgplatform.setup.resource import Resource
+from notify import operations
+from notify.models import BizReceive, Receive
+from notify.subscriptions import limits
+from notify.subscriptions.limits import shown_url
+
+
+@extend_schema_field(
+    {"type": "array", "items": {"type": "string"}, "maxItems": limits.MAX_PATTERNS}
+)
+class NetworksField(TextListField):
+    """Networks as CIDR writes them; `limits` checks them."""
+
+
+class ConsumerSerializer(WholeSerializer):
+    """Where messages go, and with which headers."""
+
+    headers = serializers.DictField(
+        child=TextField(trim_whitespace=False),
+        write_only=True,
+        required=False,
+        allow_null=True,
+        help_text="Sent with every message. Never shown again: left out, the stored ones stay, "
+        "unless the URL has another scheme, host or port; {} takes them away",
+    )
+    header_names = serializers.SerializerMethodField(help_text="The names of the stored headers")
+    networks = NetworksField(
+        help_text="Where the consumer may be: 10.2.0.0/16. Empty: wherever the platform may "
+        "deliver to"
+    )
+    secret_fingerprint = serializers.SerializerMethodField(
+        help_text="Of the signing secret: a rotation names it. It tells nothing about the secret"
+    )
+
+    class Meta:
+        model = Receive
+        fields = ["name", "title", "delivery", "url", "header_prefix", "headers", "header_names",
+                  "networks", "secret_fingerprint", "previous_secret_until",
+                  "created_at"]  # fmt: skip
+        read_only_fields = ["name", "previous_secret_until", "created_at"]
+
+    def to_representation(self, instance: Receive) -> dict[str, Any]:
+        """For a key that is limited to business systems without what a URL may keep secret: it
+        may see a consumer to which others send too."""
+        values = super().to_representation(instance)
+        if self.context.get("systems"):
+            values["url"] = shown_url(values["url"])
+        return values
+
+    def get_secret_fingerprint(self, row: Receive) -> str:
+        return operations.secret_mark(row)
+
+    def get_header_names(self, row: Receive) -> list[str]:
+        try:
+            return sorted(row.headers)
+        except Undecryptable:
+            return []
+
+
+class CreatedConsumerSerializer(ConsumerSerializer):
+    """The answer that has the signing secret, this once."""
+
+    secret = serializers.CharField(
+        read_only=True, help_text="What signs its messages: shown this once, give it to it"
+    )
+
+    class Meta(ConsumerSerializer.Meta):
+        fields = [*ConsumerSerializer.Meta.fields, "secret"]
+
+
+class Consumer(Resource):
+    noun, nouns = "consumer", "consumers"
+    list_path, path = "consumers", "consumers/<slug:name>"
+    scope = "manage:consumers"
+    answers_limited_keys = True
+    model = Receive
+    serializer_class = ConsumerSerializer
+    created_serializer_class = CreatedConsumerSerializer
+    secret_fields = frozenset({"headers"})
+    example = {"title": "Warehouse", "url": "https://warehouse.example/webhooks"}
+    on_delete = (
+        "Deletes a consumer that no subscription names; 409 for one that has had a subscription, "
+        "since deliveries refer to it. Discard its subscriptions instead."
+    )
+    notes = (
+        "Only the answer that creates it (201) has the signing secret; `rotate` makes a new one."
+    )
+    conflicts = ("DELETE",)
+    is_deleted = True
+    groups = [
+        (None, ["name", "title", "delivery", "url"]),
+        (gettext_lazy("Request"), ["header_prefix", "headers", "networks"]),
+    ]
+    form_texts = {
+        "headers": gettext_lazy(
+            "Sent with every message, one a line: X-Api-Key: value. Stored values are not shown "
+            "again; leave ••• to keep one."
+        ),
+        "networks": gettext_lazy(
+            "Where this consumer may be, one a line: 10.2.0.0/16. Empty: wherever the platform "
+            "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
+        ),
+    }
+
+    @classmethod
+    def visible_rows(cls, rows: QuerySet[Receive], systems: Collection[str]) -> QuerySet[Receive]:
+        """With a limit the consumers of these systems' subscriptions: a consumer belongs to no
+        system, but where another one's messages go is that one's concern."""
+        if not systems:
+            return rows
+        subscriptions = BizReceive.objects.filter(biz__name__in=systems)
+        return rows.filter(pk__in=subscriptions.values("receive_id"))
+
+    def faults(self, row: Receive, before: Before | None) -> Faults:
+        """Stored headers go to no other server than the one for which they were entered: they often
+        hold a key, and a person who may set an address need not know it."""
+        if before is None or "headers" not in before.kept_secrets:
+            return
+        # '' is no address: a listener
+        new, old = (
+            destinations.origin(address) if address else _("a listener")
+            for address in (row.url, before.row.url)
+        )
+        if new != old and Receive._meta.get_field("headers").value_from_object(before.row):
+            words = _("The stored headers were entered for %(old)s: write their values again for "
+                      "%(new)s.")  # fmt: skip
+            yield "headers", words % {"old": old, "new": new}
+
+    @classmethod
+    def audit_value(cls, name: str, value: Any) -> Any:
+        return shown_url(value) if name == "url" else value
+
+    def after_save(self, row: Receive, is_new: bool) -> Mapping[str, Any]:
+        return {"secret": row.secret} if is_new else {}
+
+    @classmethod
+    def removal_fault(cls, row: Receive) -> str:
+        is_named = BizReceive.objects.filter(receive=row).exists()
+        words = "A subscription names this consumer, and deliveries refer to it."
+        return words if is_named else ""
+
+    @classmethod
+    def deleted_detail(cls, row: Receive) -> Mapping[str, Any]:
+        return {"url": shown_url(row.url)}

@@ -1,0 +1,164 @@
+"""The catalogue of event types as people set it up."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_lazy as _
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from rest_framework import serializers
+
+from msgplatform.models import Biz
+from msgplatform.setup.fields import ObjectField, WholeSerializer
+from msgplatform.setup.resource import Resource, system_of
+from notify.intake import catalogue
+from notify.messages.fields import EVENT_TYPE_PATTERN
+from notify.models import EventType
+
+_EXAMPLE = {
+    "description": "An order was paid in full.",
+    "example": {"order": "20261120-7", "amount": "99.00"},
+    "schema": {
+        "type": "object",
+        "required": ["order", "amount"],
+        "properties": {"order": {"type": "string"}, "amount": {"type": "string"}},
+    },
+}
+_ADDRESS = [
+    OpenApiParameter(
+        "name",
+        {"type": "string", "pattern": EVENT_TYPE_PATTERN, "maxLength": 128},
+        OpenApiParameter.PATH,
+        description="The event type: order.paid",
+    )
+]
+_NOTES = (
+    "The example must match the schema. Payloads of business systems that validate their events "
+    "must match it from then on; other processes notice the change within seconds."
+)
+
+
+# No type: generators of clients know no list of them.
+@extend_schema_field({})
+class PayloadField(serializers.JSONField):
+    """Any JSON value."""
+
+
+class EventTypeSerializer(WholeSerializer):
+    """An entry of the catalogue."""
+
+    # `allow_null` would give it a type; a null of the body never comes here.
+    example = PayloadField(required=False, help_text="A payload; test sends begin with it")
+    schema = ObjectField(
+        required=False, allow_null=True, help_text="Of draft 2020-12, unless $schema names another"
+    )
+    personal_fields = serializers.ListField(
+        child=serializers.CharField(max_length=200),
+        required=False,
+        allow_null=True,
+        help_text="JSON Pointers to fields with personal data, which are erased with a person's: "
+        "/customer/phone, /passengers/*/name",
+    )
+    system = serializers.SerializerMethodField(help_text="null: shared by all business systems")
+
+    class Meta:
+        model = EventType
+        fields = ["name", "system", "description", "example", "schema", "personal_fields",
+                  "created_at", "changed_at"]  # fmt: skip
+        read_only_fields = ["name", "created_at", "changed_at"]
+
+    def to_representation(self, instance: EventType) -> dict[str, Any]:
+        values = super().to_representation(instance)
+        return {**values, "personal_fields": values["personal_fields"] or []}
+
+    def get_system(self, row: EventType) -> str | None:
+        return row.biz.name if row.biz else None
+
+
+class SharedEventType(Resource):
+    noun, nouns = "shared event type", "event types"
+    list_path, path = "event-types", "event-types/<str:name>"
+    scope = "manage:event-types"
+    answers_limited_keys = True
+    model = EventType
+    serializer_class = EventTypeSerializer
+    example = _EXAMPLE
+    on_delete = "Takes it out of the catalogue. Events of this type are accepted as before."
+    notes = _NOTES
+    list_notes = (
+        "The catalogue by name: entries that all business systems share, and those of their own."
+    )
+    list_order = ("name", "owner")
+    list_related = ("biz",)
+    list_system = "owner"
+    parameters = _ADDRESS
+    audit_noun = "event_type"
+    is_deleted = True
+    groups = [(None, ["name", "biz", "description", "example", "schema", "personal_fields"])]
+    form_texts = {
+        "example": _("A payload as JSON. Test sends begin with it; it must match the schema."),
+        "schema": _(
+            "Optional, of draft 2020-12 unless $schema names another. Payloads of systems that "
+            "validate their events must match it, or are refused."
+        ),
+    }
+
+    @classmethod
+    def all_rows(cls) -> QuerySet[EventType]:
+        return EventType.objects.filter(owner=0)
+
+    @classmethod
+    def visible_rows(
+        cls, rows: QuerySet[EventType], systems: Collection[str]
+    ) -> QuerySet[EventType]:
+        """Shared entries, which everybody may see, and those of the systems."""
+        return rows.filter(Q(biz=None) | Q(biz__name__in=systems)) if systems else rows
+
+    def system(self) -> Biz | None:
+        """The system of the address; None for a shared entry. Raises Http404."""
+        return None
+
+    def rows(self) -> QuerySet[EventType]:
+        system = self.system()
+        return EventType.objects.filter(owner=system.pk if system else 0, name=self.name)
+
+    def new(self) -> EventType:
+        return EventType(biz=self.system(), name=self.name)
+
+    @classmethod
+    def title(cls, row: EventType) -> str:
+        return str(row)
+
+    def values(self, row: EventType) -> dict[str, Any]:
+        """NULL, as rows of an earlier release have it, is the list that is shown for it."""
+        values = super().values(row)
+        return {**values, "personal_fields": values["personal_fields"] or []}
+
+    @classmethod
+    def forget_cached(cls) -> None:
+        catalogue.forget()
+
+    @classmethod
+    def deleted_detail(cls, row: EventType) -> Mapping[str, Any]:
+        names = ("description", "example", "schema", "personal_fields")
+        return {"before": {name: getattr(row, name) for name in names}}
+
+
+class OwnEventType(SharedEventType):
+    noun = "system's own event type"
+    list_path = ""  # the list of the shared ones has them too
+    path = "systems/<slug:system>/event-types/<str:name>"
+    address_lookups = {"system": "biz__name", "name": "name"}
+    system_lookup = "biz__name"
+    section = "event-types"  # orders/order.paid beside order.paid
+    on_delete = "Takes it out of the catalogue; a shared entry of the same name holds again."
+    notes = f"It goes before a shared entry of the same name. {_NOTES}"
+
+    @classmethod
+    def all_rows(cls) -> QuerySet[EventType]:
+        return EventType.objects.exclude(owner=0)
+
+    def system(self) -> Biz | None:
+        return system_of(self.address["system"])
