@@ -47,10 +47,10 @@ _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
 def examine() -> Iterator[Finding]:
     """Look at everything; errors become findings."""
     yield Finding("ok", f"Python {sys.version.split()[0]}")
-    own = (
+    looks = (
         _settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _watch, _disk,
     )  # fmt: skip
-    for look in own:
+    for look in looks:
         yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
     # Without a schema these would only find errors that `_database` has explained.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
@@ -82,14 +82,14 @@ def _settings() -> Iterator[Finding]:
 
 
 def _cell() -> Iterator[Finding]:
-    own = cells.own()
-    if not own.is_only:
-        yield Finding("ok", f"cell {own}")
+    this_cell = cells.own()
+    if not this_cell.is_only:
+        yield Finding("ok", f"cell {this_cell}")
     try:
         cell_record.check()
     except cell_record.WrongCell as error:
         yield Finding("bad", str(error))
-    other_cells = {beat.cell for beat in heartbeats.alive()} - {own.label}
+    other_cells = {beat.cell for beat in heartbeats.alive()} - {this_cell.label}
     if other_cells:
         names = ", ".join(sorted(name or "a platform without CELL" for name in other_cells))
         yield Finding(
@@ -111,7 +111,7 @@ def _database() -> Iterator[Finding]:
             version = connection.get_database_version()
             version_text = ".".join(map(str, version))
             yield Finding("ok", f"database {alias}: {connection.display_name} {version_text}")
-            yield from _cluster(alias)
+            state = server.cluster(alias)
         except OperationalError as error:
             if error_code(error) != NO_QUORUM:
                 raise
@@ -122,22 +122,19 @@ def _database() -> Iterator[Finding]:
                 "(docs/scale.md)",
             )
             continue
+        if state is not None:
+            text = (
+                f"database {alias}: {state.size} of {state.expected} servers, this one "
+                f"{state.state}"
+            )
+            if state.size < state.expected:
+                yield Finding("bad", text, "start the other servers; their logs say why they ended")
+            else:
+                yield Finding("ok", text)
         if problem := _schema_problem(alias):
             yield problem
         if connection.vendor == "mysql":
             yield from _mysql(connection)
-
-
-def _cluster(alias: str) -> Iterator[Finding]:
-    """The state of a cluster of databases."""
-    state = server.cluster(alias)
-    if state is None:
-        return
-    text = f"database {alias}: {state.size} of {state.expected} servers, this one {state.state}"
-    if state.size < state.expected:
-        yield Finding("bad", text, "start the other servers; their logs say why they ended")
-    else:
-        yield Finding("ok", text)
 
 
 def _schema_problem(alias: str) -> Finding | None:
@@ -287,8 +284,8 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 
 def _daemons() -> Iterator[Finding]:
     exits_by_program = exits.everywhere()
-    for one in exits_by_program.values():
-        yield Finding("bad", f"{one.program} ends again and again on {one.host}: {one.text}")
+    for end in exits_by_program.values():
+        yield Finding("bad", f"{end.program} ends again and again on {end.host}: {end.text}")
     running = {beat.role for beat in heartbeats.alive()}
     of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
     for command in [*of_flows, flows.BULK.command]:

@@ -59,11 +59,19 @@ def open_alerts() -> QuerySet[Alert]:
 
 
 def of_request(request: HttpRequest) -> Condition:
-    """The condition, looked up once for each request."""
-    if request not in _by_request:
-        systems = person_limits.ids_of(request)
-        _by_request[request] = look() if systems is None else _of_systems(systems)
-    return _by_request[request]
+    """The condition, looked up once for each request. A person who is limited to business systems
+    sees their alerts; the failures are counted where they are shown."""
+    if request in _by_request:
+        return _by_request[request]
+    if (systems := person_limits.ids_of(request)) is None:
+        state = look()
+    else:
+        rows = runbooks.of_systems(open_alerts(), systems).order_by()
+        times = list(rows.values_list("acknowledged_at", flat=True)[:_MAX_ALERTS])
+        acknowledged_count = sum(at is not None for at in times)
+        state = Condition(len(times) - acknowledged_count, acknowledged_count, 0, [], [])
+    _by_request[request] = state
+    return state
 
 
 def failures(request: HttpRequest) -> int:
@@ -77,15 +85,6 @@ def failures(request: HttpRequest) -> int:
     number = of_request(request).failures
     # The number of all flows, already known, holds for a person who may see every flow.
     return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
-
-
-def _of_systems(systems: frozenset[int]) -> Condition:
-    """What somebody sees of the condition who is limited to these systems: their alerts. The
-    failures are counted where they are shown."""
-    rows = runbooks.of_systems(open_alerts(), systems).order_by()
-    times = list(rows.values_list("acknowledged_at", flat=True)[:_MAX_ALERTS])
-    acknowledged_count = sum(at is not None for at in times)
-    return Condition(len(times) - acknowledged_count, acknowledged_count, 0, [], [])
 
 
 def look() -> Condition:
@@ -109,7 +108,7 @@ def look() -> Condition:
             unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys
         )
     missing = sorted(flows.roles() - {beat.role for beat in daemons})
-    texts = {role: lazy_text.translated(one.text) for role, one in sorted(exits_by_role.items())}
+    texts = {role: lazy_text.translated(end.text) for role, end in sorted(exits_by_role.items())}
     return Condition(
         unseen, acknowledged_count, failures, daemons, missing, exits=texts, alert_keys=alert_keys
     )

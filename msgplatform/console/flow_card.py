@@ -58,16 +58,30 @@ def card(
     )
     activity = flow.health.activity
     # People who do not see what waits are limited to business systems: live counts are of all.
-    live_names = {one.name for one in activity.measures if one.is_live and status is None}
+    live_names = {
+        measure.name for measure in activity.measures if measure.is_live and status is None
+    }
     counts = over_time(
         flow.name, activity, points, step=step, is_recent=True, omitted_names=live_names
     )
     charts = [counts, waiting] if backlog else [counts]
+    sums = total(points)
+    numbers: list[tuple[Any, Any, str, str]] = []
+    for measure in activity.measures:
+        if measure.name in live_names or measure.tone not in ("accepted", "good", "lost"):
+            continue
+        value = measure.of(sums)
+        marks = ("lost", address) if measure.tone == "lost" and value else ("", "")
+        numbers.append((measure.title, value, *marks))
+    share = activity.success(sums)
+    tone = "" if share is None or share >= GOOD_SHARE else "lost"
+    numbers.append((_("success"), cells.percent(share), tone, ""))
+    numbers += [(figure.title, format_figure(figure, sums), "", "") for figure in activity.figures]
     return Card(
         flow,
         status,
         failures,
-        _numbers(activity, points, address, live_names),
+        numbers,
         [chart for chart in charts if not chart.is_empty],
         address,
     )
@@ -84,7 +98,11 @@ def over_time(
     # Live measures cover the last day only, so a chart of another time leaves them out.
     measures = activity.measures if is_recent else activity.stored_measures
     tones = ("accepted", "good", "lost")
-    line_measures = [one for one in measures if one.tone in tones and one.name not in omitted_names]
+    line_measures = [
+        measure
+        for measure in measures
+        if measure.tone in tones and measure.name not in omitted_names
+    ]
     lines = []
     for measure in line_measures:
         values: list[float | None] = [measure.of(point.counts) for point in points]
@@ -94,28 +112,6 @@ def over_time(
     times = labels([point.at for point in points], by_day)
     title = _("Counts per %s") % step
     return Chart(name, title, times, lines, last_is_open=is_recent or last_is_open)
-
-
-def _numbers(
-    activity: Activity, points: Sequence[Point], address: str, omitted_names: Collection[str]
-) -> list[tuple[Any, Any, str, str]]:
-    counts = total(points)
-    numbers: list[tuple[Any, Any, str, str]] = []
-    for measure in (one for one in activity.measures if one.name not in omitted_names):
-        value = measure.of(counts)
-        if measure.tone in ("accepted", "good"):
-            numbers.append((measure.title, value, "", ""))
-        elif measure.tone == "lost":
-            numbers.append(
-                (measure.title, value, "lost" if value else "", address if value else "")
-            )
-    share = activity.success(counts)
-    tone = "" if share is None or share >= GOOD_SHARE else "lost"
-    numbers.append((_("success"), cells.percent(share), tone, ""))
-    figure_numbers = [
-        (figure.title, format_figure(figure, counts), "", "") for figure in activity.figures
-    ]
-    return [*numbers, *figure_numbers]
 
 
 def format_figure(figure: Figure, counts: Counts) -> Any:

@@ -52,7 +52,7 @@ def _value(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, SafeString):
         return personal.in_sentence(value)
     if isinstance(value, Mapping):
-        return {name: _value(each) for name, each in value.items()}
+        return {name: _value(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_value(each) for each in value]
     return value

@@ -75,20 +75,32 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
         if any(request.path.startswith(link["link"]) for link in links):
             items = [{**item, "active": False} for item in items]
         title = _("People") if app["app_label"] == "auth" else app["name"]
-        if app["app_label"] == "msgplatform":
-            items += _platform(request)
+        if app["app_label"] == "msgplatform":  # and its pages about the data of all flows
+            if retention.may_open(request):
+                items.append(_item(_("Retention"), "auto_delete", reverse("console:retention")))
+            items += [
+                _item(str(entry.title), entry.icon, reverse(entry.view))
+                for entry in features.gather("console_urls", "menu")
+                if entry.may_open(request)
+            ]
         group = {"title": title, "separator": True, "items": [*items, *links]}
         # Whoever uses one flow does not scroll past the others.
         groups.append(group | {"collapsible": True} if _is_unused(app["app_label"]) else group)
-    groups.append(_internals(request))
+    # The pages for people who know how the platform works inside.
+    items = []
+    if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
+        items.append(_item(_("Queues"), "stacks", reverse("django_rq:home")))
+    if user.has_perm("msgplatform.view_minutecounter"):
+        address = reverse("admin:msgplatform_minutecounter_changelist")
+        items.append(_item(_("Counters"), "pin", address))
+    title = _("Internals")
+    groups.append({"title": title, "separator": True, "collapsible": True, "items": items})
     if person_limits.is_limited(request):
-        groups = [{**group, "items": _open_items(request, group["items"])} for group in groups]
+        for group in groups:
+            group["items"] = [
+                item for item in group["items"] if person_limits.may_open(request, item["link"])
+            ]
     return [group for group in groups if group["items"]]
-
-
-def _open_items(request: HttpRequest, items: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The items that lead to pages which are not refused to limited people."""
-    return [item for item in items if person_limits.may_open(request, item["link"])]
 
 
 def _apps(request: HttpRequest) -> list[dict[str, Any]]:
@@ -119,72 +131,40 @@ def _is_unused(app_label: str) -> bool:
     return bool(app_flows) and not any(map(is_set_up, app_flows))
 
 
-def _platform(request: HttpRequest) -> list[dict[str, Any]]:
-    """Pages of the platform that are about the data of all flows."""
-    items = []
-    if retention.may_open(request):
-        items.append(_item(_("Retention"), "auto_delete", reverse("console:retention")))
-    return items + [
-        _item(str(entry.title), entry.icon, reverse(entry.view))
-        for entry in features.gather("console_urls", "menu")
-        if entry.may_open(request)
-    ]
-
-
-def _internals(request: HttpRequest) -> dict[str, Any]:
-    """The group of pages for people who know how the platform works inside."""
-    user: Any = request.user
-    items = []
-    if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
-        items.append(_item(_("Queues"), "stacks", reverse("django_rq:home")))
-    if user.has_perm("msgplatform.view_minutecounter"):
-        address = reverse("admin:msgplatform_minutecounter_changelist")
-        items.append(_item(_("Counters"), "pin", address))
-    return {"title": _("Internals"), "separator": True, "collapsible": True, "items": items}
-
-
-def _bulk(request: HttpRequest) -> list[dict[str, Any]]:
-    """The page that starts bulk jobs; for people who may only look, the list of jobs."""
-    user: Any = request.user
-    if any(can_start_jobs(user, flow) for flow in flows.all()):
-        return [_item(_("Bulk jobs"), "replay", reverse("console:bulk"))]
-    if user.has_perm("msgplatform.view_bulkjob"):
-        address = reverse("admin:msgplatform_bulkjob_changelist")
-        return [_item(_("Bulk jobs"), "replay", address)]
-    return []
-
-
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
-    has_statistics = any(
-        user.has_perm(flow.permission) for flow in flows.all() if flow.health.activity
-    )
-    return {
-        "title": _("Console"),
-        "items": [
-            {
-                **_item(_("Overview"), "monitoring", reverse("console:overview")),
-                **_status(request),
-                # Every address of the console begins with this one.
-                "active": request.path == reverse("console:overview"),
-            },
-            *_failures(request),
-            {
-                **_item(_("Search"), "search", reverse("console:search")),
-                # The addresses of the flows' lists begin with this one.
-                "active": request.path == reverse("console:search"),
-            },
-            *(
-                [_item(_("Statistics"), "bar_chart", reverse("console:statistics"))]
-                if has_statistics
-                else []
-            ),
-            *_bulk(request),
-            _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
-            _item(_("API documentation"), "description", reverse("api-docs")),
-        ],
-    }
+    items = [
+        {
+            **_item(_("Overview"), "monitoring", reverse("console:overview")),
+            **_status(request),
+            # Every address of the console begins with this one.
+            "active": request.path == reverse("console:overview"),
+        }
+    ]
+    if visible(request):
+        failures = _item(_("Failures"), "heart_broken", reverse("console:failures"))
+        # To count those of limited people takes several statements of each flow.
+        if not person_limits.is_limited(request) and (number := condition.failures(request)):
+            failures |= {"badge": str(number), "badge_variant": "danger"}
+        items.append(failures)
+    items.append({
+        **_item(_("Search"), "search", reverse("console:search")),
+        # The addresses of the flows' lists begin with this one.
+        "active": request.path == reverse("console:search"),
+    })  # fmt: skip
+    if any(flow.health.activity for flow in visible(request)):
+        items.append(_item(_("Statistics"), "bar_chart", reverse("console:statistics")))
+    if any(can_start_jobs(user, flow) for flow in flows.all()):
+        items.append(_item(_("Bulk jobs"), "replay", reverse("console:bulk")))
+    elif user.has_perm("msgplatform.view_bulkjob"):  # people who may only look
+        address = reverse("admin:msgplatform_bulkjob_changelist")
+        items.append(_item(_("Bulk jobs"), "replay", address))
+    items += [
+        _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
+        _item(_("API documentation"), "description", reverse("api-docs")),
+    ]
+    return {"title": _("Console"), "items": items}
 
 
 def _status(request: HttpRequest) -> dict[str, str]:
@@ -208,17 +188,6 @@ def environment(request: HttpRequest) -> list[str] | None:
     if outbound.is_off():
         marks.append(_("Outbound is off"))
     return [" · ".join(marks), "warning" if outbound.is_off() else "info"] if marks else None
-
-
-def _failures(request: HttpRequest) -> list[dict[str, Any]]:
-    """The page Failures, with the number of its groups."""
-    if not visible(request):
-        return []
-    item = _item(_("Failures"), "heart_broken", reverse("console:failures"))
-    if person_limits.is_limited(request):  # to count them takes several statements of each flow
-        return [item]
-    number = condition.failures(request)
-    return [{**item, "badge": str(number), "badge_variant": "danger"} if number else item]
 
 
 def stylesheet(request: HttpRequest) -> str:

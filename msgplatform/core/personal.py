@@ -29,7 +29,7 @@ _STARS = "****"
 def masked(value: Any) -> Any:
     """A field's value, or an object of values, masked in the same shape."""
     if isinstance(value, Mapping):
-        return {name: masked(each) for name, each in value.items()}
+        return {name: masked(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [masked(each) for each in value]
     # These say nothing about a person.
@@ -64,7 +64,7 @@ def _digits(text: str) -> str:
 def in_sentences(value: Any) -> Any:
     """A value such as a job's filter: like `in_sentence` for each text in it."""
     if isinstance(value, Mapping):
-        return {name: in_sentences(each) for name, each in value.items()}
+        return {name: in_sentences(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [in_sentences(each) for each in value]
     return in_sentence(value) if isinstance(value, str) else value

@@ -76,8 +76,11 @@ class AlertTable:
         """Write the text of an open alert if it changed; else only its time, once a minute."""
         now = sql.now()
         fitting = [(_fitting(condition), _translatable(condition)) for condition in conditions]
-        for some in chunks(fitting, 500):
-            texts_by_key = {one.key: (one.subject, one.text, messages) for one, messages in some}
+        for part in chunks(fitting, 500):
+            texts_by_key = {
+                condition.key: (condition.subject, condition.text, messages)
+                for condition, messages in part
+            }
             rows = Alert.objects.filter(open_key__in=texts_by_key)
             for key, *stored_texts in rows.values_list("open_key", "subject", "text", "said"):
                 if key and texts_by_key[key] != tuple(stored_texts):

@@ -145,7 +145,7 @@ def failures_of(flow: Flow, systems: Collection[str] | None) -> Sequence[Failure
     if systems is None:
         return flow.health.failures()
     groups = flow.health.failures(limit=_MAX_READ)
-    return [each for each in groups if each.system in systems][:MAX_FAILURES]
+    return [group for group in groups if group.system in systems][:MAX_FAILURES]
 
 
 def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
@@ -233,7 +233,7 @@ def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str
     if group is None:
         return 0
     place = next(
-        (str(each.where) for each in flow.health.failures() if each.id == group.pk),
+        (str(failure.where) for failure in flow.health.failures() if failure.id == group.pk),
         str(group.subject),
     )
     count = acknowledge(snapshot, place, group.answer, note, actor)

@@ -47,24 +47,7 @@ def lines() -> Iterator[RetentionLine]:
     for flow in flows.all():
         for data in flow.kept():
             yield _line(flow.title, data)
-    for data in _own():
-        yield _line(_("Platform"), data)
-
-
-def _line(flow: Text, data: KeptData) -> RetentionLine:
-    values = [(name, getattr(settings, name)) for name in data.settings]
-    try:
-        oldest, is_readable = data.oldest(), True
-    except (*UNAVAILABLE, RedisError):
-        oldest, is_readable = None, False
-    return RetentionLine(
-        flow, data.title, values, data.seconds(), data.ending, oldest,
-        data.next_at(oldest) if oldest else None, is_readable,
-    )  # fmt: skip
-
-
-def _own() -> list[KeptData]:
-    return [
+    platform_data = [
         kept.of_column(
             _("statistics by the minute and the hour"), MinuteCounter, "minute",
             lambda: settings.MINUTE_COUNTER_DAYS * DAY, "MINUTE_COUNTER_DAYS",
@@ -84,3 +67,17 @@ def _own() -> list[KeptData]:
         kept.of_column(_("audit log"), AuditLog, "at", kept.for_ever),
         kept.of_column(_("bulk jobs"), BulkJob, "created_at", kept.for_ever),
     ]  # fmt: skip
+    for data in platform_data:
+        yield _line(_("Platform"), data)
+
+
+def _line(flow: Text, data: KeptData) -> RetentionLine:
+    values = [(name, getattr(settings, name)) for name in data.settings]
+    try:
+        oldest, is_readable = data.oldest(), True
+    except (*UNAVAILABLE, RedisError):
+        oldest, is_readable = None, False
+    return RetentionLine(
+        flow, data.title, values, data.seconds(), data.ending, oldest,
+        data.next_at(oldest) if oldest else None, is_readable,
+    )  # fmt: skip

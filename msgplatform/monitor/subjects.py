@@ -66,15 +66,16 @@ class Subject:
         """These groups as the page Failures shows them. One statement, for the rows."""
         groups = list(groups)
         rows = self.rows().in_bulk({group.subject for group in groups})
-        return [self._failure(group, rows.get(group.subject), details) for group in groups]
-
-    def _failure(self, group: FailureGroup, row: Any, details: Details) -> Failure:
-        where: Text
-        page = None
-        if row is not None:
-            where, page = str(row), ViewLink(self.view, (row.pk,))
-        elif group.subject or not self.none:
-            where = lazy_message(self.deleted, id=group.subject)
-        else:
-            where = lazy_message(self.none)
-        return as_failure(group, where=where, where_page=page, **details(group, row))
+        failures = []
+        for group in groups:
+            row, page = rows.get(group.subject), None
+            where: Text
+            if row is not None:
+                where, page = str(row), ViewLink(self.view, (row.pk,))
+            elif group.subject or not self.none:
+                where = lazy_message(self.deleted, id=group.subject)
+            else:
+                where = lazy_message(self.none)
+            failure = as_failure(group, where=where, where_page=page, **details(group, row))
+            failures.append(failure)
+        return failures

@@ -63,24 +63,20 @@ def hold(host: str, port: int) -> sockets.socket:
     try:
         if sys.platform == "linux":
             name.bind(f"\0msgplatform-{host}-{port}")
-        _require_free(host, port)
     except OSError:
         name.close()
         raise _in_use(host, port) from None
+    try:
+        if is_in_use(host, port):
+            raise _in_use(host, port)
+    except OSError as error:
+        name.close()
+        why = os.strerror(error.errno or 0)
+        raise Refused(f"{host}:{port} cannot be used: {why}") from None
     except Refused:
         name.close()
         raise
     return name
-
-
-def _require_free(host: str, port: int) -> None:
-    try:
-        is_taken = is_in_use(host, port)
-    except OSError as error:
-        why = os.strerror(error.errno or 0)
-        raise Refused(f"{host}:{port} cannot be used: {why}") from None
-    if is_taken:
-        raise _in_use(host, port)
 
 
 def _in_use(host: str, port: int) -> Refused:

@@ -160,7 +160,8 @@ class Platform:
             return None
         try:
             if self._start_time:
-                if not self._is_time_for_daemons():
+                is_late = time.monotonic() - self._start_time > _WEB_SECONDS
+                if not is_late and not address.answers(self.host, self.port):
                     return _WEB_POLL_SECONDS
                 self._supervisor.follow(self._daemons)
                 self._start_time = 0.0
@@ -169,10 +170,6 @@ class Platform:
             if not self.stop_requested:
                 log.warning("own_processes_wait", why=str(error)[:200])
         return None
-
-    def _is_time_for_daemons(self) -> bool:
-        is_late = time.monotonic() - self._start_time > _WEB_SECONDS
-        return is_late or address.answers(self.host, self.port)
 
     def _look_for_crash_loops(self) -> None:
         """Look for programs that crash again and again, unless everything is about to stop."""

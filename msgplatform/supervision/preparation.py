@@ -49,14 +49,6 @@ def _run(migrate: bool, say: Callable[[str], None], sending: Connection) -> None
         sending.send(None)
 
 
-def _refuse_errors(alias: str) -> None:
-    """Run the checks of `migrate` before it, since it would stop in its middle otherwise. Warnings
-    are left out: the embedded Redis does not run yet."""
-    messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
-    if errors := [each for each in messages if each.is_serious() and not each.is_silenced()]:
-        raise Refused("\n".join(map(str, errors)))
-
-
 def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
     """Apply missing migrations: always to SQLite, to a database server only with `migrate`. `say`
     gets a sentence for people before what takes long."""
@@ -76,7 +68,12 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
                 )
             if not connection.introspection.table_names():
                 say(f"Making the tables ({alias}): a first start takes up to two minutes.")
-            _refuse_errors(alias)
+            # The checks of `migrate` run before it, since it would stop in its middle otherwise.
+            # Warnings are left out: the embedded Redis does not run yet.
+            messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+            serious = [text for text in messages if text.is_serious() and not text.is_silenced()]
+            if serious:
+                raise Refused("\n".join(map(str, serious)))
             call_command("migrate", database=alias, interactive=False, verbosity=0)
         except DatabaseError as error:
             raise Refused(f"The database {alias} cannot be used: {error}") from None

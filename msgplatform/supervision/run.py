@@ -12,7 +12,7 @@ import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 from xmlrpc.client import Error as RpcError
@@ -248,25 +248,18 @@ class CrashLoops:
             while ends and now - ends[0] > PERIOD_SECONDS:
                 ends.popleft()
             if len(ends) >= MIN_EXITS:
-                words = _last_words(self._logs / f"{name}.log")
-                looping.append(Exits(name.partition("-")[0], len(ends), words))
-                self._warn(name, looping[-1], now)
-        self._report(looping)
-
-    def _report(self, looping: list[Exits]) -> None:
+                log_file = self._logs / f"{name}.log"
+                exits_of_program = Exits(name.partition("-")[0], len(ends), _last_words(log_file))
+                looping.append(exits_of_program)
+                # Once a minute, since the program ends every few seconds.
+                if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
+                    self._messages_at[name] = now
+                    self._say(f"{name}: {exits_of_program.text} See {log_file}")
         if not looping and not self._last_report:
             return
-        try:
-            exits.report(looping, [one for one in self._last_report if one not in looping])
-        except RedisError:
-            return  # the records are repeated at the next look
-        self._last_report = looping
-
-    def _warn(self, name: str, exits_of_program: Exits, now: float) -> None:
-        """Write to the terminal once a minute, since the program ends every few seconds."""
-        if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
-            self._messages_at[name] = now
-            self._say(f"{name}: {exits_of_program.text} See {self._logs / name}.log")
+        with suppress(RedisError):  # the records are repeated at the next look
+            exits.report(looping, [former for former in self._last_report if former not in looping])
+            self._last_report = looping
 
 
 def _last_words(log: Path) -> str:

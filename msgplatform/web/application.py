@@ -81,7 +81,11 @@ class Application:
             status = _LEFT
             # Granian says the same of chunks that break the rules.
             if b"transfer-encoding" in headers:
-                await _malformed_chunks(scope).send(send)
+                problem = Problem(
+                    KINDS["bad-request"], "The chunks of the body are malformed or incomplete."
+                )
+                # A client that has disconnected does not read it.
+                await answers.refusal(problem, scope["path"].startswith(API_PREFIX)).send(send)
             return
         finally:
             # A wait for an event is not the time that the platform takes.
@@ -118,7 +122,12 @@ class Application:
                     await self._send(health, send, request_id)
                     return health.status, waited
                 share = self._allowance.take(_address(scope, headers))
-                body = await self._body(headers, receive, share)
+                # A body in chunks has no other length, as RFC 9112 (6.3) says.
+                is_chunked = b"transfer-encoding" in headers
+                length = None if is_chunked else int(headers.get(b"content-length", b"0"))
+                body = b""
+                if length != 0:
+                    body = await bodies.read(receive, self._max_body, length, share)
                 answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
                 if answer is None:
                     ask = partial(self._django.answer, scope, body, request_id, send)
@@ -130,22 +139,22 @@ class Application:
                     can_refuse = scope["method"] in SAFE_METHODS
                     share.add(len(answer.body), can_refuse)
             except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
-                answer = answers.refusal(_problem(error), scope["path"].startswith(API_PREFIX))
+                match error:
+                    case bodies.TooLarge(limit=limit):
+                        more = {"max_bytes": limit}
+                        problem = Problem(KINDS["body-too-large"], str(error), more=more)
+                    case bodies.TooSlow():
+                        words = "The body did not arrive in time."
+                        problem = Problem(KINDS["request-timeout"], words)
+                    case _:
+                        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+                        problem = Problem(KINDS["unavailable"], str(error), retry)
+                answer = answers.refusal(problem, scope["path"].startswith(API_PREFIX))
             await self._send(answer, send, request_id)
         finally:
             if share:
                 share.give_back()
         return answer.status, waited
-
-    async def _body(
-        self, headers: HeadersByName, receive: bodies.Receive, share: bodies.Share
-    ) -> bytes:
-        # A body in chunks has no other length, as RFC 9112 (6.3) says.
-        is_chunked = b"transfer-encoding" in headers
-        length = None if is_chunked else int(headers.get(b"content-length", b"0"))
-        if length == 0:
-            return b""
-        return await bodies.read(receive, self._max_body, length, share)
 
     async def _send(self, answer: Answer, send: Send, request_id: str) -> None:
         more = [(b"x-request-id", request_id.encode())]
@@ -165,21 +174,6 @@ def _address(scope: Scope, headers: HeadersByName) -> str:
         return peer
     address = throttling.reported_address(peer, forwarded.decode("latin-1"))
     return peer if address == peer else throttling.network_of(address)[:64]
-
-
-def _malformed_chunks(scope: Scope) -> Answer:
-    """The refusal of a body in chunks that ended before its last chunk. A client that has
-    disconnected does not read it."""
-    problem = Problem(KINDS["bad-request"], "The chunks of the body are malformed or incomplete.")
-    return answers.refusal(problem, scope["path"].startswith(API_PREFIX))
-
-
-def _problem(error: Exception) -> Problem:
-    if isinstance(error, bodies.TooLarge):
-        return Problem(KINDS["body-too-large"], str(error), more={"max_bytes": error.limit})
-    if isinstance(error, bodies.TooSlow):
-        return Problem(KINDS["request-timeout"], "The body did not arrive in time.")
-    return Problem(KINDS["unavailable"], str(error), {"Retry-After": str(RETRY_AFTER_SECONDS)})
 
 
 def intakes() -> list[SingleIntake]:

@@ -76,16 +76,13 @@ class DjangoApp:
             answer = await call.future
         finally:
             late.cancel()
-        return answer if isinstance(answer, int) else await _delayed(answer)
-
-
-async def _delayed(answer: Answer) -> Answer:
-    """The answer, after the time for which a sandbox has it wait: no thread waits meanwhile."""
-    for header in answer.headers:
-        if header[0] == _DELAY:
-            await asyncio.sleep(min(float(header[1]), MAX_DELAY_SECONDS))
-            return answer._replace(headers=[each for each in answer.headers if each is not header])
-    return answer
+        headers = () if isinstance(answer, int) else answer.headers
+        delay = next((header for header in headers if header[0] == _DELAY), None)
+        if delay is None or isinstance(answer, int):
+            return answer
+        # A sandbox has its answers wait: no thread waits meanwhile.
+        await asyncio.sleep(min(float(delay[1]), MAX_DELAY_SECONDS))
+        return answer._replace(headers=[pair for pair in headers if pair is not delay])
 
 
 class _Call:

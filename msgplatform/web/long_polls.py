@@ -57,7 +57,10 @@ class LongPolls:
                 answer.headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
                 break
             if len(self._waits) >= self._max_waiting:
-                return _full(), seconds
+                words = "Too many requests wait for events here; send it again later."
+                retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+                problem = Problem(KINDS["unavailable"], words, retry)
+                return answers.of_response(problem.response()), seconds
             is_woken = await self._wait(topic, wait, end - began, receive)
             seconds += loop.time() - began
             if not is_woken:
@@ -70,7 +73,10 @@ class LongPolls:
         these seconds, or at the end of the process."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         is_replaced = wait.is_replaced
-        self._watch_stop(loop)
+        if not self._watches_stop:
+            # All that wait are answered when the server begins to stop: it waits for their answers.
+            self._watches_stop = True
+            stopping.call_at_stop(loop, self._stop)
 
         def wake(is_replaced: bool) -> None:
             wait.is_replaced |= is_replaced
@@ -100,12 +106,6 @@ class LongPolls:
             raise bodies.Disconnected
         return coming in done and not self._is_stopping
 
-    def _watch_stop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer all that wait when the server begins to stop: it waits for their answers."""
-        if not self._watches_stop:
-            self._watches_stop = True
-            stopping.call_at_stop(loop, self._stop)
-
     def _stop(self) -> None:
         self._is_stopping = True
         for event in self._waits:
@@ -119,9 +119,3 @@ async def _until_left(receive: Callable[[], Awaitable[Any]]) -> None:
 
 def _topic(answer: Answer) -> str:
     return next((value.decode() for name, value in answer.headers if name == _HEADER), "")
-
-
-def _full() -> Answer:
-    words = "Too many requests wait for events here; send it again later."
-    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-    return answers.of_response(Problem(KINDS["unavailable"], words, headers).response())

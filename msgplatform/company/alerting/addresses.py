@@ -38,29 +38,26 @@ def check(url: str, is_heartbeat: bool) -> Checked:
             return Checked(str(error))
         return Checked(shown=f"{place} · {fingerprint(url)}")
     outcome = child.check(url)
-    found: Mapping[str, Any] = outcome.details or {}
+    details: Mapping[str, Any] = outcome.details or {}
     if outcome.is_ok:
-        return Checked(shown=f"{found['service']} {found['place']} · {fingerprint(url)}"[:200])
-    return Checked(_fault(found, outcome.error))
+        return Checked(shown=f"{details['service']} {details['place']} · {fingerprint(url)}"[:200])
+    match details.get("problem"):
+        case "scheme":
+            sentence = _(
+                "No service is known for “%(scheme)s://”. The address is one of apprise, such as "
+                "dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, "
+                "slack://A/B/C or mailtos://user:password@example.com?to=ops@example.com, or the "
+                "webhook that the robot's own page shows."
+            )
+            return Checked(sentence % {"scheme": details["scheme"]})
+        case "form":
+            sentence = _("The address is not complete, or a part of it is wrong. For %(service)s "
+                         "it is written: %(forms)s")  # fmt: skip
+            forms = _(" or ").join(details["forms"])
+            return Checked(sentence % {"service": details["service"], "forms": forms})
+    return Checked(_("The address could not be checked: %s.") % outcome.error.rstrip("."))
 
 
 def fingerprint(url: str) -> str:
     """Tells one address from another, and nothing of it: it is keyed."""
     return salted_hmac("alert_channel", url, algorithm="sha256").hexdigest()[:8]
-
-
-def _fault(found: Mapping[str, Any], error: str) -> str:
-    match found.get("problem"):
-        case "scheme":
-            return _(
-                "No service is known for “%(scheme)s://”. The address is one of apprise, such as "
-                "dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, "
-                "slack://A/B/C or mailtos://user:password@example.com?to=ops@example.com, or the "
-                "webhook that the robot's own page shows."
-            ) % {"scheme": found["scheme"]}
-        case "form":
-            words = _("The address is not complete, or a part of it is wrong. For %(service)s it "
-                      "is written: %(forms)s")  # fmt: skip
-            forms = _(" or ").join(found["forms"])
-            return words % {"service": found["service"], "forms": forms}
-    return _("The address could not be checked: %s.") % error.rstrip(".")

@@ -12,7 +12,7 @@ from rest_framework.views import APIView
 
 from msgplatform.api.management.resources import audit
 from msgplatform.api.schema import operation
-from msgplatform.company.alerting import trial_message
+from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.setup import SCOPE
 from msgplatform.core.errors import NotNow, Undecryptable
 from msgplatform.models import AlertChannel
@@ -45,7 +45,7 @@ class AlertChannelTestView(APIView):
             raise Http404("There is no alert channel of this name.")
         audit(request, "alert_channel_tested", row.name)
         try:
-            outcome = trial_message.send(row)
+            outcome = outbox.send_test(row)
         except Undecryptable as error:
             raise NotNow(str(error)) from None
         return Response(ChannelCheckSerializer(outcome).data)

@@ -44,11 +44,20 @@ class Child:
             **order, "action": action, "url": url, "seconds": seconds,
             "allow": list(map(str, settings.OUTBOUND_ALLOW)), "proxy": settings.OUTBOUND_PROXY,
         }  # fmt: skip
+        # The platform's own settings for what goes out, and no other variables.
+        names = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHASHSEED", "COVERAGE_PROCESS_START")
+        environment = {name: os.environ[name] for name in names if name in os.environ}
+        environment |= {"NO_PROXY": "", "PYTHONDONTWRITEBYTECODE": "1"}
+        if settings.OUTBOUND_PROXY:
+            environment |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), settings.OUTBOUND_PROXY)
+        if settings.OUTBOUND_CA_FILE:
+            ca_names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
+            environment |= dict.fromkeys(ca_names, str(settings.OUTBOUND_CA_FILE))
         self._deadline = time.monotonic() + seconds + 5  # its own alarm comes first
         self._process = subprocess.Popen(
             [sys.executable, "-m", "msgplatform.company.alerting.send"],
             cwd=settings.BASE_DIR,
-            env=_environment(),
+            env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -99,16 +108,3 @@ def check(url: str) -> Outcome:
 def may_send() -> bool:
     """False while nothing may leave the platform."""
     return not outbound.is_off()
-
-
-def _environment() -> dict[str, str]:
-    """The variables of the child: the platform's own settings for what goes out, and no others."""
-    names = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHASHSEED", "COVERAGE_PROCESS_START")
-    environment = {name: os.environ[name] for name in names if name in os.environ}
-    environment |= {"NO_PROXY": "", "PYTHONDONTWRITEBYTECODE": "1"}
-    if settings.OUTBOUND_PROXY:
-        environment |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY"), settings.OUTBOUND_PROXY)
-    if settings.OUTBOUND_CA_FILE:
-        ca_names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
-        environment |= dict.fromkeys(ca_names, str(settings.OUTBOUND_CA_FILE))
-    return environment

@@ -8,9 +8,8 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from msgplatform.company.alerting import channel_alert
 from msgplatform.company.alerting.child import Child, Outcome
-from msgplatform.company.alerting.outbox import note_outcome
+from msgplatform.company.alerting.outbox import is_failing, note_outcome
 from msgplatform.models import AlertChannel
 
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
@@ -40,27 +39,25 @@ class Heartbeats:
         if not is_well(channels):
             return
         for channel in channels:
-            if channel.is_heartbeat and channel.enabled and channel.pk not in self._children:
-                self._call(channel, now)
-
-    def _call(self, channel: AlertChannel, now: datetime) -> None:
-        later = now + timedelta(seconds=channel.heartbeat_seconds)
-        # Of a longer interval, or by a clock that was ahead.
-        too_late = later + _CLOCK_TOLERANCE
-        next_at = channel.next_heartbeat_at
-        is_due = next_at is None or next_at <= now or next_at > too_late
-        row = AlertChannel.objects.filter(
-            Q(next_heartbeat_at=None)
-            | Q(next_heartbeat_at__lte=now)
-            | Q(next_heartbeat_at__gt=too_late),
-            pk=channel.pk,
-        )
-        if not is_due or not row.update(next_heartbeat_at=later):
-            return  # another process calls it
-        try:
-            self._children[channel.pk] = Child("call", channel.url, seconds=15)
-        except Exception as error:  # noqa: BLE001 - no process, or an address that cannot be read
-            _store(channel.pk, Outcome(False, str(error)[:500]), now)
+            if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
+                continue
+            later = now + timedelta(seconds=channel.heartbeat_seconds)
+            # The time of a longer interval, or of a clock that was ahead.
+            too_late = later + _CLOCK_TOLERANCE
+            next_at = channel.next_heartbeat_at
+            is_due = next_at is None or next_at <= now or next_at > too_late
+            row = AlertChannel.objects.filter(
+                Q(next_heartbeat_at=None)
+                | Q(next_heartbeat_at__lte=now)
+                | Q(next_heartbeat_at__gt=too_late),
+                pk=channel.pk,
+            )
+            if not is_due or not row.update(next_heartbeat_at=later):
+                continue  # another process calls it
+            try:
+                self._children[channel.pk] = Child("call", channel.url, seconds=15)
+            except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
+                _store(channel.pk, Outcome(False, str(error)[:500]), now)
 
 
 def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
@@ -75,4 +72,4 @@ def is_well(channels: Sequence[AlertChannel]) -> bool:
     """True if alerts can reach people: a channel for messages works, or there is none. (That the
     database takes writes, and a program looks after the platform, shows in the call itself.)"""
     places = [row for row in channels if row.enabled and not row.is_heartbeat]
-    return not places or any(not channel_alert.is_failing(row) for row in places)
+    return not places or any(not is_failing(row) for row in places)

@@ -1,17 +1,24 @@
-"""Messages that are due: claimed, sent by child processes, tried again, ended."""
+"""Messages that are due: claimed, sent by child processes, tried again, ended. Tests are sent at
+once by the process that is asked for one. The alert about a channel that fails goes out by the
+other channels (`matching.py`)."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from django.db.models import F, Q
 from django.db.models.functions import Coalesce, Greatest
+from django.utils import timezone
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.alerting import texts
 from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
-from msgplatform.core import logging
+from msgplatform.core import alerts, logging, outbound
+from msgplatform.core.alerts import Condition
+from msgplatform.core.daemons.watch.kinds import CHANNEL, key, shown
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import AlertChannel, AlertMessage
 from msgplatform.models.alerts_out import GIVE_UP
 
@@ -21,9 +28,10 @@ State = AlertMessage.State
 MAX_CHILDREN = 4  # at once, of one process
 LEASE = timedelta(seconds=MAX_SECONDS + 30)
 # Pauses after each failed attempt; the last one is repeated until the message is given up.
-WAITS = tuple(timedelta(seconds=each) for each in (10, 30, 60, 300, 900, 1800, 3600))
+WAITS = tuple(timedelta(seconds=wait) for wait in (10, 30, 60, 300, 900, 1800, 3600))
 # A channel fails, for the alert about it, when so many attempts in a row did.
 FAILING_AFTER = 2
+TEST_SECONDS = 15
 
 
 class Outbox:
@@ -59,16 +67,15 @@ class Outbox:
         for message in rows.order_by("due_at", "id").select_related("channel")[:50]:
             if len(self._children) >= MAX_CHILDREN:
                 break
-            if message.channel_id not in self._children and self._claim(message, now):
+            if message.channel_id in self._children:
+                continue
+            same_rows = AlertMessage.objects.filter(
+                pk=message.pk, state=State.WAITING, claim=message.claim, due_at=message.due_at
+            )
+            message.claim = f"{self._me}-{message.attempts % 1000}"
+            if same_rows.update(claim=message.claim, lease_until=now + LEASE):
                 count += self._send(message, now)
         return count
-
-    def _claim(self, message: AlertMessage, now: datetime) -> bool:
-        rows = AlertMessage.objects.filter(
-            pk=message.pk, state=State.WAITING, claim=message.claim, due_at=message.due_at
-        )
-        message.claim = f"{self._me}-{message.attempts % 1000}"
-        return bool(rows.update(claim=message.claim, lease_until=now + LEASE))
 
     def _send(self, message: AlertMessage, now: datetime) -> bool:
         text = render(message)
@@ -128,3 +135,53 @@ def note_outcome(channel_id: int, outcome: Outcome, now: datetime) -> None:
         failures_in_row=Greatest(F("failures_in_row") + 1, least),
         last_error=outcome.error[:500],
     )
+
+
+def send_test(channel: AlertChannel) -> Outcome:
+    """Send a test to a stored channel, or call its address; takes at most 20 seconds. The list of
+    sent alerts has it. Raises Undecryptable."""
+    if outbound.is_off():
+        return Outcome(False, str(lazy_message(outbound.OFF)))
+    now, text = timezone.now(), texts.test(channel, timezone.now())
+    if channel.is_heartbeat:
+        child = Child("call", channel.url, seconds=TEST_SECONDS)
+    else:
+        child = Child("send", channel.url, seconds=TEST_SECONDS, **text.order())
+    outcome = child.wait()
+    AlertMessage.objects.create(
+        channel=channel,
+        kind=AlertMessage.Kind.TEST,
+        state=AlertMessage.State.SENT if outcome.is_ok else AlertMessage.State.FAILED,
+        created_at=now, due_at=now, attempts=1,
+        sent_at=timezone.now() if outcome.is_ok else None,
+        error=outcome.error[:500], title=text.title, text=text.plain,
+    )  # fmt: skip
+    note_outcome(channel.pk, outcome, timezone.now())
+    return outcome
+
+
+def report_failing(channels: Iterable[AlertChannel]) -> None:
+    """Make the open alerts match the channels that fail now."""
+    conditions = [
+        Condition(
+            key(CHANNEL, str(row.pk)),
+            lazy_message(_("Alerts do not reach the channel %(name)s"), name=row.name),
+            lazy_message(
+                _(
+                    "%(shown)s has failed since %(since)s: %(error)s. What waits for it is tried "
+                    "again for 24 hours."
+                ),
+                shown=row.shown,
+                since=shown(row.failing_since) if row.failing_since else "",
+                error=row.last_error.rstrip("."),
+            ),
+        )
+        for row in channels
+        if is_failing(row)
+    ]
+    alerts.reconcile([CHANNEL], conditions)
+
+
+def is_failing(channel: AlertChannel) -> bool:
+    """True if people should hear that this channel does not work."""
+    return channel.enabled and channel.failures_in_row >= FAILING_AFTER

@@ -10,15 +10,16 @@ from collections import defaultdict
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from django.db import transaction
 from django.db.models import Max, Q
 
-from msgplatform.company.alerting import matching, quiet_hours
-from msgplatform.company.alerting.quiet_hours import Due
+from msgplatform.company.alerting import matching
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, AlertNotice, AlertRule
-from msgplatform.models.alerts_out import GIVE_UP
+from msgplatform.models.alerts_out import GIVE_UP, Severity
 
 _BATCH = 100  # of one transaction
 # An alert that begins more often than so within an hour flaps: its further news waits for the next
@@ -38,11 +39,33 @@ def plan(now: datetime) -> int:
     systems = matching.systems(row.alert for row in news) if rules else {}
     with transaction.atomic():
         for row in news if rules else ():
-            if not row.is_end:
-                _tell_beginning(row.alert, rules, systems[row.alert.pk], now)
-        for row in news:
             if row.is_end:
-                _tell_end(row.alert, rules, systems.get(row.alert.pk), now)
+                continue
+            # Each channel is told once: of several rules by the one that sends earliest.
+            severity = matching.severity(row.alert.kind)
+            rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
+            for rule, channel in rules.about(row.alert, systems[row.alert.pk]):
+                rules_by_channel[channel].append(rule)
+            for channel, candidates in rules_by_channel.items():
+                times = [_latest(rule, severity, now) for rule in candidates]
+                rule = candidates[times.index(min(times))]
+                _tell(row.alert, rule, channel, Event.OPENED, 0, now)
+        for row in news:
+            if not row.is_end:
+                continue
+            # The channels that were told its beginning, or will be, are told its end: by the same
+            # rule, or by another about this alert where that one was deleted meanwhile.
+            notices = AlertNotice.objects.filter(alert=row.alert, event=Event.OPENED)
+            notices = notices.exclude(message__state=State.DROPPED)
+            for notice in notices.select_related("message__rule", "channel"):
+                teller = notice.message.rule
+                if teller is None:
+                    pairs = rules.about(row.alert, systems.get(row.alert.pk))
+                    teller = next(
+                        (rule for rule, channel in pairs if channel == notice.channel), None
+                    )
+                if teller is not None and teller.sends_resolved:
+                    _tell(row.alert, teller, notice.channel, Event.RESOLVED, 0, now)
         AlertNews.objects.filter(pk__in=[row.pk for row in news]).delete()
     return len(news)
 
@@ -85,33 +108,8 @@ def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChann
         alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
         if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
             continue
-        if quiet_hours.due(rule, matching.severity(alert.kind), now):
+        if _due(rule, matching.severity(alert.kind), now):
             yield alert, channel, pair["number"] + 1
-
-
-def _tell_beginning(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
-    """Tell each channel once: of several rules by the one that sends earliest."""
-    severity = matching.severity(alert.kind)
-    rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
-    for rule, channel in rules.about(alert, system):
-        rules_by_channel[channel].append(rule)
-    for channel, candidates in rules_by_channel.items():
-        rule = min(candidates, key=lambda each: quiet_hours.latest(each, severity, now))
-        _tell(alert, rule, channel, Event.OPENED, 0, now)
-
-
-def _tell_end(alert: Alert, rules: matching.Rules, system: int | None, now: datetime) -> None:
-    """Tell the end of an alert to those channels that were told its beginning, or will be: by the
-    same rule, or by another about this alert where that one was deleted meanwhile."""
-    notices = AlertNotice.objects.filter(alert=alert, event=Event.OPENED)
-    notices = notices.exclude(message__state=State.DROPPED)
-    for notice in notices.select_related("message__rule", "channel"):
-        rule = notice.message.rule
-        if rule is None:
-            pairs = rules.about(alert, system)
-            rule = next((row for row, channel in pairs if channel == notice.channel), None)
-        if rule is not None and rule.sends_resolved:
-            _tell(alert, rule, notice.channel, Event.RESOLVED, 0, now)
 
 
 def _tell(
@@ -123,12 +121,23 @@ def _tell(
         return
     # The channels that have the beginning of an alert get its end, too.
     severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
-    due = quiet_hours.due(rule, severity, now, can_drop)
+    due = _due(rule, severity, now, can_drop)
     if due and event != Event.REPEATED and _is_flapping(alert, now):
         seconds = now.timestamp() // FLAPPING_SECONDS * FLAPPING_SECONDS + FLAPPING_SECONDS
         half_hour = datetime.fromtimestamp(seconds, UTC)
         due = Due(max(due.earliest, half_hour), max(due.latest, half_hour))
-    message = None if due is None else _waiting(rule, channel, due, now)
+    message = None
+    if due is not None:
+        # Locked: nobody sends it before the notice is stored. A message that waits for its next
+        # attempt takes all that may go now; one of the morning holds nothing up.
+        rows = AlertMessage.objects.select_for_update().filter(
+            rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
+        )
+        if due.earliest <= now:
+            rows = rows.filter(Q(due_at__lte=due.latest) | Q(attempts__gt=0))
+        else:
+            rows = rows.filter(due_at__range=due)
+        message = rows.order_by("due_at").first()
     if message is None:
         state = State.DROPPED if due is None else State.WAITING
         due_at = due.latest if due else now
@@ -137,7 +146,14 @@ def _tell(
             give_up_at=due_at + GIVE_UP,
         )  # fmt: skip
     elif due:
-        _join(message, due, event, now)
+        # The message gets a day of tries from this news on; and an attempt soon, since the channel
+        # may work again, unless the news is a repeat.
+        message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
+        if event != Event.REPEATED and message.due_at > due.latest:
+            message.due_at = due.latest
+            # The pause after this attempt is no longer than the one that it cuts short.
+            message.attempts = max(1, message.attempts - 1)
+        message.save(update_fields=["give_up_at", "due_at", "attempts"])
     sql.insert_or_keep(
         AlertNotice._meta.db_table,
         ("message_id", "channel_id", "alert_id", "event", "number"),
@@ -151,33 +167,6 @@ def _is_flapping(alert: Alert, now: datetime) -> bool:
     return beginnings.count() > MAX_BEGINNINGS
 
 
-def _join(message: AlertMessage, due: Due, event: str, now: datetime) -> None:
-    """Give the message, to which this news comes, its day of tries; and an attempt soon, since the
-    channel may work again, unless the news is a repeat."""
-    message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
-    if event != Event.REPEATED and message.due_at > due.latest:
-        message.due_at = due.latest
-        # The pause after this attempt is no longer than the one that it cuts short.
-        message.attempts = max(1, message.attempts - 1)
-    message.save(update_fields=["give_up_at", "due_at", "attempts"])
-
-
-def _waiting(
-    rule: AlertRule, channel: AlertChannel, due: Due, now: datetime
-) -> AlertMessage | None:
-    """The message that this notice can join, locked: nobody sends it before the notice is stored.
-    One that waits for its next attempt takes all that may go now; one of the morning holds nothing
-    up."""
-    rows = AlertMessage.objects.select_for_update().filter(
-        rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
-    )
-    if due.earliest <= now:
-        rows = rows.filter(Q(due_at__lte=due.latest) | Q(attempts__gt=0))
-    else:
-        rows = rows.filter(due_at__range=due)
-    return rows.order_by("due_at").first()
-
-
 def delete_old(before: datetime) -> int:
     """Delete what was sent before this time, unless one of its alerts is open still; at most one
     batch."""
@@ -186,3 +175,37 @@ def delete_old(before: datetime) -> int:
     rows = rows.exclude(pk__in=open_messages.values("message_id"))
     ids = list(rows.values_list("pk", flat=True)[:_BATCH])
     return AlertMessage.objects.filter(pk__in=ids).delete()[0] if ids else 0
+
+
+class Due(NamedTuple):
+    """The period in which news is to be sent: it joins no message that goes before or after it."""
+
+    earliest: datetime
+    latest: datetime
+
+
+def _due(rule: AlertRule, severity: Severity, now: datetime, can_drop: bool = True) -> Due | None:
+    """When news of this severity is to be sent; None if it is dropped. Without `can_drop` it waits
+    for the end of quiet hours that drop it."""
+    window = timedelta(seconds=rule.group_seconds)
+    begins, ends = rule.quiet_from, rule.quiet_until
+    if begins is None or ends is None:
+        return Due(now, now + window)
+    local = now.astimezone(ZoneInfo(rule.time_zone))
+    time = local.time().replace(tzinfo=None)
+    is_over_midnight = begins > ends
+    is_quiet = time >= begins or time < ends if is_over_midnight else begins <= time < ends
+    if not is_quiet or severity.rank >= Severity(rule.quiet_passes_from).rank:
+        return Due(now, now + window)
+    day = local.date() + timedelta(days=1 if time >= ends else 0)
+    quiet_until = datetime.combine(day, ends, tzinfo=local.tzinfo)
+    drops_below = rule.quiet_drops_below if can_drop else ""
+    if drops_below and severity.rank < Severity(drops_below).rank:
+        return None
+    return Due(quiet_until, max(quiet_until, now + window))
+
+
+def _latest(rule: AlertRule, severity: Severity, now: datetime) -> datetime:
+    """When its message goes at the latest; the end of all time if it is dropped."""
+    period = _due(rule, severity, now)
+    return period.latest if period else datetime.max.replace(tzinfo=UTC)

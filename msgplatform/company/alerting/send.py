@@ -52,31 +52,28 @@ class Refusals:
 
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
-            self._judge_address(arguments[1])
+            address = arguments[1]
+            if address is None:  # of a socket that is connected, and was judged then
+                return
+            if not isinstance(address, tuple):
+                self._refuse("it may use no socket of this machine")
+            host = str(address[0])
+            if host not in self._peers and (why := self._guard.reason(host)):
+                self._refuse(why)
         elif event in _PROGRAMS:
             self._refuse("it may start no program")
         elif event == "open" and isinstance(arguments[0], str | bytes):
-            path = str(Path(os.fsdecode(arguments[0])).resolve())
-            if not path.startswith(self._files) or _writes(arguments[1], arguments[2]):
+            path, mode, flags = str(Path(os.fsdecode(arguments[0])).resolve()), *arguments[1:3]
+            if isinstance(mode, str):
+                writes = any(letter in mode for letter in "wax+")
+            else:
+                writes = bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
+            if writes or not path.startswith(self._files):
                 self._refuse("its address may name no file of this machine")
-
-    def _judge_address(self, address: Any) -> None:
-        if address is None:  # of a socket that is connected, and was judged then
-            return
-        if not isinstance(address, tuple):
-            self._refuse("it may use no socket of this machine")
-        elif str(address[0]) not in self._peers and (why := self._guard.reason(str(address[0]))):
-            self._refuse(why)
 
     def _refuse(self, why: str) -> None:
         self.reasons.append(why)
         raise PermissionError(why)
-
-
-def _writes(mode: Any, flags: Any) -> bool:
-    if isinstance(mode, str):
-        return any(letter in mode for letter in "wax+")
-    return bool(isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR))
 
 
 class _Words(logging.Handler):
@@ -101,10 +98,13 @@ def perform(order: Mapping[str, Any]) -> dict[str, Any]:
     logger.propagate = False
     from msgplatform.company.alerting.robots import own_form
 
+    proxy = urlsplit(order["proxy"]).hostname if order["proxy"] else None
     try:
-        refusals = Refusals(AddressGuard(order["allow"]), _addresses(order["proxy"]))
+        entries = socket.getaddrinfo(proxy, None, type=socket.SOCK_STREAM) if proxy else ()
     except OSError as error:
         return _failure(f"the proxy's name cannot be resolved: {error}")
+    proxy_addresses = frozenset(str(entry[4][0]) for entry in entries)
+    refusals = Refusals(AddressGuard(order["allow"]), proxy_addresses)
     sys.addaudithook(refusals)
     url = str(order["url"])
     try:
@@ -122,15 +122,11 @@ def _failure(error: str, is_final: bool = False) -> dict[str, Any]:
     return {"ok": False, "error": error, "is_final": is_final}
 
 
-def _addresses(proxy: str) -> frozenset[str]:
-    host = urlsplit(proxy).hostname if proxy else None
-    entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM) if host else ()
-    return frozenset(str(entry[4][0]) for entry in entries)
-
-
 # -- actions -------------------------------------------------------------------------------------
 def check(order: Mapping[str, Any]) -> dict[str, Any]:
     """Whether the address is one that messages can be sent to; without any traffic."""
+    from apprise.manager_plugins import NotificationManager
+
     from msgplatform.company.alerting.robots import ROBOTS, own_form
 
     url = own_form(order["url"])
@@ -142,7 +138,8 @@ def check(order: Mapping[str, Any]) -> dict[str, Any]:
         host = str(getattr(plugin, "smtp_host", "") or plugin.host or "") if has_host else ""
         return {"ok": True, "error": "", "service": str(plugin.service_name),
                 "place": f"{plugin.schema}://{host or '…'}"}  # fmt: skip
-    services = _services()
+    services: Any = NotificationManager()
+    services.load_modules()
     if scheme in LOCAL_SCHEMES or "://" not in url or scheme not in services:
         return {**_failure("unknown"), "problem": "scheme", "scheme": scheme[:20]}
     service = ROBOTS.get(scheme) or services[scheme]
@@ -151,14 +148,6 @@ def check(order: Mapping[str, Any]) -> dict[str, Any]:
         forms = [ROBOTS[scheme].example]
     name = str(service.service_name)
     return {**_failure("incomplete"), "problem": "form", "service": name, "forms": forms}
-
-
-def _services() -> Any:
-    from apprise.manager_plugins import NotificationManager
-
-    manager = NotificationManager()
-    manager.load_modules()
-    return manager
 
 
 def open_channel(url: str) -> Any:
@@ -231,16 +220,16 @@ def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
     ending = f"\n\n{tail}" if tail else ""
 
     def whole(number: int) -> str:
-        rest = len(blocks) - number
-        parts = [*blocks[:number], *([more.replace("{count}", str(rest))] if rest else [])]
+        others = len(blocks) - number
+        parts = [*blocks[:number], *([more.replace("{count}", str(others))] if others else [])]
         return "\n\n".join(parts) + ending
 
     # Blocks without a text stand for alerts that are only counted.
     for number in range(sum(map(bool, blocks)), 0, -1):
         if len(whole(number).encode()) <= limit:
             return whole(number)
-    rest = len(blocks) - 1
-    ending = (f"\n\n{more.replace('{count}', str(rest))}" if rest else "") + ending
+    others = len(blocks) - 1
+    ending = (f"\n\n{more.replace('{count}', str(others))}" if others else "") + ending
     room = max(limit - len(ending.encode()) - 4, 40)
     return (blocks[0] if blocks else "").encode()[:room].decode(errors="ignore") + " …" + ending
 

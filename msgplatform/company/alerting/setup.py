@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
-from msgplatform.company.alerting import addresses, channel_alert
+from msgplatform.company.alerting import addresses, outbox
 from msgplatform.core.errors import Undecryptable
 from msgplatform.models import AlertChannel, AlertRule, Biz
 from msgplatform.models.alerts_out import MAX_URL
@@ -38,7 +38,7 @@ class AlertChannelSerializer(WholeSerializer):
         read_only_fields = ["name", "shown", "last_error", "last_sent_at"]
 
     def get_failing(self, row: AlertChannel) -> bool:
-        return channel_alert.is_failing(row)
+        return outbox.is_failing(row)
 
 
 class AlertChannelResource(Resource):

@@ -17,7 +17,7 @@ from msgplatform.admin import cells
 from msgplatform.admin.auditing import audit
 from msgplatform.admin.fields import LinesField
 from msgplatform.admin.resource_admin import ResourceAdmin
-from msgplatform.company.alerting import channel_alert, trial_message
+from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
 from msgplatform.core.errors import Undecryptable
 from msgplatform.models import AlertChannel, AlertRule
@@ -55,7 +55,7 @@ class AlertChannelAdmin(ResourceAdmin):
             raise PermissionDenied
         audit(request, "alert_channel_tested", row.name)
         try:
-            outcome = trial_message.send(row)
+            outcome = outbox.send_test(row)
         except Undecryptable as error:
             messages.error(request, str(error))
         else:
@@ -70,7 +70,7 @@ class AlertChannelAdmin(ResourceAdmin):
     def state(self, row: AlertChannel) -> str:
         if not row.enabled:
             return cells.enabled(False)
-        if channel_alert.is_failing(row):
+        if outbox.is_failing(row):
             return cells.mark(gettext("fails"), "bad", below=cells.cut(row.last_error))
         if row.failures_in_row:
             return cells.mark(gettext("tried again"), "warn", below=cells.cut(row.last_error))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -66,19 +66,24 @@ def write(channel: AlertChannel, now: datetime) -> tuple[str, str]:
             for flow in flows.all()
             if flow.health.activity
         ]
-        return title, "\n\n".join([*paragraphs, _alerts(now)])
+        counts = {
+            "opened": Alert.objects.filter(first_at__gte=now - WEEK).count(),
+            "open": Alert.objects.filter(open_key__isnull=False).count(),
+        }
+        sentence = _("Alerts: %(opened)d opened in this week, %(open)d open now.") % counts
+        return title, "\n\n".join([*paragraphs, sentence])
 
 
 def _flow(flow: flows.Flow, activity: Activity, now: datetime) -> Iterator[str]:
     totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
     yield f"{flow.title}: {_figures(activity, whole(totals))}"
-    dimension = next((each for each in activity.dimensions if each.name == SYSTEM), None)
-    lines = rank_groups(activity, dimension, totals) if dimension else []
-    shown = [line for line in lines if any(line.counts.values())]
-    for line in shown[:_MAX_SYSTEMS]:
+    systems = next((part for part in activity.dimensions if part.name == SYSTEM), None)
+    lines = rank_groups(activity, systems, totals) if systems else []
+    busy_lines = [line for line in lines if any(line.counts.values())]
+    for line in busy_lines[:_MAX_SYSTEMS]:
         yield f"- {line.group.title}: {_figures(activity, line.counts)}"
-    if len(shown) > _MAX_SYSTEMS:
-        yield _("- and %d more systems") % (len(shown) - _MAX_SYSTEMS)
+    if len(busy_lines) > _MAX_SYSTEMS:
+        yield _("- and %d more systems") % (len(busy_lines) - _MAX_SYSTEMS)
 
 
 def _figures(activity: Activity, counts: Counts) -> str:
@@ -87,23 +92,8 @@ def _figures(activity: Activity, counts: Counts) -> str:
         for measure in activity.stored_measures
         if measure.tone in ("accepted", "good", "lost")
     ]
-    parts += [f"{each.title} {_number(value)}" for each in _p95(activity)
-              if (value := each.of(counts)) is not None]  # fmt: skip
+    for figure in activity.figures:
+        if figure.name.endswith("p95") and (seconds := figure.of(counts)) is not None:
+            digits = f"{seconds:.3g}" if seconds < 1000 else f"{seconds:,.0f}"
+            parts.append(f"{figure.title} {digits} s")
     return ", ".join(parts)
-
-
-def _p95(activity: Activity) -> Sequence[flows.Figure]:
-    return [figure for figure in activity.figures if figure.name.endswith("p95")]
-
-
-def _number(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:,.0f} s"
-
-
-def _alerts(now: datetime) -> str:
-    rows = Alert.objects.filter(first_at__gte=now - WEEK)
-    counts = {
-        "opened": rows.count(),
-        "open": Alert.objects.filter(open_key__isnull=False).count(),
-    }
-    return _("Alerts: %(opened)d opened in this week, %(open)d open now.") % counts

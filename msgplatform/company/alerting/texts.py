@@ -59,17 +59,26 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     """The message about these notices (at least one), the worst and newest first."""
     latest: dict[str, AlertNotice] = {}
     alert_ids = defaultdict[str, set[int]](set)
-    for notice in sorted(notices, key=lambda each: each.pk):
+    for notice in sorted(notices, key=lambda notice: notice.pk):
         latest[notice.alert.key] = notice  # opened and resolved in one message: it is over
         alert_ids[notice.alert.key].add(notice.alert_id)
     rows = sorted(latest.values(), key=_rank)
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
     worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
     with translation.override(channel.language):
+        if len(rows) == 1:
+            title = f"{_prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
+        else:
+            beginnings, ends = len(open_rows), len(rows) - len(open_rows)
+            counts = []
+            if beginnings:
+                counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
+            counts += [_("%d resolved") % ends] if ends else []
+            title = _prefix() + ", ".join(counts)
         blocks = [_block(channel, row, len(alert_ids[row.alert.key])) for row in rows[:MAX_BLOCKS]]
         blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
         return Text(
-            _title(rows),
+            title,
             blocks,
             _("… and {count} more"),
             _tail(_("Open alerts"), "/admin/msgplatform/alert/?state=open"),
@@ -93,7 +102,7 @@ def test(channel: AlertChannel, now: datetime) -> Text:
 
 def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
     """A message that was written before, such as a summary."""
-    blocks = [{"text": each, "markdown": each} for each in text.split("\n\n")]
+    blocks = [{"text": part, "markdown": part} for part in text.split("\n\n")]
     with translation.override(channel.language):
         more = _("… and {count} more")
         return Text(title, blocks, more, _tail(_("Statistics"), "/console/statistics/"))
@@ -118,18 +127,6 @@ def _prefix() -> str:
 def _rank(notice: AlertNotice) -> tuple[bool, int, int]:
     severity = matching.severity(notice.alert.kind)
     return notice.event == Event.RESOLVED, -severity.rank, -notice.alert_id
-
-
-def _title(rows: Sequence[AlertNotice]) -> str:
-    if len(rows) == 1:
-        mark, subject = _mark(rows[0]), _clean(_subject(rows[0].alert))
-        return f"{_prefix()}[{mark}] {subject}"[:250]
-    ends = sum(notice.event == Event.RESOLVED for notice in rows)
-    counts = [
-        ngettext("%d alert", "%d alerts", number) % number
-        for number in [len(rows) - ends] if number
-    ] + [_("%d resolved") % ends for _each in range(1) if ends]  # fmt: skip
-    return _prefix() + ", ".join(counts)
 
 
 def _mark(notice: AlertNotice) -> str:

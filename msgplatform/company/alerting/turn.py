@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from django.utils import timezone
 
-from msgplatform.company.alerting import channel_alert, child, planning, summary
+from msgplatform.company.alerting import child, outbox, planning, summary
 from msgplatform.company.alerting.heartbeats import Heartbeats
 from msgplatform.company.alerting.outbox import Outbox
 from msgplatform.core.daemons.timer import Every
@@ -32,7 +32,7 @@ class Sender:
             return
         planning.plan(now)
         channels = list(AlertChannel.objects.all())
-        channel_alert.report(channels)  # also without any: the last one may have been deleted
+        outbox.report_failing(channels)  # also without any: the last one may have been deleted
         if not channels:
             return
         planning.plan_repeats(now)

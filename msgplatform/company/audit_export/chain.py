@@ -68,7 +68,11 @@ class Chain:
             self._missing.update(range(first, self.first))
         if last is not None and last > self.last:
             self._missing.update(range(self.last + 1, last + 1))
-        for text in _ranges(self._missing):
+        # Numbers that follow each other have the same distance from their places.
+        pairs = enumerate(sorted(self._missing))
+        for _distance, group in groupby(pairs, lambda pair: pair[1] - pair[0]):
+            run = [number for _place, number in group]
+            text = f"line {run[0]} is" if len(run) == 1 else f"lines {run[0]} to {run[-1]} are"
             self.faults.append(f"{text} missing")
 
     def _take(self, place: Place, text: bytes) -> None:
@@ -94,7 +98,17 @@ class Chain:
     def _place(self, place: Place, line: Line) -> None:
         number, digest = line.number, int(line.hash[:16], 16) or 1
         if self.count and number <= self.last:
-            self._place_earlier(place, number, digest)
+            earlier_digest = self._hashes[number - self.first] if number >= self.first else 0
+            if earlier_digest == digest:
+                self.repeated += 1
+            elif earlier_digest > 1:
+                self.faults.append(f"{place}: line {number} is there twice, with different content")
+            else:
+                self.faults.append(f"{place}: line {number} comes after line {self.last}")
+                self._missing.discard(number)
+                if number >= self.first:
+                    self._hashes[number - self.first] = digest
+                    self.count += 1
             return
         if self.count and number > self.last + 1:
             self._missing.update(range(self.last + 1, number))
@@ -112,19 +126,6 @@ class Chain:
         self.last, self._last_hash = number, line_hash
         self.count += 1
 
-    def _place_earlier(self, place: Place, number: int, digest: int) -> None:
-        known = self._hashes[number - self.first] if number >= self.first else 0
-        if known == digest:
-            self.repeated += 1
-        elif known > 1:
-            self.faults.append(f"{place}: line {number} is there twice, with different content")
-        else:
-            self.faults.append(f"{place}: line {number} comes after line {self.last}")
-            self._missing.discard(number)
-            if number >= self.first:
-                self._hashes[number - self.first] = digest
-                self.count += 1
-
 
 def rows(file: BinaryIO) -> Iterator[bytes]:
     """The lines of a file, which may be compressed by gzip."""
@@ -134,11 +135,3 @@ def rows(file: BinaryIO) -> Iterator[bytes]:
             yield from opened
     else:
         yield from file
-
-
-def _ranges(numbers: set[int]) -> Iterator[str]:
-    """The numbers in words: line 7 is, lines 9 to 12 are."""
-    pairs = enumerate(sorted(numbers))
-    for _key, group in groupby(pairs, lambda pair: pair[1] - pair[0]):
-        run = [number for _place, number in group]
-        yield f"line {run[0]} is" if len(run) == 1 else f"lines {run[0]} to {run[-1]} are"

@@ -10,7 +10,7 @@ ids. One process at a time has the lease; what is not handed over waits in the d
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.conf import settings
 from django.db import transaction
@@ -49,8 +49,14 @@ class Exporter:
         oldest = AuditLog.objects.filter(line=None).order_by("id").first()
         if state is None or not (state.pending or oldest):
             if state is None:
-                sql.insert_or_keep("audit_export", *_first_row())
-            self._resolve()
+                sql.insert_or_keep(
+                    "audit_export",
+                    ("id", "line", "last_hash", "pending", "moved_at", "claimed_by"),
+                    [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")],
+                )
+            if self._has_alert:
+                alerts.resolve(kinds.AUDIT)
+                self._has_alert = False
             return EVERY_SECONDS
         if outbound.is_off():
             return EVERY_SECONDS
@@ -59,28 +65,30 @@ class Exporter:
         )
         if not claim.ids:  # another process exports; if it is frozen, the lease ends
             return EVERY_SECONDS
-        try:
-            self._hand_over(claim)
-        except targets.NotTaken as error:
-            claims.release(AuditExport, claim)
-            self._report(state.moved_at, _oldest_at(state, oldest), str(error))
-            raise
-        return 0.0
-
-    def _hand_over(self, claim: claims.Claim) -> None:
         pending = transactions.retrying(lambda: _pending(self._signer, claim))
         failpoint("audit_before_hand_over")
+        try:
+            if pending:
+                self._target(pending.splitlines())
+        except targets.NotTaken as error:
+            claims.release(AuditExport, claim)
+            self._report(state, oldest, str(error))
+            raise
         if pending:
-            self._target(pending.splitlines())
             failpoint("audit_after_hand_over")
         # Nothing, if the lease was lost: the next holder hands the same lines over again.
         claims.release(AuditExport, claim, {"pending": "", "moved_at": sql.now()})
+        return 0.0
 
-    def _report(self, moved_at: datetime, oldest_at: datetime, why: str) -> None:
-        """Raise the alert if lines have waited for too long. Waiting begins with the entry, or with
-        the last lines that were taken."""
+    def _report(self, state: AuditExport, oldest: AuditLog | None, why: str) -> None:
+        """Raise the alert if lines have waited for too long. Waiting begins with the entry that has
+        waited longest, `oldest` if none is pending, or with the last lines that were taken."""
         limit = timedelta(minutes=settings.AUDIT_EXPORT_ALERT_MINUTES)
-        since = max(moved_at, oldest_at)
+        if state.pending:
+            number = state.line - state.pending.count("\n")
+            oldest = AuditLog.objects.filter(line=number).first()
+        # The entry may have been deleted.
+        since = max(state.moved_at, oldest.at) if oldest else state.moved_at
         if sql.now() - since < limit:
             return
         self._has_alert = True
@@ -94,26 +102,6 @@ class Exporter:
             ),
             key=kinds.AUDIT,
         )
-
-    def _resolve(self) -> None:
-        if self._has_alert:
-            alerts.resolve(kinds.AUDIT)
-            self._has_alert = False
-
-
-def _first_row() -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    columns = ("id", "line", "last_hash", "pending", "moved_at", "claimed_by")
-    return columns, [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")]
-
-
-def _oldest_at(state: AuditExport, unlined: AuditLog | None) -> datetime:
-    """When the entry was made that has waited longest: the first pending one, or else the first
-    without a line."""
-    oldest = unlined
-    if state.pending:
-        number = state.line - state.pending.count("\n")
-        oldest = AuditLog.objects.filter(line=number).first()
-    return oldest.at if oldest else state.moved_at  # its entry may have been deleted
 
 
 def _pending(signer: lines.Signer, claim: claims.Claim) -> str:

@@ -83,18 +83,13 @@ def _post(address: str, token: str, lines: Sequence[str]) -> None:
     engine = http.engine_from_settings(window=1)
     try:
         engine.submit(http.Request(address, body, headers, TIMEOUT_SECONDS))
-        response = _response(engine)
+        response = None
+        end = time.monotonic() + TIMEOUT_SECONDS + 5  # the engine ends the request before
+        while response is None and time.monotonic() < end:
+            response = next(iter(engine.poll(0.5)), None)
     finally:
         engine.close()
     host = urlsplit(address).hostname
     if response is None or not 200 <= response.status < 300:
         why = (response.detail or f"HTTP {response.status}") if response else "no answer came"
         raise NotTaken(f"{host}: {why}")
-
-
-def _response(engine: http.Engine) -> http.Response | None:
-    end = time.monotonic() + TIMEOUT_SECONDS + 5  # the engine ends the request before
-    while time.monotonic() < end:
-        if responses := engine.poll(0.5):
-            return responses[0]
-    return None

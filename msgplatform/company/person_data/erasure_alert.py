@@ -38,7 +38,7 @@ def report() -> None:
         key(ERASURE, row.key) for row in rows if row.error and row.state == _State.RUNNING
     }
     lists = Alert.objects.filter(open_key__startswith=_LIST, last_at__gte=now - _LIST_GONE)
-    list_keys = {each for each in lists.values_list("open_key", flat=True) if each}
+    list_keys = {open_key for open_key in lists.values_list("open_key", flat=True) if open_key}
     alerts.reconcile([ERASURE], conditions, _Undecided(tried_keys, list_keys))
 
 

@@ -39,7 +39,7 @@ def path() -> Path:
 
 def add(row: Erasure) -> None:
     """Add an erasure. Raises OSError."""
-    with _locked():
+    with _lock():
         lines = _read()
         if not _is_cancelled(lines.get(row.key)):
             _write({**lines, row.key: _line(row)})
@@ -47,13 +47,13 @@ def add(row: Erasure) -> None:
 
 def cancel(key: str) -> None:
     """Leave of an erasure that it was cancelled. Raises OSError."""
-    with _locked():
+    with _lock():
         _write({**_read(), key: _cancelled_line(key)})
 
 
 def keys() -> set[str]:
     """The keys of all lines. Raises OSError."""
-    with _locked():
+    with _lock():
         return set(_read())
 
 
@@ -62,7 +62,7 @@ def synchronise(
 ) -> int:
     """Write into the file what only the table has, under the present key, and take out what is no
     longer kept; returns how many lines changed. Raises OSError."""
-    with _locked():
+    with _lock():
         lines = _read()
         new = {key: line for key, line in lines.items() if key not in removed_keys}
         new |= {key: _cancelled_line(key) for key in cancelled_keys}
@@ -84,10 +84,18 @@ def synchronise(
 def read_into_database() -> int:
     """Make rows of the erasures that only the file has, to be run; how many. Cancel those that were
     cancelled. Raises OSError."""
-    with _locked():
+    with _lock():
         lines = _read()
-    _cancel_rows([key for key, line in lines.items() if _is_cancelled(line)])
-    lines = {key: line for key, line in lines.items() if not _is_cancelled(line)}
+    cancelled_keys = [key for key, line in lines.items() if _is_cancelled(line)]
+    # A restored database has them as open.
+    for row in Erasure.objects.filter(key__in=cancelled_keys, state__in=Erasure.OPEN):
+        change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
+        if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
+            AuditLog.objects.create(
+                actor="run_bulk", action="erasure_cancelled", target=row.audit_target
+            )
+    for key in cancelled_keys:
+        del lines[key]
     known_keys = set(Erasure.objects.filter(key__in=list(lines)).values_list("key", flat=True))
     count = 0
     for key, line in lines.items():
@@ -110,16 +118,6 @@ def read_into_database() -> int:
         log.warning("erasure_repeated", erasure=key)
         count += 1
     return count
-
-
-def _cancel_rows(keys: Collection[str]) -> None:
-    """Cancel rows that a restored database has as open."""
-    for row in Erasure.objects.filter(key__in=keys, state__in=Erasure.OPEN):
-        change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
-        if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
-            AuditLog.objects.create(
-                actor="run_bulk", action="erasure_cancelled", target=row.audit_target
-            )
 
 
 def has_file() -> bool:
@@ -160,7 +158,7 @@ def _read() -> dict[str, Line]:
 def _write(lines: Mapping[str, Line]) -> None:
     """Replace the file, or leave the old one: a copy is made meanwhile of one or the other."""
     new = path().with_name(f"{FILE_NAME}.new")
-    with _opened(new) as file:
+    with _open_file(new) as file:
         file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines.values())
         file.flush()
         os.fsync(file.fileno())
@@ -168,16 +166,16 @@ def _write(lines: Mapping[str, Line]) -> None:
 
 
 @contextmanager
-def _locked() -> Iterator[None]:
+def _lock() -> Iterator[None]:
     """One program at a time changes the file."""
     path().parent.mkdir(parents=True, exist_ok=True)
     name = path().with_name(f"{FILE_NAME}.lock")
-    with _opened(name) as file:
+    with _open_file(name) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _opened(name: Path) -> IO[str]:
+def _open_file(name: Path) -> IO[str]:
     """A file for this user alone, to be written from its beginning."""
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     return os.fdopen(descriptor, "w", encoding="utf-8")

@@ -6,7 +6,7 @@ Identifiers are never in an address: they would stand in logs and in the browser
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -96,7 +96,14 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         _require(request, FIND, ERASE)
         person = form.person()
         if person and "export" in request.POST:
-            return _export(request, person)
+            if not _can_export(request):
+                raise PermissionDenied
+            _audit(request, "person_exported", person)
+            return StreamingHttpResponse(
+                reports.export(person),
+                content_type="application/json",
+                headers={"Content-Disposition": 'attachment; filename="person.json"'},
+            )
         if person and "erase" in request.POST:
             row = _start(request, person, form)
             if row:
@@ -104,15 +111,19 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         if person:
             _audit(request, "person_found", person)
             preview = reports.preview(person)
+    # Earlier erasures of one of the person's identifiers.
+    hashes = set(people.hashes(person.identifiers)) if person else set()
+    latest_rows = Erasure.objects.defer("identifiers")[:1000] if person else ()
+    earlier_rows = [row for row in latest_rows if hashes & set(row.hashes)]
     return page(
         request,
         "person_data.html",
         _("One person's data"),
         form=form,
-        preview=None if preview is None else [_shown(request, hits) for hits in preview],
+        preview=None if preview is None else [_describe_hits(request, hits) for hits in preview],
         is_whole=all(hits.is_whole for hits in preview or ()),
         shown=_mark(person) if person else "",
-        earlier=_earlier(person) if person else (),
+        earlier=earlier_rows,
         erasures=Erasure.objects.all()[:_SHOWN],
         can_find=request.user.has_perm(FIND),
         can_export=_can_export(request),
@@ -126,16 +137,6 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
 def _can_export(request: HttpRequest) -> bool:
     """An export masks nothing."""
     return request.user.has_perm(FIND) and sees_personal(request)
-
-
-def _export(request: HttpRequest, person: Person) -> StreamingHttpResponse:
-    if not _can_export(request):
-        raise PermissionDenied
-    _audit(request, "person_exported", person)
-    headers = {"Content-Disposition": 'attachment; filename="person.json"'}
-    return StreamingHttpResponse(
-        reports.export(person), content_type="application/json", headers=headers
-    )
 
 
 def _start(request: HttpRequest, person: Person, form: PersonForm) -> Erasure | None:
@@ -170,15 +171,18 @@ def _audit(request: HttpRequest, action: str, person: Person) -> None:
     erasures.audit(request.user.get_username(), action, "person data", detail)
 
 
-def _earlier(person: Person) -> Sequence[Erasure]:
-    """Earlier erasures of one of the person's identifiers."""
-    own = set(people.hashes(person.identifiers))
-    return [row for row in Erasure.objects.defer("identifiers")[:1000] if own & set(row.hashes)]
-
-
-def _shown(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
+def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
     flow = flows.get(hits.flow)
-    sample = [row.data if sees_personal(request) else _masked(row.data) for row in hits.sample]
+    sample = [row.data for row in hits.sample]
+    if not sees_personal(request):
+        # As the rule of `core/personal.py` has it: payloads and texts keep their shape.
+        sample = [
+            {
+                name: personal.text(value) if name == "payload" else personal.masked(value)
+                for name, value in json.loads(json.dumps(dict(data), cls=DjangoJSONEncoder)).items()
+            }
+            for data in sample
+        ]
     return {
         "flow": flow.title if flow else _("Platform"),
         "title": hits.title,
@@ -186,18 +190,9 @@ def _shown(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any]:
         "open_count": hits.open_count,
         "is_whole": hits.is_whole,
         "sample": [
-            json.dumps(each, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
-            for each in sample
+            json.dumps(data, cls=DjangoJSONEncoder, ensure_ascii=False, indent=1)[:2000]
+            for data in sample
         ],
-    }
-
-
-def _masked(data: Mapping[str, Any]) -> Any:
-    """As the rule of `core/personal.py` has it: payloads and texts keep their shape."""
-    values = json.loads(json.dumps(dict(data), cls=DjangoJSONEncoder))
-    return {
-        name: personal.text(value) if name == "payload" else personal.masked(value)
-        for name, value in values.items()
     }
 
 
@@ -211,7 +206,11 @@ def erasure(request: HttpRequest, key: str) -> HttpResponse:
         raise Http404(_("There is no such erasure."))
     if request.method == "POST":
         return _change(request, row)
-    titles = {store.name: _title(store.name, store.title) for store in all_stores()}
+    titles = {}
+    for store in all_stores():
+        flow_name, dot, _name = store.name.partition(".")
+        flow = flows.get(flow_name) if dot else None
+        titles[store.name] = f"{flow.title}: {store.title}" if flow else str(store.title)
     context = {
         "erasure": row,
         "erased": [(titles.get(name, name), count) for name, count in sorted(row.erased.items())],
@@ -223,12 +222,6 @@ def erasure(request: HttpRequest, key: str) -> HttpResponse:
     if "live" in request.GET:
         return render(request, "console/erasure_live.html", context)
     return page(request, "erasure.html", _("Erasure"), **context)
-
-
-def _title(name: str, title: Any) -> str:
-    flow_name, dot, _rest = name.partition(".")
-    flow = flows.get(flow_name) if dot else None
-    return f"{flow.title}: {title}" if flow else str(title)
 
 
 @confirmed

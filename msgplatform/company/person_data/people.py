@@ -18,7 +18,7 @@ _SALT = "msgplatform.company.person_data"
 def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
     """The person with these identifiers (kind → texts). Raises InvalidInput, naming the kind."""
     cleaned = identity.clean(identifiers)
-    pairs = [each.partition("/") for each in cleaned.get("users", ())]
+    pairs = [text.partition("/") for text in cleaned.get("users", ())]
     names = {system for system, _slash, _uid in pairs}
     systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
     for system in sorted(names - systems.keys()):
@@ -28,13 +28,13 @@ def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
 
 def kept_person(identifiers: Mapping[str, Sequence[str]]) -> Person:
     """As `person_of`, for identifiers that an erasure keeps: a business system may be gone."""
-    names = [each.partition("/")[0] for each in identifiers.get("users", ())]
+    names = [text.partition("/")[0] for text in identifiers.get("users", ())]
     systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
     return _person(identifiers, systems)
 
 
 def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]) -> Person:
-    pairs = [each.partition("/") for each in identifiers.get("users", ())]
+    pairs = [text.partition("/") for text in identifiers.get("users", ())]
     return Person(
         phones=frozenset(identifiers.get("phones", ())),
         emails=frozenset(identifiers.get("emails", ())),

@@ -77,14 +77,14 @@ def export(person: Person) -> Iterator[bytes]:
     A row that moves meanwhile, as to an archive, may stand in it twice.
     """
     head = {"exported_at": sql.now(), "person": dict(person.identifiers)}
-    yield _dumped(head)[:-1] + b', "data": {'
+    yield _dump(head)[:-1] + b', "data": {'
     for number, store in enumerate(all_stores()):
-        yield (b", " if number else b"") + _dumped(store.name) + b": ["
+        yield (b", " if number else b"") + _dump(store.name) + b": ["
         for place, row in enumerate(all_rows(store, person)):
-            yield (b",\n" if place else b"\n") + _dumped(row.data)
+            yield (b",\n" if place else b"\n") + _dump(row.data)
         yield b"]"
     yield b"}}\n"
 
 
-def _dumped(value: Any) -> bytes:
+def _dump(value: Any) -> bytes:
     return json.dumps(value, cls=DjangoJSONEncoder, ensure_ascii=False).encode()

@@ -8,7 +8,6 @@ person is still on its way the erasure waits, and begins a pass anew.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -26,8 +25,6 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.person.identity import Person
-from msgplatform.core.person.stores import PersonStore, Row
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import Erasure
 
@@ -61,33 +58,28 @@ class ErasureRunner(Upkeep):
         if not claim.ids:
             return False
         row = Erasure.objects.get(pk=claim.ids[0])
+        until = time.monotonic() + _TURN_SECONDS
         try:
-            _work(row)
+            # Slices until one has something of the person, a pass ends, or a second is over.
+            while True:
+                change = _slice(row)
+                has_met = change["found"] > row.found
+                if has_met or "passes" in change or time.monotonic() > until:
+                    break
+                for name, value in change.items():
+                    setattr(row, name, value)
+            _row_of_claim(row).update(**{"lease_until": Now(), **change}, claimed_by="")
         except (*UNAVAILABLE, RedisError) as error:
             # It is tried again when the lease is over; meanwhile its page says why it stands still.
             with suppress(DatabaseError):
-                _claimed(row).update(error=type(error).__name__)
+                _row_of_claim(row).update(error=type(error).__name__)
             raise
         except Exception as error:
             # Only this erasure waits; somebody has to look at it.
             log.exception("erasure_failed", erasure=row.key, store=row.store)
             wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
-            _claimed(row).update(**wait, claimed_by="", error=type(error).__name__)
+            _row_of_claim(row).update(**wait, claimed_by="", error=type(error).__name__)
         return True
-
-
-def _work(row: Erasure) -> None:
-    """Go through slices until one has something of the person, a pass ends, or a second is over;
-    then store how far it is."""
-    until = time.monotonic() + _TURN_SECONDS
-    while True:
-        change = _slice(row)
-        has_met = change["found"] > row.found
-        if has_met or "passes" in change or time.monotonic() > until:
-            break
-        for name, value in change.items():
-            setattr(row, name, value)
-    _claimed(row).update(**{"lease_until": Now(), **change}, claimed_by="")
 
 
 def _slice(row: Erasure) -> dict[str, Any]:
@@ -96,13 +88,19 @@ def _slice(row: Erasure) -> dict[str, Any]:
     position = next((n for n, store in enumerate(stores) if store.name == row.store), 0)
     store = stores[position]
     part = store.find(person, row.cursor if store.name == row.store else "")
-    if ids := sorted({lead for each in part.rows for lead in each.leads} - person.leads):
-        _note_leads(row, ids)
-    open_rows = [each for each in part.rows if each.is_open]
-    ended_rows = [each for each in part.rows if not each.is_open]
+    if ids := {lead for record in part.rows for lead in record.leads} - person.leads:
+        # By them the person is found when the leads themselves are erased.
+        leads = sorted({*row.identifiers.get("leads", ()), *map(str, ids)})
+        row.identifiers = {**row.identifiers, "leads": leads}
+        row.hashes = hashes(row.identifiers)
+        _row_of_claim(row).update(identifiers=row.identifiers, hashes=row.hashes)
+    open_rows = [record for record in part.rows if record.is_open]
+    ended_rows = [record for record in part.rows if not record.is_open]
     count = store.erase(person, ended_rows) if ended_rows else 0
     if open_rows:
-        _work_on_open(row, store, person, open_rows)
+        store.prepare(person, open_rows)
+    if open_rows and row.ends_open:
+        store.end(person, open_rows)
     # An earlier slice of the same store has added its own. Until its first slice, a pass shows what
     # the one before has met.
     erased = {**row.erased, store.name: row.erased.get(store.name, 0) + count}
@@ -118,12 +116,6 @@ def _slice(row: Erasure) -> dict[str, Any]:
         is_last = position + 1 == len(stores)
         change |= _end_of_pass(row, change) if is_last else {"store": stores[position + 1].name}
     return change
-
-
-def _work_on_open(row: Erasure, store: PersonStore, person: Person, rows: Sequence[Row]) -> None:
-    store.prepare(person, rows)
-    if row.ends_open:
-        store.end(person, rows)
 
 
 def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
@@ -145,14 +137,6 @@ def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
     return {**begin, "state": _State.WAITING, "lease_until": lease_until}
 
 
-def _note_leads(row: Erasure, lead_ids: Sequence[int]) -> None:
-    """Keep the ids of leads by which the person is found when the leads themselves are erased."""
-    leads = sorted({*row.identifiers.get("leads", ()), *map(str, lead_ids)})
-    row.identifiers = {**row.identifiers, "leads": leads}
-    row.hashes = hashes(row.identifiers)
-    _claimed(row).update(identifiers=row.identifiers, hashes=row.hashes)
-
-
-def _claimed(row: Erasure) -> QuerySet[Erasure]:
+def _row_of_claim(row: Erasure) -> QuerySet[Erasure]:
     """The erasure's row while this process holds it, unless it was cancelled meanwhile."""
     return Erasure.objects.filter(pk=row.pk, claimed_by=row.claimed_by, state=_State.RUNNING)

@@ -30,11 +30,8 @@ def all_stores() -> list[PersonStore]:
     """In the order in which they are erased: a flow after those that publish through it, and the
     platform's texts and Redis, to which all of them write, last."""
     of_flows = [store for flow in reversed(flows.all()) for store in flow.person_stores()]
-    return [*of_flows, *_own()]
-
-
-def _own() -> Sequence[PersonStore]:
-    return (
+    return [
+        *of_flows,
         text_store("alerts", _("alerts"), Alert, ("subject", "text", "said", "note")),
         text_store("alert_messages", _("sent alerts"), AlertMessage, ("title", "text", "error")),
         text_store("failures", _("failures"), FailureGroup, ("said",)),
@@ -44,7 +41,7 @@ def _own() -> Sequence[PersonStore]:
         text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
         text_store("filters", _("saved filters"), SavedFilter, ("name", "query")),
         PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),
-    )
+    ]
 
 
 # -- the work Redis ------------------------------------------------------------------------------
@@ -67,13 +64,15 @@ def _erase_key(client: Any, person: Person, key: str) -> int:
     """Take out of a list or a hash what holds the person's data; other keys are deleted."""
     kind = client.type(key)
     if kind == b"list":
-        return sum(client.lrem(key, 0, each) for each in _theirs(person, client.lrange(key, 0, -1)))
+        return sum(
+            client.lrem(key, 0, item) for item in _entries_of(person, client.lrange(key, 0, -1))
+        )
     if kind == b"hash":
         fields = client.hgetall(key)
-        names = [name for name, value in fields.items() if _theirs(person, (name, value))]
+        names = [name for name, value in fields.items() if _entries_of(person, (name, value))]
         return int(client.hdel(key, *names)) if names else 0
     return int(client.delete(key))
 
 
-def _theirs(person: Person, values: Iterable[bytes]) -> list[bytes]:
+def _entries_of(person: Person, values: Iterable[bytes]) -> list[bytes]:
     return [value for value in values if person.is_in_bytes(value)]

@@ -35,10 +35,6 @@ def refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> HttpResp
     return refuse(request, "left_to_company", text, who=user.get_username(), provider=id)
 
 
-def _has_chat_account(user: Any) -> bool:
-    return bool(SocialAccount.objects.filter(user_id=user.pk).exclude(provider="company").exists())
-
-
 def _comes_from_company(user: Any) -> bool:
     return bool(SocialAccount.objects.filter(user_id=user.pk, provider="company").exists())
 
@@ -60,7 +56,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
         """People with a second factor prove themselves by it; the password is for others."""
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
-        by_factor = [each for each in methods if each["id"] != "reauthenticate"]
+        by_factor = [method for method in methods if method["id"] != "reauthenticate"]
         if by_factor:
             return by_factor
         if settings.LOCAL_PASSWORDS and methods:
@@ -70,7 +66,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
             return [
                 {"id": "company", "description": text, "url": reverse("company-confirm")},
             ]
-        if _has_chat_account(user):
+        if SocialAccount.objects.filter(user_id=user.pk).exclude(provider="company").exists():
             # It proves nothing, and would only sign in again: that page says what does.
             return [{"id": CHAT, "description": "", "url": reverse("console:confirm")}]
         return []
@@ -78,7 +74,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
     def get_login_stages(self) -> list[str]:
         stages: list[str] = super().get_login_stages()
         if settings.OIDC_SECOND_FACTOR and getattr(self.request, "is_company_login", False):
-            return [each for each in stages if each != _FACTOR_STAGE]
+            return [stage for stage in stages if stage != _FACTOR_STAGE]
         return stages
 
     def get_login_redirect_url(self, request: HttpRequest) -> str:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from msgplatform.company.signing_in.confirm import confirm
+from msgplatform.company.signing_in.pages import confirm
 from msgplatform.company.signing_in.passwords import ChoosePasswordView
 from msgplatform.company.signing_in.sessions import own_sessions, reset_factors, sessions_of
 

@@ -3,6 +3,7 @@ a password is lost. A second factor is asked for as at each login."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 
@@ -40,8 +41,11 @@ def _state(user: User) -> str:
 @never_cache
 def log_in(request: HttpRequest) -> HttpResponse:
     """A page with a button: what merely opens the link, such as a preview, does not use it up."""
-    user = _person(request.GET.get("token", ""))
-    if user is None:
+    user = None
+    with suppress(signing.BadSignature, TypeError, ValueError):
+        pk, state = signing.loads(request.GET.get("token", ""), salt=_SALT, max_age=LINK_SECONDS)
+        user = User.objects.filter(pk=pk, is_active=True).first()
+    if user is None or _state(user) != state:
         text = _("This link no longer works: it serves once, within 15 minutes.")
         return refuse(request, "login_link", text)
     if request.method != "POST":
@@ -53,13 +57,3 @@ def log_in(request: HttpRequest) -> HttpResponse:
     )
     answer: HttpResponse = perform_login(request, user, redirect_url=reverse("console:overview"))
     return answer
-
-
-def _person(token: str) -> User | None:
-    """The person of a link that still serves."""
-    try:
-        pk, state = signing.loads(token, salt=_SALT, max_age=LINK_SECONDS)
-    except (signing.BadSignature, TypeError, ValueError):
-        return None
-    user = User.objects.filter(pk=pk, is_active=True).first()
-    return user if user is not None and _state(user) == state else None

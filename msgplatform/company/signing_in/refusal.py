@@ -36,16 +36,13 @@ def refuse(
     of the person as far as it is known, `detail` goes into the audit log."""
     address = throttling.client_address(request)
     log.warning("sign_in_refused", reason=reason, address=address, **detail)
-    if _is_kept(throttling.network_of(address)):
+    # Nothing is kept while Redis is unavailable, too: nobody counts then.
+    network = throttling.network_of(address)
+    if throttling.is_within(f"sign-in:refused:{network}", _OF_ONE) and throttling.is_within(
+        "sign-in:refused", _OF_ALL
+    ):
         AuditLog.objects.create(
             actor=who[:150] or "-", action="sign_in_refused", target=reason, detail=detail
         )
     context = {**admin.site.each_context(request), "site_url": "", "text": text, "advice": advice}
     return render(request, "console/sign_in_refused.html", context, status=status)
-
-
-def _is_kept(network: str) -> bool:
-    """False while Redis is unavailable, too: nobody counts then."""
-    return throttling.is_within(f"sign-in:refused:{network}", _OF_ONE) and throttling.is_within(
-        "sign-in:refused", _OF_ALL
-    )

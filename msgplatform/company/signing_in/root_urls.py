@@ -8,8 +8,7 @@ from django.urls import URLPattern, URLResolver, include, path
 from django.views.generic import RedirectView
 
 from msgplatform.company.signing_in import emergency
-from msgplatform.company.signing_in.login_page import log_in
-from msgplatform.company.signing_in.logout import log_out
+from msgplatform.company.signing_in.pages import log_in, log_out
 from msgplatform.company.signing_in.passwords import change_password
 from msgplatform.person_limits import answers_limited_people as to_all
 

@@ -63,18 +63,14 @@ def is_missing(request: HttpRequest) -> bool:
     if not roles or request.session.get(_KEY) == [*roles]:
         return False
     # Looked up at each request: somebody may be given such a role meanwhile.
-    if not _is_required(request.user, roles):
+    user: Any = request.user
+    is_required = user.is_superuser and ADMINISTRATOR in roles
+    if not is_required and not Role.objects.filter(name__in=roles, group__user=user).exists():
         return False
-    if not has_factor(request.user):
+    if not has_factor(user):
         return True
     request.session[_KEY] = [*roles]
     return False
-
-
-def _is_required(user: Any, roles: list[str]) -> bool:
-    if user.is_superuser and ADMINISTRATOR in roles:
-        return True
-    return Role.objects.filter(name__in=roles, group__user=user).exists()
 
 
 def remove_all(user: User, actor: str) -> int:
@@ -90,12 +86,16 @@ def remove_all(user: User, actor: str) -> int:
 
 # -- the audit log -------------------------------------------------------------------------------
 @receiver(signals.authenticator_added, dispatch_uid="msgplatform.factor_added")
-def _added(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
+def _note_addition(
+    sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any
+) -> None:
     _audit(request, "second_factor_added", authenticator)
 
 
 @receiver(signals.authenticator_removed, dispatch_uid="msgplatform.factor_removed")
-def _removed(sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any) -> None:
+def _note_removal(
+    sender: Any, request: HttpRequest, authenticator: Authenticator, **other: Any
+) -> None:
     request.session.pop(_KEY, None)
     _audit(request, "second_factor_removed", authenticator)
 
@@ -117,7 +117,7 @@ def _used(
 
 
 @receiver(signals.authentication_failed, dispatch_uid="msgplatform.factor_failed")
-def _failed(sender: Any, request: HttpRequest, user: Any, **other: Any) -> None:
+def _note_failure(sender: Any, request: HttpRequest, user: Any, **other: Any) -> None:
     log.warning(
         "second_factor_refused",
         user=user.get_username(),

@@ -43,16 +43,14 @@ def limit(sender: Any, request: HttpRequest, **other: Any) -> None:
 def note(request: HttpRequest) -> None:
     """Store that the session of this request is in use; the first time, store the session."""
     now = time.time()
-    if 0 <= now - request.session.get(_KEY, 0.0) < _SEEN_SECONDS and not _is_renamed(request):
+    session = request.session
+    # A session has a new key after a change of the password.
+    is_same = session.get("seen_key") == session.session_key
+    if is_same and 0 <= now - session.get(_KEY, 0.0) < _SEEN_SECONDS:
         return
-    request.session[_KEY] = now
-    request.session["seen_key"] = request.session.session_key
+    session[_KEY] = now
+    session["seen_key"] = session.session_key
     UserSession.objects.create_from_request(request)
-
-
-def _is_renamed(request: HttpRequest) -> bool:
-    """True if the session has a new key, as after a change of the password."""
-    return bool(request.session.get("seen_key") != request.session.session_key)
 
 
 @answers_limited_people

@@ -2,9 +2,7 @@
 
 guarded   the outbound calls: through the address guard, with time limits
 company   the provider: its document, the code flow, the ID token
-chats     Feishu and DingTalk, for accounts that people have linked
-groups    groups of the token to roles and business systems
-adapter   who gets in, and as what
+adapter   who gets in, and as what: groups of the token to roles and business systems
 views     the ways there and back, and linking an account
 logout    signing out there, and being signed out from there
 """

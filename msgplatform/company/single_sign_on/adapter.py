@@ -1,9 +1,14 @@
 """Who of the company's provider gets in, and as what. Accounts belong together by issuer and
-subject alone: an address or a name that two people share never joins them."""
+subject alone: an address or a name that two people share never joins them.
+
+Groups of the token are the roles and the business systems that a person has here (OIDC_ROLES,
+OIDC_SYSTEMS). They are set at each login, as the token has them."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -16,24 +21,33 @@ from allauth.socialaccount.providers.base.constants import AuthError, AuthProces
 from allauth.socialaccount.signals import social_account_added
 from allauth.usersessions.models import UserSession
 from django.conf import settings
+from django.contrib.auth.models import Group, User
 from django.db import transaction
+from django.db.models import Q
 from django.dispatch import receiver
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
+from msgplatform import person_limits
 from msgplatform.admin import confirmation
 from msgplatform.admin.auditing import audit
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.signing_in.refusal import refuse
-from msgplatform.company.single_sign_on import groups, guarded, logout
+from msgplatform.company.single_sign_on import guarded, logout
 from msgplatform.company.single_sign_on.company import ID, Refused
 from msgplatform.company.single_sign_on.trouble import refuse_answer
-from msgplatform.core import alerts
+from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.watch import kinds
+from msgplatform.models import AuditLog, Biz
+
+log = logging.get(__name__)
 
 # A sign-in at the provider is new for so long: it may ask for another factor after `auth_time`.
 NEW_SIGN_IN_SECONDS = 300
+EVERY_SYSTEM = "*"
+ACTOR = "OIDC"
+_MAX_GROUPS = 1000
 
 
 class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # has no types
@@ -72,12 +86,25 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             self._confirm(request, sociallogin)
             return
         if sociallogin.account.provider != ID:
-            _require_link(request, sociallogin)
-            return
+            # Feishu and DingTalk know nothing of roles: only accounts that a person has linked
+            # count.
+            account = sociallogin.account
+            if sociallogin.is_existing and sociallogin.user.is_staff:
+                _refuse_left_to_company(request, sociallogin.user, account.provider)
+                return
+            text = _("No user of this platform is linked with this account.")
+            advice = _(
+                "Sign in with your password or by your company first, then link it under Your "
+                "sessions. Whoever runs this platform makes a user for you."
+            )
+            detail = {"provider": account.provider, "subject": account.uid}
+            raise ImmediateHttpResponse(
+                refuse(request, "not_linked", text, advice=advice, **detail)
+            )
         claims = sociallogin.claims
-        granted = groups.grant(claims)
+        granted = grant(claims)
         if sociallogin.is_existing:
-            groups.apply(sociallogin.user, granted)
+            apply_grant(sociallogin.user, granted)
         if not granted.roles:
             raise ImmediateHttpResponse(_without_role(request, claims, granted))
         sociallogin.granted = granted
@@ -88,7 +115,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
     @transaction.atomic
     def save_user(self, request: HttpRequest, sociallogin: Any, form: Any = None) -> Any:
         user = super().save_user(request, sociallogin, form)
-        groups.apply(user, sociallogin.granted)
+        apply_grant(user, sociallogin.granted)
         return user
 
     def _confirm(self, request: HttpRequest, sociallogin: Any) -> None:
@@ -117,30 +144,14 @@ def _is_new(claims: dict[str, Any]) -> bool:
     return time.time() - signed_in_at <= NEW_SIGN_IN_SECONDS
 
 
-def _require_link(request: HttpRequest, sociallogin: Any) -> None:
-    """Feishu and DingTalk know nothing of roles: only accounts that somebody has linked count."""
-    if sociallogin.is_existing and sociallogin.user.is_staff:
-        _refuse_left_to_company(request, sociallogin.user, sociallogin.account.provider)
-        return
-    text = _("No user of this platform is linked with this account.")
-    advice = _(
-        "Sign in with your password or by your company first, then link it under Your sessions. "
-        "Whoever runs this platform makes a user for you."
-    )
-    detail = {"provider": sociallogin.account.provider, "subject": sociallogin.account.uid}
-    raise ImmediateHttpResponse(refuse(request, "not_linked", text, advice=advice, **detail))
-
-
 def _refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> None:
     if accounts.is_left_to_company(user, id):
         answer = accounts.refuse_left_to_company(request, user, id)
         raise ImmediateHttpResponse(answer)
 
 
-def _without_role(
-    request: HttpRequest, claims: dict[str, Any], granted: groups.Grant
-) -> HttpResponse:
-    names = groups.groups_of(claims)
+def _without_role(request: HttpRequest, claims: dict[str, Any], granted: Grant) -> HttpResponse:
+    names = groups_of(claims)
     text = _("%(provider)s knows you, and none of your groups has a role on this platform.") % {
         "provider": settings.OIDC_NAME
     }
@@ -164,7 +175,12 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
     provider needs."""
     if sociallogin is None:
         return
-    if not sociallogin.state.get("is_new") and not _has_new_factor(request):
+    # A second factor counts that was part of this login, and not of an earlier one of the session.
+    has_new_factor = any(
+        record.get("method") == "mfa" and time.time() - record["at"] <= NEW_SIGN_IN_SECONDS
+        for record in get_authentication_records(request, request.user)
+    )
+    if not sociallogin.state.get("is_new") and not has_new_factor:
         # The provider remembered the person and asked for nothing, or does not say.
         confirmation.forget(request)
     alerts.resolve(kinds.key(kinds.SIGN_IN, sociallogin.account.provider))
@@ -180,15 +196,93 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
     rows.update(data={"sid": memory["sid"], "provider": True})
 
 
-def _has_new_factor(request: HttpRequest) -> bool:
-    """True if a second factor was part of this login, and not of an earlier one of the session."""
-    return any(
-        each.get("method") == "mfa" and time.time() - each["at"] <= NEW_SIGN_IN_SECONDS
-        for each in get_authentication_records(request, request.user)
-    )
-
-
 @receiver(social_account_added, dispatch_uid="msgplatform.company_linked")
-def _linked(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any) -> None:
+def _note_link(sender: Any, request: HttpRequest, sociallogin: Any, **other: Any) -> None:
     audit(request, "account_linked", request.user.get_username(),
           provider=sociallogin.account.provider, subject=sociallogin.account.uid)  # fmt: skip
+
+
+# -- roles and systems ---------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Grant:
+    """`roles` are groups of the console; `systems` the names of business systems, None for no
+    limit; `missing` are roles and systems of the settings that do not exist here."""
+
+    roles: tuple[Group, ...]
+    systems: tuple[str, ...] | None
+    missing: tuple[str, ...]
+
+
+def groups_of(claims: dict[str, Any]) -> list[str]:
+    """The person's groups: the claim of OIDC_GROUPS_CLAIM, whose name may have dots for objects
+    inside of objects (`realm_access.roles`). A text is one group; anything else is none."""
+    value: Any = claims.get(settings.OIDC_GROUPS_CLAIM)
+    if value is None:
+        value = claims
+        for part in settings.OIDC_GROUPS_CLAIM.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list):
+        return []
+    return [name for name in value[:_MAX_GROUPS] if isinstance(name, str)]
+
+
+def grant(claims: dict[str, Any]) -> Grant:
+    """The roles and systems of these claims; groups that the settings do not name count for
+    nothing."""
+    groups = groups_of(claims)
+    role_names = _map_groups(groups, settings.OIDC_ROLES)
+    rows = Group.objects.filter(Q(role__name__in=role_names) | Q(name__in=role_names))
+    roles = tuple(rows.select_related("role").order_by("name"))
+    known_names = {row.name for row in roles}
+    known_names |= {row.role.name for row in roles if hasattr(row, "role")}
+    missing = [f"role {name}" for name in role_names if name not in known_names]
+    systems: tuple[str, ...] | None = None
+    if settings.OIDC_SYSTEMS:
+        names = _map_groups(groups, settings.OIDC_SYSTEMS)
+        if EVERY_SYSTEM not in names:
+            systems = tuple(
+                Biz.objects.filter(name__in=names).order_by("name").values_list("name", flat=True)
+            )
+            missing += [f"system {name}" for name in names if name not in systems]
+    if missing:
+        log.warning("sign_in_unknown_names", missing=missing)
+    return Grant(roles, systems, tuple(missing))
+
+
+def _map_groups(groups: Iterable[str], mapping: dict[str, list[str]]) -> list[str]:
+    return sorted({name for group in groups for name in mapping.get(group, ())})
+
+
+@transaction.atomic
+def apply_grant(user: User, granted: Grant) -> None:
+    """Give the person exactly these roles, without permissions beside them, and this limit if
+    OIDC_SYSTEMS names any; what changed goes into the audit log. Without a role the person no
+    longer enters the console."""
+    before = sorted(user.groups.values_list("name", flat=True))
+    after = sorted(group.name for group in granted.roles)
+    changes: dict[str, list[list[str]]] = {}
+    if before != after:
+        user.groups.set(granted.roles)
+        changes["groups"] = [before, after]
+    rows = user.user_permissions.values_list("content_type__app_label", "codename")
+    if permissions := sorted(f"{app}.{name}" for app, name in rows):
+        user.user_permissions.clear()
+        changes["user_permissions"] = [permissions, []]
+    if changes:
+        _audit(user, "user_changed", changes=changes)
+    # A superuser is one by hand, and has other ways in.
+    if user.is_staff != bool(after) and not user.is_superuser:
+        user.is_staff = bool(after)
+        user.save(update_fields=["is_staff"])
+    if settings.OIDC_SYSTEMS and after:
+        person_limits.limit_person(user, granted.systems, ACTOR)
+    if granted.missing:
+        _audit(user, "sign_in_unknown_names", missing=list(granted.missing))
+
+
+def _audit(user: User, action: str, **detail: Any) -> None:
+    AuditLog.objects.create(
+        actor=ACTOR, action=action, target=user.get_username()[:200], detail=detail
+    )

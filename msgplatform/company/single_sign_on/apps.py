@@ -12,9 +12,9 @@ class SingleSignOnConfig(AppConfig):
         from msgplatform.company.single_sign_on import checks  # noqa: F401
 
         if not settings.DAEMON:
-            from msgplatform.company.signing_in import logout
+            from msgplatform.company.signing_in import pages
 
-            logout.register_provider(_address)
+            pages.register_provider(_address)
 
 
 def _address(request: HttpRequest) -> str:

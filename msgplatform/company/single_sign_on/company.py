@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import time
 import unicodedata
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
@@ -84,8 +83,21 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
 
     @property
     def openid_config(self) -> dict[str, Any]:
-        if not hasattr(self, "_document"):
-            self._document = self._discovered()
+        if hasattr(self, "_document"):
+            return self._document
+        with guarded.session() as session:
+            answer = session.get(f"{settings.OIDC_ISSUER}/.well-known/openid-configuration")
+        answer.raise_for_status()
+        document = answer.json()
+        if not isinstance(document, dict):
+            raise Refused("document", "The provider's document is not an object.")
+        issuer = document.get("issuer")
+        if not isinstance(issuer, str) or issuer.rstrip("/") != settings.OIDC_ISSUER:
+            raise Refused("issuer", f"The provider's document names the issuer {issuer!r:.200}.")
+        for name in _ENDPOINTS:
+            if not isinstance(document.get(name), str):
+                raise Refused("document", f"The provider's document has no {name}.")
+        self._document: dict[str, Any] = document
         return self._document
 
     @property
@@ -109,21 +121,6 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             return False
         del self._document, self._keys
         return True
-
-    def _discovered(self) -> dict[str, Any]:
-        with guarded.session() as session:
-            answer = session.get(f"{settings.OIDC_ISSUER}/.well-known/openid-configuration")
-        answer.raise_for_status()
-        document = answer.json()
-        if not isinstance(document, dict):
-            raise Refused("document", "The provider's document is not an object.")
-        issuer = document.get("issuer")
-        if not isinstance(issuer, str) or issuer.rstrip("/") != settings.OIDC_ISSUER:
-            raise Refused("issuer", f"The provider's document names the issuer {issuer!r:.200}.")
-        for name in _ENDPOINTS:
-            if not isinstance(document.get(name), str):
-                raise Refused("document", f"The provider's document has no {name}.")
-        return document
 
     def get_callback_url(self, request: HttpRequest, app: Any) -> str:
         return f"{settings.PUBLIC_URL}{reverse('company_callback')}"
@@ -164,7 +161,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         try:
             claims = self._decode(token, required)
         except jwt.PyJWTError as error:
-            raise Refused(_reason(error), str(error)[:200]) from None
+            raise Refused(_REASONS.get(type(error), "token"), str(error)[:200]) from None
         audience = claims["aud"]
         authorized = claims.get("azp", settings.OIDC_CLIENT_ID)
         if isinstance(audience, list) and len(audience) > 1 and "azp" not in claims:
@@ -180,8 +177,18 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         if algorithm not in _ALGORITHMS:
             raise Refused("signature", f"The token is signed with {algorithm!r:.40}.")
         problem: jwt.PyJWTError | None = None
+        kid = header.get("kid")
+        # The keys that may have signed it (RFC 7517, 4).
+        entries = [
+            entry
+            for entry in self._key_entries()
+            if entry.get("use", "sig") == "sig"
+            and entry.get("alg", algorithm) == algorithm
+            and "verify" in entry.get("key_ops", ["verify"])
+            and (kid is None or entry.get("kid", kid) == kid)
+        ]
         # A key id may stand for several keys (RFC 7517, 4.5): the signature decides.
-        for entry in _fitting(self._key_entries(), header)[:_MAX_KEYS]:
+        for entry in entries[:_MAX_KEYS]:
             try:
                 claims: dict[str, Any] = jwt.decode(
                     token,
@@ -227,29 +234,14 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         return {**further, **claims}
 
 
-def _fitting(entries: Iterable[dict[str, Any]], header: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The keys of a set that may have signed a token with this header (RFC 7517, 4)."""
-    kid, algorithm = header.get("kid"), header.get("alg")
-    return [
-        entry
-        for entry in entries
-        if entry.get("use", "sig") == "sig"
-        and entry.get("alg", algorithm) == algorithm
-        and "verify" in entry.get("key_ops", ["verify"])
-        and (kid is None or entry.get("kid", kid) == kid)
-    ]
-
-
-def _reason(error: jwt.PyJWTError) -> str:
-    reasons: dict[type[jwt.PyJWTError], str] = {
-        jwt.ExpiredSignatureError: "clock",
-        jwt.ImmatureSignatureError: "clock",
-        jwt.InvalidIssuedAtError: "clock",
-        jwt.InvalidAudienceError: "audience",
-        jwt.InvalidIssuerError: "issuer",
-        jwt.InvalidSignatureError: "signature",
-    }
-    return reasons.get(type(error), "token")
+_REASONS: dict[type[jwt.PyJWTError], str] = {
+    jwt.ExpiredSignatureError: "clock",
+    jwt.ImmatureSignatureError: "clock",
+    jwt.InvalidIssuedAtError: "clock",
+    jwt.InvalidAudienceError: "audience",
+    jwt.InvalidIssuerError: "issuer",
+    jwt.InvalidSignatureError: "signature",
+}
 
 
 class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no types

@@ -81,7 +81,18 @@ class _EngineAdapter(BaseAdapter):
             raise Unreachable(kind, detail)
         if 300 <= answer.status < 400:
             raise Unreachable("redirect", f"{request.url} leads elsewhere.")
-        return _response(request, answer)
+        lines = answer.headers.decode("latin-1").splitlines()[1:]
+        pairs = (line.partition(":") for line in lines if ":" in line)
+        response = requests.Response()
+        response.status_code = answer.status
+        response.url = request.url or ""
+        response.request = request
+        response.headers = CaseInsensitiveDict({
+            "content-type": "",
+            **{name.strip().lower(): value.strip() for name, _, value in pairs},
+        })  # fmt: skip
+        response.raw = BytesIO(readable(answer, _MAX_BODY))
+        return response
 
     def close(self) -> None:
         """Nothing is kept between calls."""
@@ -112,19 +123,3 @@ def _fetch(request: requests.PreparedRequest, seconds: float) -> http.Response |
         return None
     finally:
         engine.close()
-
-
-def _response(request: requests.PreparedRequest, answer: http.Response) -> requests.Response:
-    made = requests.Response()
-    made.status_code = answer.status
-    made.url = request.url or ""
-    made.request = request
-    made.headers = CaseInsensitiveDict(_fields(answer.headers))
-    made.raw = BytesIO(readable(answer, _MAX_BODY))
-    return made
-
-
-def _fields(raw: bytes) -> dict[str, str]:
-    lines = raw.decode("latin-1").splitlines()[1:]
-    pairs = (line.partition(":") for line in lines if ":" in line)
-    return {"content-type": "", **{name.strip().lower(): value.strip() for name, _, value in pairs}}

@@ -50,7 +50,17 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
         return refuse(request, reason, _(_TEXTS[reason]), status=status, detail=detail)
     names = {"provider": name_of(id)}
     if reason != "code":  # a code that came twice is no trouble of the provider
-        _alert(id, reason, detail)
+        alerts.raise_alert(
+            kinds.SIGN_IN,
+            lazy_message(gettext_noop("People cannot sign in by the company's provider")),
+            lazy_message(
+                gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
+                issuer=settings.OIDC_ISSUER if id == "company" else name_of(id),
+                reason=reason,
+                detail=detail,
+            ),
+            key=kinds.key(kinds.SIGN_IN, id),
+        )
     return refuse(
         request,
         reason,
@@ -79,17 +89,3 @@ def _reason(error: Exception) -> tuple[str, str]:
     if isinstance(error, requests.HTTPError):
         return "http", f"HTTP {error.response.status_code}"
     return "malformed", type(error).__name__
-
-
-def _alert(id: str, reason: str, detail: str) -> None:
-    alerts.raise_alert(
-        kinds.SIGN_IN,
-        lazy_message(gettext_noop("People cannot sign in by the company's provider")),
-        lazy_message(
-            gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
-            issuer=settings.OIDC_ISSUER if id == "company" else name_of(id),
-            reason=reason,
-            detail=detail,
-        ),
-        key=kinds.key(kinds.SIGN_IN, id),
-    )

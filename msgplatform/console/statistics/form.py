@@ -20,7 +20,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.admin import RowSelect, Select, TextInput, limited_choices
-from msgplatform.core.flows import Activity, Dimension
+from msgplatform.core.flows import Activity
 from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.time_steps import Step
 
@@ -76,8 +76,22 @@ class StatisticsForm(forms.Form):
         self.activity = activity
         self._systems = person_limits.ids_of(request)
         for dimension in activity.dimensions if activity else ():
-            if self._systems is None or dimension.relation:
-                self.fields[dimension.name] = _field(dimension, request)
+            label = capfirst(str(dimension.title))
+            if dimension.relation:  # its rows are found by typing
+                app, model, name = dimension.relation.split(".")
+                relation: Any = apps.get_model(app, model)._meta.get_field(name)
+                rows = relation.related_model._default_manager.all()
+                if self._systems is not None:
+                    rows = limited_choices(rows, request)
+                widget = RowSelect(relation, admin.site)
+                self.fields[dimension.name] = forms.ModelChoiceField(
+                    rows, label=label, required=False, widget=widget
+                )
+            elif self._systems is None:
+                choices = [("", _("all")), *dimension.choices()]
+                self.fields[dimension.name] = forms.ChoiceField(
+                    label=label, choices=choices, required=False, widget=Select
+                )
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
@@ -134,25 +148,3 @@ class StatisticsForm(forms.Form):
         return (
             timezone.get_default_timezone_name() if is_day else timezone.get_current_timezone_name()
         )
-
-
-def _field(dimension: Dimension, request: HttpRequest) -> forms.Field:
-    """The field of a dimension: its rows are found by typing, or chosen from a list of few."""
-    if dimension.relation:
-        app, model, name = dimension.relation.split(".")
-        relation: Any = apps.get_model(app, model)._meta.get_field(name)
-        rows = relation.related_model._default_manager.all()
-        if person_limits.is_limited(request):
-            rows = limited_choices(rows, request)
-        return forms.ModelChoiceField(
-            rows,
-            label=capfirst(str(dimension.title)),
-            required=False,
-            widget=RowSelect(relation, admin.site),
-        )
-    return forms.ChoiceField(
-        label=capfirst(str(dimension.title)),
-        choices=[("", _("all")), *dimension.choices()],
-        required=False,
-        widget=Select,
-    )

@@ -21,7 +21,7 @@ from msgplatform.core.flows.activity import SYSTEM, Counts, Group
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
-from msgplatform.monitor.statistics.points import CounterQuery, Point, total
+from msgplatform.monitor.statistics.points import CounterQuery, total
 from msgplatform.templatetags.grouped import grouped
 
 # Rows that a table shows; its file has all.
@@ -61,11 +61,44 @@ def of_flow(
     points, sums = query.series(), groups.sums(query)
     counts, by_day = total(points), query.step == "day"
     uncounted_names = activity.uncounted(query.selection)
+    is_open = time_steps.is_last_open(query.step, query.until)
+    charts = [
+        flow_card.over_time(
+            "counts", activity, points, step=str(STEPS[query.step]), by_day=by_day,
+            last_is_open=is_open, omitted_names=uncounted_names,
+        )
+    ]  # fmt: skip
+    figures = [figure for figure in activity.figures if figure.unit == "seconds"]
+    lines = [
+        Line(figure.title, [figure.of(point.counts) for point in points], tone)
+        for figure, tone in zip(figures, _FIGURE_TONES, strict=False)
+    ]
+    if lines:
+        times = labels([point.at for point in points], by_day)
+        title = _("How long it took")
+        charts.append(Chart("times", title, times, lines, "seconds", last_is_open=is_open))
     tables = [
         _by_dimension(form, query, dimension, sums, request)
         for dimension in activity.dimensions
         if dimension.name not in query.selection
     ]
+    busy_points = [point for point in reversed(points) if any(point.counts.values())]
+    shown_points = busy_points[:_STEPS_SHOWN]
+    # Labels of all steps, as in the chart: the busy ones of several days may be of one, and need
+    # its date.
+    starts = [point.at for point in points]
+    time_labels = dict(zip(starts, labels(starts, by_day), strict=True))
+    by_step = Table(
+        _("Per %s, the latest first") % STEPS[query.step],
+        _("Time"),
+        _columns(activity),
+        [
+            Row(time_labels[point.at], _values(activity, point.counts, uncounted_names))
+            for point in shown_points
+        ],
+        len(busy_points) - len(shown_points),
+        _address(request, "console:statistics-csv"),
+    )
     answers = groups.answers(activity, counts)
     selected_groups = [
         (
@@ -83,10 +116,10 @@ def of_flow(
         ),
         "chosen": selected_groups,
         "is_empty": not any(counts.values()),
-        "charts": _charts(query, points, by_day),
+        "charts": [chart for chart in charts if not chart.is_empty],
         "tables": [table for table in tables if table.rows],
         "answers": answers,
-        "steps": _by_step(query, points, by_day, request),
+        "steps": by_step,
         "note": activity.note,
     }
 
@@ -166,49 +199,6 @@ def _by_dimension(
     file = _address(request, "console:statistics-csv", by=dimension.name)
     more = max(0, len(lines) - SHOWN)
     return Table(title, capfirst(str(dimension.title)), _columns(query.activity), rows, more, file)
-
-
-def _by_step(
-    query: CounterQuery, points: Sequence[Point], by_day: bool, request: HttpRequest
-) -> Table:
-    activity, uncounted_names = query.activity, query.activity.uncounted(query.selection)
-    busy_points = [point for point in reversed(points) if any(point.counts.values())]
-    shown_points = busy_points[:_STEPS_SHOWN]
-    # Of all steps, as in the chart: the busy ones of several days may be of one, and need its date.
-    starts = [point.at for point in points]
-    times = dict(zip(starts, labels(starts, by_day), strict=True))
-    rows = [
-        Row(times[point.at], _values(activity, point.counts, uncounted_names))
-        for point in shown_points
-    ]
-    file = _address(request, "console:statistics-csv")
-    more = len(busy_points) - len(shown_points)
-    title = _("Per %s, the latest first") % STEPS[query.step]
-    return Table(title, _("Time"), _columns(activity), rows, more, file)
-
-
-def _charts(query: CounterQuery, points: Sequence[Point], by_day: bool) -> list[Chart]:
-    activity, step = query.activity, str(STEPS[query.step])
-    is_open = time_steps.is_last_open(query.step, query.until)
-    charts = [
-        flow_card.over_time(
-            "counts", activity, points, step=step, by_day=by_day,
-            last_is_open=is_open, omitted_names=activity.uncounted(query.selection),
-        )
-    ]  # fmt: skip
-    lines = [
-        Line(figure.title, [figure.of(point.counts) for point in points], tone)
-        for figure, tone in zip(
-            [one for one in activity.figures if one.unit == "seconds"],
-            _FIGURE_TONES,
-            strict=False,
-        )
-    ]
-    if lines:
-        times = labels([point.at for point in points], by_day)
-        title = _("How long it took")
-        charts.append(Chart("times", title, times, lines, "seconds", last_is_open=is_open))
-    return [chart for chart in charts if not chart.is_empty]
 
 
 def _columns(activity: Activity) -> list[Text]:

@@ -41,16 +41,16 @@ def statistics(request: HttpRequest) -> HttpResponse:
     form = StatisticsForm(activity, request.GET, request)
     context: dict[str, Any] = {}
     if form.is_valid() and visible_flows and flow not in uncounted_flows:
+        context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
         try:
             if flow is None or activity is None:
-                context = tables.of_all(form, visible_flows, request)
+                context |= tables.of_all(form, visible_flows, request)
             else:
-                context = tables.of_flow(form, flow, activity, request)
-            step = STEPS[form.cleaned_data["step"]]
-            context = {"zone": form.zone(), "step": step, "is_found": True, **context}
+                context |= tables.of_flow(form, flow, activity, request)
         except InvalidInput as error:
+            context = {}
             form.add_error(error.field if error.field in form.fields else None, str(error))
-    # As a query: the other flows are shown for the same time.
+    # The other flows are shown for the same time.
     time = urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
@@ -68,7 +68,7 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     if flow is None or flow.health.activity is None:
         return _csv_of_all(request)
     form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
-    dimension = next((one for one in flow.health.activity.dimensions if one.name == by), None)
+    dimension = next((part for part in flow.health.activity.dimensions if part.name == by), None)
     if by and dimension is None:
         form.add_error(None, _("There is no such choice."))
     if sentence := uncounted(request).get(flow):
@@ -139,11 +139,9 @@ def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
     writer = csv.writer(_Echo())
     yield "\ufeff"  # spreadsheets recognise UTF-8 by it
     for row in rows:
-        # A spreadsheet would run a cell that begins like a formula; with ' it is a text.
-        yield writer.writerow([f"'{cell}" if _is_formula(cell) else cell for cell in row])
-
-
-def _is_formula(cell: str) -> bool:
-    """True if a spreadsheet would run the cell; that of a Chinese or Japanese system takes the
-    full-width signs, too, and some pass over blanks before them."""
-    return cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA)
+        # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese
+        # or Japanese system takes the full-width signs, too, and some pass over blanks before them.
+        yield writer.writerow([
+            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
+            for cell in row
+        ])  # fmt: skip

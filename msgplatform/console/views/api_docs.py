@@ -19,13 +19,7 @@ from msgplatform.person_limits import answers_limited_people
 @answers_limited_people
 @require_GET
 def api_docs(request: HttpRequest) -> HttpResponse:
-    tags = settings.SPECTACULAR_SETTINGS["TAGS"]
-    title = _("API documentation")
-    return page(request, "api_docs.html", title, tags=tags, links=_links(request))
-
-
-def _links(request: HttpRequest) -> list[dict[str, str]]:
-    """Links to what belongs to the reference."""
+    """The reference, with links to what belongs to it."""
     user: Any = request.user
     links = [
         {"title": str(link.title), "address": link.address}
@@ -38,8 +32,9 @@ def _links(request: HttpRequest) -> list[dict[str, str]]:
     if user.is_active and user.is_staff and not person_limits.is_limited(request):
         address = reverse("console:getting-started")
         links.append({"title": _("Getting started"), "address": address})
-    return [
-        *links,
+    links += [
         {"title": _("Errors"), "address": reverse("problems")},
         {"title": "OpenAPI", "address": f"{reverse('api-schema')}?format=json"},
     ]
+    tags = settings.SPECTACULAR_SETTINGS["TAGS"]
+    return page(request, "api_docs.html", _("API documentation"), tags=tags, links=links)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from django.contrib import messages
@@ -46,18 +47,48 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     """
     able = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
     parameters: QueryDict = request.POST if request.method == "POST" else request.GET
-    flow, name = _chosen(request, able, flow_name, parameters.get("action"))
-    parameters = _with_system(request, flow.actions[name], parameters)
+    flow, name = _find_action(request, able, flow_name, parameters.get("action"))
+    action = flow.actions[name]
+    systems = person_limits.systems_of(request)
+    if systems is not None and len(systems) == 1 and "biz" in action.fields and parameters:
+        # A person who sees one business system means that one.
+        parameters = parameters.copy()
+        parameters["biz"] = parameters.get("biz") or next(iter(systems))
     form = BulkForm(flow, name, sees_personal(request), parameters or None)
-    _keep_to_limit(request, flow, name, form)
+    _keep_to_limit(request, action, form)
     starts = request.method == "POST" and "start" in parameters
-    preview_seen = _seen(request) if starts else None
-    if preview_seen and form.is_valid() and preview_seen["wanted"] == _wanted(flow, name, form):
+    preview_seen: dict[str, Any] = {}
+    with suppress(signing.BadSignature):
+        if starts:
+            preview_seen = signing.loads(parameters.get("previewed", ""), salt=_SALT)
+    choice = [flow.name, name, form.filter(), form.pace] if form.is_valid() else []
+    if preview_seen and form.is_valid() and preview_seen["wanted"] == choice:
         return _start(request, flow, name, form, preview_seen)
-    # A link may bring a filled form (`ids=…`) without asking for its count, which may take a while.
-    is_preview_asked = request.method == "POST" or "count" in parameters
-    preview = _preview(flow, name, form) if is_preview_asked and form.is_valid() else None
-    pace = _pace(form, preview) if preview else 0
+    preview, pace, signed_preview = None, 0, ""
+    try:
+        # A link may bring a filled form (`ids=…`) without asking for its count, which may take a
+        # while.
+        if form.is_valid() and (request.method == "POST" or "count" in parameters):
+            preview = flow.action(name).preview(form.filter())
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
+    except Unavailable as error:
+        form.refuse("", str(error))
+    if preview:
+        # The pace that was asked for, else the receiver's limit, else 0: as fast as possible.
+        pace = form.pace or (max(1, math.floor(preview.pace)) if preview.pace else 0)
+    if preview and preview.counted.count:
+        # Signed, not stored: the start proves by it what the person has seen, and runs that.
+        # `key` is in one job at most, however often Start is pressed.
+        contents = {
+            "key": uuid.uuid4().hex,
+            "wanted": choice,
+            "pace": pace,
+            "count": preview.counted.count,
+            "more": preview.counted.more,
+            "cursor": preview.cursor,
+        }
+        signed_preview = signing.dumps(contents, salt=_SALT)
     return page(
         request,
         "bulk.html",
@@ -66,39 +97,26 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         flow=flow,
         flows=able,
         name=name,
-        action=flow.actions[name],
+        action=action,
         preview=preview if not preview or sees_personal(request) else masked(preview),
         counted=preview.counted if preview else None,
         pace=pace,
         seconds=preview.counted.count / pace if preview and pace else None,
         changed=starts and preview is not None,
-        previewed=_signed(flow, name, form, preview) if preview else "",
+        previewed=signed_preview,
         saved=saved_for(request, flow, name),
         saved_page=name,
         query=form.filter() if preview else {},
-        jobs=jobs_of(request).filter(flow__in=[each.name for each in able])[:JOBS_SHOWN],
+        jobs=jobs_of(request).filter(flow__in=[flow.name for flow in able])[:JOBS_SHOWN],
     )
 
 
-def _with_system(
-    request: HttpRequest, action: flows.BulkAction, parameters: QueryDict
-) -> QueryDict:
-    """What was entered; for somebody who sees one business system with that one."""
-    systems = person_limits.systems_of(request)
-    if systems is None or len(systems) != 1 or "biz" not in action.fields or not parameters:
-        return parameters
-    completed = parameters.copy()
-    if not completed.get("biz"):
-        completed["biz"] = next(iter(systems))
-    return completed
-
-
-def _keep_to_limit(request: HttpRequest, flow: flows.Flow, name: str, form: BulkForm) -> None:
+def _keep_to_limit(request: HttpRequest, action: flows.BulkAction, form: BulkForm) -> None:
     """Refuse a filter that means messages of business systems that this person may not see."""
     systems = person_limits.ids_of(request)
     if systems is None or not form.is_valid():
         return
-    fields = flow.actions[name].fields
+    fields = action.fields
     try:
         engine.read_limited(fields, form.filter(), systems)
         if filter_fields.owner_of(fields, form.filter()) in systems:
@@ -110,7 +128,7 @@ def _keep_to_limit(request: HttpRequest, flow: flows.Flow, name: str, form: Bulk
         form.refuse(error.field, str(error))
 
 
-def _chosen(
+def _find_action(
     request: HttpRequest, able: Sequence[flows.Flow], flow_name: str, action: str | None
 ) -> tuple[flows.Flow, str]:
     """The flow and the action that an address names, or the first ones."""
@@ -125,48 +143,6 @@ def _chosen(
     if name not in flow.actions:
         raise Http404(_("There is no such bulk action."))
     return flow, name
-
-
-def _preview(flow: flows.Flow, name: str, form: BulkForm) -> flows.Preview | None:
-    try:
-        return flow.action(name).preview(form.filter())
-    except InvalidInput as error:
-        form.refuse(error.field, str(error))
-    except Unavailable as error:
-        form.refuse("", str(error))
-    return None
-
-
-def _pace(form: BulkForm, preview: flows.Preview) -> int:
-    """What was asked, else the receiver's limit, else 0: as fast as possible."""
-    return form.pace or (max(1, math.floor(preview.pace)) if preview.pace else 0)
-
-
-def _wanted(flow: flows.Flow, name: str, form: BulkForm) -> list[Any]:
-    """What was chosen, as JSON values."""
-    return [flow.name, name, form.filter(), form.pace]
-
-
-def _signed(flow: flows.Flow, name: str, form: BulkForm, preview: flows.Preview) -> str:
-    """What the person has seen. Signed, not stored: the start proves by it what was seen, and runs
-    that; `key` is in one job at most, however often Start is pressed."""
-    contents = {
-        "key": uuid.uuid4().hex,
-        "wanted": _wanted(flow, name, form),
-        "pace": _pace(form, preview),
-        "count": preview.counted.count,
-        "more": preview.counted.more,
-        "cursor": preview.cursor,
-    }
-    return signing.dumps(contents, salt=_SALT) if preview.counted.count else ""
-
-
-def _seen(request: HttpRequest) -> dict[str, Any] | None:
-    """What the preview showed from which this start comes; None without one."""
-    try:
-        return dict(signing.loads(request.POST.get("previewed", ""), salt=_SALT))
-    except signing.BadSignature:
-        return None
 
 
 def _start(

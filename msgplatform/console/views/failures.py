@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -118,22 +118,23 @@ class FlowFailures:
 @require_GET
 def failures(request: HttpRequest) -> HttpResponse:
     """The groups that nobody has sent again or acknowledged, and the latest acknowledgements."""
-    user: Any = request.user
-    visible_flows = visible(request)
+    visible_flows, clear = visible(request), sees_personal(request)
     systems = person_limits.systems_of(request)
-    listings = [
-        _flow_failures(flow, user, sees_personal(request), systems) for flow in visible_flows
-    ]
+    listings = [_flow_failures(flow, request.user, clear, systems) for flow in visible_flows]
+    acknowledgements: list[Acknowledgement] = []
+    if systems is None:  # nothing of an acknowledgement says whose messages they were
+        names = [flow.name for flow in visible_flows]
+        acknowledgements += failure_store.latest_acknowledgements(names, ACKNOWLEDGED_SHOWN)
+    for row in acknowledgements:
+        row.answer = answer_title(row.answer)
+        row.note = row.note if clear else personal.in_sentence(row.note)
     return page(
         request,
         "failures.html",
         _("Failures"),
-        listings=[one for one in listings if one.places or one.problem],
-        may_acknowledge=user.has_perm(ACKNOWLEDGE_PERMISSION),
-        # Nothing of an acknowledgement says whose messages they were.
-        acknowledged=[]
-        if systems is not None
-        else _latest_acknowledgements(visible_flows, sees_personal(request)),
+        listings=[listing for listing in listings if listing.places or listing.problem],
+        may_acknowledge=request.user.has_perm(ACKNOWLEDGE_PERMISSION),
+        acknowledged=acknowledgements,
         max_note=MAX_NOTE,
         is_limited=systems is not None,
         unlisted=[]
@@ -142,61 +143,41 @@ def failures(request: HttpRequest) -> HttpResponse:
     )
 
 
-def _latest_acknowledgements(
-    visible_flows: Sequence[flows.Flow], clear: bool
-) -> list[Acknowledgement]:
-    """The latest acknowledgements, with notes and answers as this person may read them."""
-    rows = list(
-        failure_store.latest_acknowledgements(
-            [flow.name for flow in visible_flows], ACKNOWLEDGED_SHOWN
-        )
-    )
-    for row in rows:
-        row.answer = answer_title(row.answer)
-        row.note = row.note if clear else personal.in_sentence(row.note)
-    return rows
-
-
 def _flow_failures(
     flow: flows.Flow, user: Any, clear: bool, systems: person_limits.Systems | None
 ) -> FlowFailures:
+    """The flow's failures by place, as this person may read them and act on them."""
     try:
         groups = failure_store.failures_of(flow, systems)
     except UNAVAILABLE as error:
         return FlowFailures(flow, [], str(error)[:200])
-    groups = [replace(one, where=lazy_text.translated(one.where)) for one in groups]
-    if not clear:  # an answer is a content, and may say whose it is
-        groups = [replace(one, said=personal.text(one.said)) for one in groups]
-    groups = [replace(one, answer=answer_title(str(one.answer))) for one in groups]
-    places: dict[int, list[flows.Failure]] = defaultdict(list)
-    for failure in sorted(groups, key=lambda failure: failure.last_at, reverse=True):
-        places[failure.subject].append(failure)
-    return FlowFailures(flow, [_place(flow, groups, user) for groups in places.values()])
-
-
-def _place(flow: flows.Flow, groups: Sequence[flows.Failure], user: Any) -> FailurePlace:
-    button = groups[0].button
-    if button is None or not user.has_perm(button.permission):
+    groups_by_place: dict[int, list[flows.Failure]] = defaultdict(list)
+    for group in sorted(groups, key=lambda group: group.last_at, reverse=True):
+        # An answer is a content, and may say whose it is.
+        said = group.said if clear else personal.text(group.said)
+        where, answer = lazy_text.translated(group.where), answer_title(str(group.answer))
+        group = replace(group, where=where, said=said, answer=answer)
+        groups_by_place[group.subject].append(group)
+    places = []
+    for groups in groups_by_place.values():
+        button, starts_jobs = groups[0].button, can_start_jobs(user, flow)
         acting = None
-    else:
-        acting = button, reverse(button.view, args=[groups[0].subject])
-    if not can_start_jobs(user, flow):
-        return FailurePlace([(one, "") for one in groups], [], acting)
-    failures = [(one, _bulk_url(flow, one.action, one.filter)) for one in groups]
-    return FailurePlace(failures, _resend_forms(flow, groups), acting)
-
-
-def _resend_forms(flow: flows.Flow, groups: Sequence[flows.Failure]) -> list[ResendForm]:
-    """One form for all groups of a place that the same filter finds."""
-    together: dict[str, list[flows.Failure]] = defaultdict(list)
-    for one in groups:
-        if one.place_filter and (url := _bulk_url(flow, one.action, one.place_filter)):
-            together[url].append(one)
-    return [
-        ResendForm(url, sum(one.count for one in failures))
-        for url, failures in together.items()
-        if failures[1:]
-    ]
+        if button is not None and user.has_perm(button.permission):
+            acting = button, reverse(button.view, args=[groups[0].subject])
+        # One form for all groups of the place that the same filter finds.
+        counts_by_url: dict[str, list[int]] = defaultdict(list)
+        for group in groups if starts_jobs else ():
+            if group.place_filter and (url := _bulk_url(flow, group.action, group.place_filter)):
+                counts_by_url[url].append(group.count)
+        resend_forms = [
+            ResendForm(url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]
+        ]
+        failures = [
+            (group, _bulk_url(flow, group.action, group.filter) if starts_jobs else "")
+            for group in groups
+        ]
+        places.append(FailurePlace(failures, resend_forms, acting))
+    return FlowFailures(flow, places)
 
 
 def _bulk_url(flow: flows.Flow, action: str, filter: Mapping[str, str]) -> str:
@@ -223,7 +204,7 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
     snapshot = failure_store.GroupSnapshot(values["id"], values["lost"], values["until"])
     systems, count = person_limits.systems_of(request), 0
     if systems is None or any(
-        one.id == values["id"] for one in failure_store.failures_of(flow, systems)
+        failure.id == values["id"] for failure in failure_store.failures_of(flow, systems)
     ):
         count = failure_store.acknowledge_group(
             flow, snapshot, values["note"], request.user.get_username()

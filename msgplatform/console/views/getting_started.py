@@ -103,7 +103,23 @@ def dismiss(request: HttpRequest) -> HttpResponse:
 
 def parts(request: HttpRequest) -> list[Part]:
     """The platform's part first, then those of the flows that this person may see."""
-    of_platform = Part("platform", _("The platform"), _lines(request, _steps(), "platform"))
+    steps = [
+        flows.FirstStep(
+            _("A business system"),
+            _("Whoever hands over messages: a shop, an app, another program of yours."),
+            Biz.objects.exists(),
+            "admin:msgplatform_biz_add",
+            ("msgplatform.add_biz",),
+        ),
+        flows.FirstStep(
+            _("An API key"),
+            _("With the scopes that the system needs. It is shown once: copy it."),
+            _usable_keys().exists(),
+            "admin:msgplatform_apikey_add",
+            ("msgplatform.add_apikey",),
+        ),
+    ]
+    of_platform = Part("platform", _("The platform"), _lines(request, steps, "platform"))
     return [of_platform, *(_part(request, flow) for flow in visible(request))]
 
 
@@ -121,52 +137,30 @@ def is_new(request: HttpRequest) -> bool:
     )
 
 
-def _steps() -> list[flows.FirstStep]:
-    return [
-        flows.FirstStep(
-            _("A business system"),
-            _("Whoever hands over messages: a shop, an app, another program of yours."),
-            Biz.objects.exists(),
-            "admin:msgplatform_biz_add",
-            ("msgplatform.add_biz",),
-        ),
-        flows.FirstStep(
-            _("An API key"),
-            _("With the scopes that the system needs. It is shown once: copy it."),
-            _usable_keys().exists(),
-            "admin:msgplatform_apikey_add",
-            ("msgplatform.add_apikey",),
-        ),
-    ]
-
-
-def _form(step: flows.FirstStep, anchor: str) -> str:
-    """The address at which the step is done; its form leads back to the checklist."""
-    if not step.view.endswith("_add"):
-        return reverse(step.view)
-    checklist_url = f"{reverse('console:getting-started')}#{anchor}"
-    return f"{reverse(step.view)}?{urlencode({'next': checklist_url})}"
-
-
 def _lines(request: HttpRequest, steps: Sequence[flows.FirstStep], anchor: str) -> list[Line]:
     user: Any = request.user
-    return [
-        Line(
-            str(step.title),
-            str(step.help),
-            step.done,
-            _form(step, anchor) if step.view and user.has_perms(step.permissions) else "",
-        )
-        for step in steps
-    ]
+    checklist_url = f"{reverse('console:getting-started')}#{anchor}"
+    lines = []
+    for step in steps:
+        link = reverse(step.view) if step.view and user.has_perms(step.permissions) else ""
+        if link and step.view.endswith("_add"):  # the form leads back to the checklist
+            link = f"{link}?{urlencode({'next': checklist_url})}"
+        lines.append(Line(str(step.title), str(step.help), step.done, link))
+    return lines
 
 
 def _part(request: HttpRequest, flow: flows.Flow) -> Part:
+    user: Any = request.user
     try:
         lines = _lines(request, flow.setup.first_steps(), flow.name)
         calls = flow.setup.first_calls()
         scope = calls[0].scope if calls else ""
-        key = _key(request, scope) if calls else ""
+        key = f"mp_{_SECRET}"
+        if calls and user.has_perm("msgplatform.view_apikey"):
+            # The newest key with the scope, as far as it can be shown: its public prefix.
+            rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")[:50]
+            prefixes = (prefix for prefix, scopes in rows if scope in scopes)
+            key = next((f"mp_{prefix}_{_SECRET}" for prefix in prefixes), key)
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         commands = "\n\n".join(
             curl.command(
@@ -179,20 +173,9 @@ def _part(request: HttpRequest, flow: flows.Flow) -> Part:
         return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
     snippets = flow.setup.snippets()
     language = request.GET.get("language")
-    matches = [one for one in snippets if one.name == language] or snippets
+    matches = [snippet for snippet in snippets if snippet.name == language] or snippets
     snippet = matches[0] if matches else None
     return Part(flow.name, str(flow.title), lines, commands, scope, snippets, snippet)
-
-
-def _key(request: HttpRequest, scope: str) -> str:
-    """The newest key with the scope, as far as it can be shown: its public prefix."""
-    user: Any = request.user
-    if user.has_perm("msgplatform.view_apikey"):
-        rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")
-        for prefix, scopes in rows[:50]:
-            if scope in scopes:
-                return f"mp_{prefix}_{_SECRET}"
-    return f"mp_{_SECRET}"
 
 
 def _usable_keys() -> QuerySet[ApiKey]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -70,6 +71,11 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         return _change(request, row)
     action = flow.actions.get(row.action) if flow else None
     sums = outcomes.sums(row) if action and action.outcome else None
+    notices: Sequence[str] = ()
+    if action and sums and sums.waiting:
+        with suppress(*UNAVAILABLE):
+            ids = outcomes.list_messages(row, "waiting", "", LOOKED_AT).ids
+            notices = action.why_waiting(ids)
     repeat_url = ""
     personal_fields = set() if clear or not action else flows.personal_names(action.fields)
     if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
@@ -82,7 +88,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         "action": action,
         "left": _time_left(row),
         "outcome": sums,
-        "notices": _why_waiting(row, action, clear) if action and sums and sums.waiting else (),
+        "notices": notices if clear else [personal.in_sentence(notice) for notice in notices],
         "may_change": may_change,
         "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
         # 0 when nothing of the page will change any more.
@@ -90,7 +96,11 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     }
     if "live" in request.GET:
         return render(request, "console/job_live.html", context)
-    filled_in = _filter(flow, row)
+    fields = BulkForm(flow, row.action, True).fields if flow and action else {}
+    filled_in = [
+        (str(fields[name].label if name in fields else name), str(value))
+        for name, value in row.filter.items()
+    ]
     return page(
         request,
         "job.html",
@@ -99,15 +109,6 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         again=repeat_url,
         **context,
     )
-
-
-def _why_waiting(row: BulkJob, action: flows.BulkAction, clear: bool) -> Sequence[str]:
-    """Why some of its messages wait, as this person may read it."""
-    try:
-        sentences = action.why_waiting(outcomes.list_messages(row, "waiting", "", LOOKED_AT).ids)
-    except UNAVAILABLE:
-        return ()
-    return sentences if clear else [personal.in_sentence(sentence) for sentence in sentences]
 
 
 def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:
@@ -121,15 +122,6 @@ def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:
     else:
         messages.warning(request, _("The job was in another state by then."))
     return redirect("console:job", row.pk)
-
-
-def _filter(flow: flows.Flow | None, row: BulkJob) -> list[tuple[str, str]]:
-    """The filter of a job: (label of the field, value) of each."""
-    labels: dict[str, Any] = {}
-    if flow and row.action in flow.actions:
-        fields = BulkForm(flow, row.action, True).fields
-        labels = {name: field.label for name, field in fields.items()}
-    return [(str(labels.get(name, name)), str(value)) for name, value in row.filter.items()]
 
 
 def _time_left(row: BulkJob) -> timedelta | None:
@@ -153,38 +145,31 @@ def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
     row = job_of(request, id)
     require_job(request)
     flow = flow_of(request, row.flow)
-    which = next((one for one in _TITLES if one == ending), None)
+    which = next((title for title in _TITLES if title == ending), None)
     if which is None:
         raise Http404(_("There is no such list."))
     try:
         message_ids = outcomes.list_messages(row, which, request.GET.get("cursor", ""), SHOWN)
     except InvalidInput:
         raise Http404(_("There is no such page.")) from None
-    hits, problem = _hits(request, flow, row.action, message_ids.ids)
+    hits: Sequence[flows.Hit] = ()
+    problem = ""
+    try:
+        action = flow.actions.get(row.action)
+        hits = action.lines(message_ids.ids) if action and message_ids.ids else ()
+    except Unavailable as error:
+        problem = str(error)
+    except UNAVAILABLE:
+        problem = _("A server does not answer at present.")
     return page(
         request,
         "job_messages.html",
         _TITLES[which],
         job=row,
         flow=flow,
-        found=hits,
+        found=as_seen(request, hits),
         problem=problem,
         forgotten=outcomes.has_dropped_ids(row, which),
         days=outcomes.KEEP_IDS.days,
         next=f"?{urlencode({'cursor': message_ids.cursor})}" if message_ids.cursor else "",
     )
-
-
-def _hits(
-    request: HttpRequest, flow: flows.Flow, action: str, ids: list[str]
-) -> tuple[list[flows.Hit], str]:
-    """The lines of these messages as this person may see them, and a sentence when they cannot be
-    read."""
-    try:
-        bulk_action = flow.actions.get(action)
-        hits = bulk_action.lines(ids) if bulk_action and ids else ()
-    except Unavailable as error:
-        return [], str(error)
-    except UNAVAILABLE:
-        return [], _("A server does not answer at present.")
-    return as_seen(request, hits), ""

@@ -60,18 +60,40 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         raise _missing() from None
     if shown_page is None:
         raise _missing()
-    shown_page = _with_trace(shown_page)
+    trace_id = shown_page.trace_id if is_on() else ""
+    if is_on() and not trace_id and shown_page.id.isdigit():
+        trace_id = trace_id_of(message_rows.traceparent(int(shown_page.id)))
+    if trace_id:
+        url = settings.TRACE_URL.replace("{trace_id}", trace_id)
+        value = flows.PageLink(trace_id, url) if url else trace_id
+        shown_page = replace(shown_page, facts={**shown_page.facts, _("Trace"): value})
     if not sees_personal(request):
         shown_page = replace(masked(shown_page), has_file=False)
+    # Recipients that it reached are a line each, opened on a click, if there are several.
+    recipients = shown_page.recipients
+    rows = [to for to in recipients if to.tone == "good"] if len(recipients) > 1 else []
+    # The timeline, with the person who sent the message again from its page.
+    timeline = list(shown_page.timeline)
+    entries = AuditLog.objects.filter(
+        target=message_target(flow.name, shown_page.id), action=MESSAGE_RESENT
+    ).order_by("-id")
+    for entry in entries[:_SHOWN_AGAIN]:
+        # A step without a time is still to happen, or nobody knows when it was: it stays at the
+        # end.
+        later_positions = (
+            n for n, step in enumerate(timeline) if step.at is None or step.at > entry.at
+        )
+        resending = flows.TimelineEntry(entry.at, _("Sent again by %s") % entry.actor, "linked")
+        timeline.insert(next(later_positions, len(timeline)), resending)
     return page(
         request,
         "message.html",
         _("Message"),
         flow=flow,
         message=shown_page,
-        cards=[one for one in shown_page.recipients if one not in _rows(shown_page)],
-        rows=_rows(shown_page),
-        timeline=_with_people(flow, shown_page),
+        cards=[recipient for recipient in recipients if recipient not in rows],
+        rows=rows,
+        timeline=timeline,
         may_send=may_resend(request, flow),
         is_continued="after" in request.GET,
     )
@@ -143,9 +165,7 @@ def resend_messages(
         messages.error(request, _("It was not sent again: %s") % refusal)
     is_one = len(ids) == 1
     if not (is_one and (unknown_count or refusal is not None)):
-        text = _("Sent again as a new message, which is shown here.")
-        text = text if leads_there else _links_to(flow, new_ids)
-        _tell(request, count, left_count + unknown_count, text if new_ids else "")
+        _tell(request, flow, count, left_count + unknown_count, new_ids, leads_there)
     return None if unknown_count == len(ids) else "".join(new_ids[-1:])
 
 
@@ -172,54 +192,25 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     )
 
 
-def _with_trace(shown_page: flows.Page) -> flows.Page:
-    """The page with the id of the message's trace, if it is traced, and a link to TRACE_URL."""
-    if not is_on():
-        return shown_page
-    trace_id = shown_page.trace_id
-    if not trace_id and shown_page.id.isdigit():
-        trace_id = trace_id_of(message_rows.traceparent(int(shown_page.id)))
-    if not trace_id:
-        return shown_page
-    url = settings.TRACE_URL.replace("{trace_id}", trace_id)
-    value = flows.PageLink(trace_id, url) if url else trace_id
-    return replace(shown_page, facts={**shown_page.facts, _("Trace"): value})
-
-
-def _rows(shown_page: flows.Page) -> list[flows.Recipient]:
-    """The recipients that are one line each, opened on a click: those that it reached, if there are
-    several."""
-    reached_recipients = [one for one in shown_page.recipients if one.tone == "good"]
-    return reached_recipients if len(shown_page.recipients) > 1 else []
-
-
-def _with_people(flow: flows.Flow, shown_page: flows.Page) -> list[flows.TimelineEntry]:
-    """The timeline with who sent the message again from its page."""
-    timeline = list(shown_page.timeline)
-    target = message_target(flow.name, shown_page.id)
-    rows = AuditLog.objects.filter(target=target, action=MESSAGE_RESENT).order_by("-id")
-    for row in rows[:_SHOWN_AGAIN]:
-        # What has no time is still to happen, or nobody knows when it was: that stays at the end.
-        later_positions = (
-            n for n, entry in enumerate(timeline) if entry.at is None or entry.at > row.at
+def _tell(
+    request: HttpRequest,
+    flow: flows.Flow,
+    count: int,
+    left_count: int,
+    new_ids: Sequence[str],
+    leads_there: bool,
+) -> None:
+    if new_ids and leads_there:
+        messages.success(request, _("Sent again as a new message, which is shown here."))
+    elif new_ids:
+        text = ngettext(
+            "%d message is sent again:", "%d messages are sent again:", len(new_ids)
+        ) % len(new_ids)  # fmt: skip
+        links = ((cells.message_link(flow.name, id),) for id in new_ids[:_LINKED])
+        more = ", …" if len(new_ids) > _LINKED else ""
+        messages.success(
+            request, format_html("{} {}{}", text, format_html_join(", ", "{}", links), more)
         )
-        by = flows.TimelineEntry(row.at, _("Sent again by %s") % row.actor, "linked")
-        timeline.insert(next(later_positions, len(timeline)), by)
-    return timeline
-
-
-def _links_to(flow: flows.Flow, new_ids: Sequence[str]) -> str:
-    text = ngettext(
-        "%d message is sent again:", "%d messages are sent again:", len(new_ids)
-    ) % len(new_ids)  # fmt: skip
-    links = ((cells.message_link(flow.name, id),) for id in new_ids[:_LINKED])
-    more = ", …" if len(new_ids) > _LINKED else ""
-    return format_html("{} {}{}", text, format_html_join(", ", "{}", links), more)
-
-
-def _tell(request: HttpRequest, count: int, left_count: int, text_of_new: str) -> None:
-    if text_of_new:
-        messages.success(request, text_of_new)
     elif count:
         text = ngettext("Sent again to %d recipient.", "Sent again to %d recipients.", count)
         messages.success(request, text % count)

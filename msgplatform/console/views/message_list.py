@@ -5,7 +5,7 @@ The filter and the page are in the address, so a list can be sent to a colleague
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,7 @@ from django.views.decorators.http import require_GET, require_POST
 from msgplatform import person_limits
 from msgplatform.admin import sees_personal
 from msgplatform.console.forms import SearchForm
-from msgplatform.console.masking import masked
+from msgplatform.console.masking import as_seen
 from msgplatform.console.statistics.views import csv_response
 from msgplatform.console.views.message import may_resend, resend_messages
 from msgplatform.console.views.page import flow_of, list_name, page, visible
@@ -56,6 +56,15 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         query["cursor"] = result.cursor
         following = f"?{query.urlencode()}"
     filled_in = form.filter() if result else {}
+    bulk_links: list[tuple[flows.Text, str]] = []
+    if filled_in and _may_start_bulk(request, flow):
+        # Bulk jobs about all messages of this filter. Only of actions that know each of its
+        # fields, for any other would select more.
+        bulk_links = [
+            (action.title, _bulk_address(flow, name, filled_in))
+            for name, action in flow.actions.items()
+            if filled_in.keys() <= action.fields.keys()
+        ]
     return page(
         request,
         "search.html",
@@ -74,7 +83,7 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
         address_query=request.GET.urlencode(),
         can_tick=may_resend(request, flow),
         ticked_action=_ticked_action(request, flow),
-        bulk_links=_bulk_links(request, flow, filled_in),
+        bulk_links=bulk_links,
         flow_links=[
             link
             for link in flow.links
@@ -107,13 +116,12 @@ def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
     if not may_resend(request, flow):
         raise PermissionDenied
     ids = list(dict.fromkeys(request.POST.getlist("id")))[:MAX_TICKED]
-    if ids and "bulk" in request.POST and _ticked_action(request, flow):
-        return redirect(_bulk_address(flow, _ticked_action(request, flow), {"ids": ",".join(ids)}))
-    if ids:
-        if resend_messages(request, flow, ids) is None and len(ids) == 1:
-            messages.warning(request, _("This message cannot be sent again as it is now."))
-    else:
+    if not ids:
         messages.warning(request, _("Tick the messages that are to be sent again."))
+    elif "bulk" in request.POST and (action := _ticked_action(request, flow)):
+        return redirect(_bulk_address(flow, action, {"ids": ",".join(ids)}))
+    elif resend_messages(request, flow, ids) is None and len(ids) == 1:
+        messages.warning(request, _("This message cannot be sent again as it is now."))
     query = request.POST.get("query", "")
     return redirect(f"{reverse('console:find', args=[flow.name])}?{query}")
 
@@ -140,11 +148,7 @@ def _read(
     except InvalidInput as error:
         form.refuse(error.field, str(error))
         return None
-    return replace(result, hits=_as_seen(request, result.hits))
-
-
-def _as_seen(request: HttpRequest, lines: Sequence[flows.Hit]) -> Sequence[flows.Hit]:
-    return lines if sees_personal(request) else [masked(line) for line in lines]
+    return replace(result, hits=as_seen(request, result.hits))
 
 
 def _csv_rows(
@@ -173,7 +177,7 @@ def _csv_rows(
             result = replace(result, cursor="")
             notices[_("A server does not answer at present: the file is not complete.")] = None
             break
-        result = replace(result, hits=_as_seen(request, result.hits))
+        result = replace(result, hits=as_seen(request, result.hits))
         notices[result.notice] = None
     if result.cursor:
         notices[_("There are more messages: narrow the filter by a time.")] = None
@@ -193,17 +197,3 @@ def _ticked_action(request: HttpRequest, flow: flows.Flow) -> str:
 def _bulk_address(flow: flows.Flow, action: str, filter: Mapping[str, Any]) -> str:
     base = reverse("console:bulk-flow", args=[flow.name])
     return f"{base}?{urlencode({'action': action, **filter})}"
-
-
-def _bulk_links(
-    request: HttpRequest, flow: flows.Flow, filled_in: dict[str, Any]
-) -> list[tuple[flows.Text, str]]:
-    """Bulk jobs about all messages of this filter: (title, address). Only of actions that know each
-    of its fields, for any other would select more."""
-    if not (filled_in and _may_start_bulk(request, flow)):
-        return []
-    return [
-        (action.title, _bulk_address(flow, name, filled_in))
-        for name, action in flow.actions.items()
-        if filled_in.keys() <= action.fields.keys()
-    ]

@@ -31,7 +31,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import backlogs
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.models import BulkJob
+from msgplatform.models import Alert, BulkJob
 from msgplatform.monitor import failure_store, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
@@ -69,14 +69,34 @@ def overview(request: HttpRequest) -> HttpResponse:
     period = period if period in SPANS else next(iter(SPANS))
     span, seconds, _words, step = SPANS[period]
     state = condition.of_request(request)
+    clear, systems = sees_personal(request), person_limits.systems_of(request)
+    exits = state.exits
+    if not clear:
+        exits = {role: personal.in_sentence(text) for role, text in exits.items()}
+    alerts: list[Alert] = []
+    more_alerts = 0
+    if request.user.has_perm("msgplatform.view_alert"):
+        open_rows = condition.open_alerts()
+        if systems is not None:
+            open_rows = runbooks.of_systems(open_rows, frozenset(systems.values()))
+        alerts = list(open_rows[:ALERTS_SHOWN])
+        more_alerts = max(0, open_rows.count() - ALERTS_SHOWN)
+    for alert in alerts:
+        alert.translate()
+        alert.subject = alert.subject if clear else personal.in_sentence(alert.subject)
+    jobs = jobs_of(request).none()
+    if can_see_jobs(request):
+        names = [flow.name for flow in visible(request)]
+        jobs = jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=names)[:20]
     context = {
         **_flows(request, span, str(step), period),
         "found": state,
         "failures": condition.failures(request),
-        **_alerts(request),
-        "ended": _last_words(request, state),
+        "alerts": alerts,
+        "more_alerts": more_alerts,
+        "ended": exits,
         "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
-        "jobs": _jobs(request),
+        "jobs": jobs,
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
@@ -96,56 +116,36 @@ def overview(request: HttpRequest) -> HttpResponse:
     )  # fmt: skip
 
 
-def _last_words(request: HttpRequest, state: condition.Condition) -> Mapping[str, str]:
-    """Program → its last words, as this person may read them, of programs that end again and
-    again."""
-    if sees_personal(request):
-        return state.exits
-    return {role: personal.in_sentence(text) for role, text in state.exits.items()}
-
-
-def _alerts(request: HttpRequest) -> dict[str, Any]:
-    """The latest open alerts, as this person may read them, and how many more there are."""
-    if not request.user.has_perm("msgplatform.view_alert"):
-        return {"alerts": [], "more_alerts": 0}
-    open_rows = condition.open_alerts()
-    if (systems := person_limits.ids_of(request)) is not None:
-        open_rows = runbooks.of_systems(open_rows, systems)
-    rows = list(open_rows[:ALERTS_SHOWN])
-    for row in rows:
-        row.translate()
-        if not sees_personal(request):
-            row.subject = personal.in_sentence(row.subject)
-    more = max(0, open_rows.count() - ALERTS_SHOWN)
-    return {"alerts": rows, "more_alerts": more}
-
-
-def _jobs(request: HttpRequest) -> list[BulkJob]:
-    """The jobs that have not ended, of flows that this person may see."""
-    if not can_see_jobs(request):
-        return []
-    flow_names = [flow.name for flow in visible(request)]
-    return list(
-        jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=flow_names)[:20]
-    )
-
-
 def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
-    """A card for each flow that this user may see, and the groups in most trouble."""
-    if (systems := person_limits.systems_of(request)) is not None:
-        return _flows_of_systems(request, span, step, period, systems)
-    # All flows: a problem of one that this person may not see keeps the page from being calm, too.
-    statuses = {flow: flow.health.status() for flow in flows.all()}
+    """A card for each flow that this person may see, and the groups in most trouble. People who
+    are limited to business systems see nothing that is counted for all of them together: what
+    waits, and what the programs report."""
+    systems, ids = person_limits.systems_of(request), person_limits.ids_of(request)
     visible_flows, now = visible(request), sql.now()
-    points = recent.series(visible_flows, span, now)
-    waiting = _backlogs(visible_flows, span, now)
-    failures = failure_store.count_by_flow(flow.name for flow in visible_flows)
-    lags = {flow: statuses[flow].oldest_by for flow in visible_flows}
-    worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS)
+    statuses: dict[flows.Flow, flows.Status] = {}
+    waiting: Mapping[str, Sequence[float | None]] = {}
+    failures: dict[str, int] = {}
+    problems: list[Any] = []
+    if systems is None:
+        # All flows: a problem of one that this person may not see keeps the page from being calm,
+        # too.
+        statuses = {flow: flow.health.status() for flow in flows.all()}
+        problems += [status.problem for status in statuses.values() if status.problem]
+        waiting = _backlogs(visible_flows, span, now)
+        failures |= failure_store.count_by_flow(flow.name for flow in visible_flows)
+    for flow in visible_flows if systems is not None else ():
+        try:
+            groups = failure_store.failures_of(flow, systems)
+            failures[flow.name] = sum(group.count for group in groups)
+        except UNAVAILABLE as error:
+            problems.append(str(error)[:200])
+    points = recent.series(visible_flows, span, now, ids)
+    lags = {flow: statuses[flow].oldest_by if statuses else {} for flow in visible_flows}
+    worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS, ids)
     cards = [
         flow_card.card(
             flow,
-            statuses[flow],
+            statuses.get(flow),
             failures.get(flow.name, 0),
             points.get(flow.name, []),
             waiting.get(flow.name, ()),
@@ -154,43 +154,17 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         )
         for flow in visible_flows
     ]
-    idle_flows = [card.flow for card in cards if card.is_idle and not is_set_up(card.flow)]
+    idle_flows = [card.flow for card in cards if card.is_idle]
+    if systems is None:
+        idle_flows = [flow for flow in idle_flows if not is_set_up(flow)]
     return {
         "cards": [card for card in cards if card.flow not in idle_flows],
-        "unused": idle_flows,
+        "unused": idle_flows if systems is None else [],
         "heading": _HEADINGS[period],
-        "troubles": [(one, _page_of(request, one)) for one in worst_groups],
-        "problems": [status.problem for status in statuses.values() if status.problem],
-        "step": step,
-    }
-
-
-def _flows_of_systems(
-    request: HttpRequest, span: Span, step: str, period: str, systems: person_limits.Systems
-) -> dict[str, Any]:
-    """The same of some business systems: without what is counted for all together, which is what
-    waits and what the programs report."""
-    visible_flows, now, ids = visible(request), sql.now(), frozenset(systems.values())
-    points = recent.series(visible_flows, span, now, ids)
-    worst_groups = recent.worst(
-        {flow: {} for flow in visible_flows}, now, TROUBLES_SHOWN, LATE_SECONDS, ids
-    )
-    cards, problems = [], []
-    for flow in visible_flows:
-        failures = 0
-        try:
-            failures = sum(one.count for one in failure_store.failures_of(flow, systems))
-        except UNAVAILABLE as error:
-            problems.append(str(error)[:200])
-        flow_points = points.get(flow.name, [])
-        cards.append(flow_card.card(flow, None, failures, flow_points, (), step, period))
-    return {
-        "cards": [card for card in cards if not card.is_idle],
-        "heading": _HEADINGS[period],
-        "troubles": [(one, _page_of(request, one)) for one in worst_groups],
+        "troubles": [(trouble, _page_of(request, trouble)) for trouble in worst_groups],
         "problems": problems,
         "step": step,
-        "is_limited": True,
+        "is_limited": systems is not None,
         "uncounted": uncounted(request),
     }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
@@ -59,6 +58,13 @@ def search(request: HttpRequest) -> HttpResponse:
     results = [
         (flow, engine.search(flow.messages, query, SEARCH_LIMIT, clear, systems)) for flow in able
     ]
+    # Sentences about messages that were not searched, with a link to the search that goes on.
+    notices = [flow.messages.search_warning(systems) for flow in able] if query else []
+    for flow, result in results if query else ():
+        if result.notice:
+            title = _("%(title)s: search by fields") % {"title": flow.title}
+            address = reverse("console:find", args=[flow.name])
+            notices.append(format_html('{} <a href="{}">{}</a>', result.notice, address, title))
     groups = [(flow, as_seen(request, result.hits)) for flow, result in results]
     hits = [(flow, hit) for flow, lines in groups for hit in lines]
     is_exact = len(hits) == 1 and hits[0][1].id == query and not hits[0][1].link
@@ -80,7 +86,7 @@ def search(request: HttpRequest) -> HttpResponse:
         hits=hits,
         limit=SEARCH_LIMIT,
         full=[flow for flow, lines in groups if len(lines) >= SEARCH_LIMIT],
-        notices=_notices(results, systems) if query else [],
+        notices=[notice for notice in notices if notice],
         searchable=[flow for flow in able if flow.messages.fields],
         with_texts=with_texts,
         starts_texts=not any(hit.id == query for _flow, hit in hits),
@@ -90,20 +96,6 @@ def search(request: HttpRequest) -> HttpResponse:
         unseen=[flow for flow in flows.all() if flow not in able],
         hours=TEXT_HOURS,
     )
-
-
-def _notices(
-    results: Sequence[tuple[flows.Flow, flows.SearchResult]], systems: frozenset[int] | None
-) -> list[str]:
-    """Sentences about messages that were not searched, with a link to the search that goes on."""
-    notices = [flow.messages.search_warning(systems) for flow, _result in results]
-    for flow, result in results:
-        if result.notice:
-            title = _("%(title)s: search by fields") % {"title": flow.title}
-            address = reverse("console:find", args=[flow.name])
-            link = format_html('{} <a href="{}">{}</a>', result.notice, address, title)
-            notices.append(link)
-    return [notice for notice in notices if notice]
 
 
 @dataclass(frozen=True)
@@ -116,16 +108,16 @@ class _OtherCell:
 
 def _other_cell(query: str) -> _OtherCell | None:
     """The cell that an id names, unless it is this one."""
-    own = cells.own()
-    if not _ID.fullmatch(query) or own.is_only:
+    this_cell = cells.own()
+    if not _ID.fullmatch(query) or this_cell.is_only:
         return None
-    number = own.cell_of(int(query))
+    number = this_cell.cell_of(int(query))
     # An id begins with its time.
-    if number == own.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
+    if number == this_cell.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
         return None
     url = settings.CELL_URLS.get(number, "")
     address = f"{url}{reverse('console:search')}?{urlencode({'q': query})}" if url else ""
-    return _OtherCell(f"{number}/{own.count}", address)
+    return _OtherCell(f"{number}/{this_cell.count}", address)
 
 
 @answers_limited_people
@@ -177,7 +169,7 @@ def options(request: HttpRequest, flow_name: str, page_name: str, field_name: st
     text = request.GET.get("q", "").strip()[:MAX_QUERY].replace("\x00", "")
     choices = field.options(text, person_limits.ids_of(request))
     return JsonResponse(
-        {"options": [{"value": each.value, "label": str(each.label)} for each in choices]}
+        {"options": [{"value": choice.value, "label": str(choice.label)} for choice in choices]}
     )
 
 

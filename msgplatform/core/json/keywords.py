@@ -78,21 +78,21 @@ _UNEVALUATED = ("unevaluatedProperties", "unevaluatedItems")
 @lru_cache(maxsize=16)
 def bounded(draft: Any) -> Any:
     """A draft's validator class with these keywords."""
-    own: dict[str, _Keyword] = {
+    bounded_keywords: dict[str, _Keyword] = {
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
         "uniqueItems": _unique_items,
         "multipleOf": _multiple_of,
-        "enum": partial(_compared, draft.VALIDATORS.get("enum")),
-        "const": partial(_compared, draft.VALIDATORS.get("const")),
+        "enum": partial(_compare, draft.VALIDATORS.get("enum")),
+        "const": partial(_compare, draft.VALIDATORS.get("const")),
     }
-    own |= {
+    bounded_keywords |= {
         name: partial(_unevaluated, draft.VALIDATORS[name])
         for name in _UNEVALUATED if name in draft.VALIDATORS
     }  # fmt: skip
     keywords = {
-        name: partial(_counted, own.get(name, keyword))
+        name: partial(_count_steps, bounded_keywords.get(name, keyword))
         for name, keyword in draft.VALIDATORS.items()
     }
     # jsonschema's own searches below `unevaluated…` begin with a test for a boolean.
@@ -100,7 +100,9 @@ def bounded(draft: Any) -> Any:
     return extend(draft, keywords, type_checker=checker)
 
 
-def _counted(keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+def _count_steps(
+    keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any
+) -> _Errors:
     spend(1 + _entries(value) + _entries(instance))
     for error in keyword(validator, value, instance, schema) or ():
         spend(len(error.message) // _CHARACTERS)  # it quotes the value
@@ -178,7 +180,7 @@ def _exact(number: float) -> Fraction:
     return Fraction(number) if isinstance(number, int) else Fraction(repr(number))
 
 
-def _compared(keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
+def _compare(keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any) -> _Errors:
     spend(_values(value) // _VALUES)
     yield from keyword(validator, value, instance, schema)
 

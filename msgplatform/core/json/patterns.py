@@ -37,13 +37,14 @@ def compiled(pattern: str) -> Any:
     try:
         return re2.compile(_ESCAPE.sub(_escape, pattern), options)
     except (re2.error, UnicodeEncodeError) as error:
+        why: Any = error.args[0]
         words = lazy_message(
             _(
                 "The regular expression %(pattern)s cannot be used: %(why)s. Look-ahead, "
                 "look-behind and back-references are not supported, since they may take for ever."
             ),
             pattern=repr(pattern[:_MAX_EXPRESSION]),
-            why=_reason(error),
+            why=why.decode("utf-8", "replace") if isinstance(why, bytes) else str(why),
         )
         raise InvalidInput(words) from None
 
@@ -66,8 +67,3 @@ def _escape(match: re.Match[str]) -> str:
         pair = chr(int(match["high"], 16)) + chr(int(match["low"], 16))
         return rf"\x{{{ord(pair.encode('utf-16', 'surrogatepass').decode('utf-16')):x}}}"
     return r"\z" if match["end"] else match[0]
-
-
-def _reason(error: Exception) -> str:
-    text = error.args[0]
-    return text.decode("utf-8", "replace") if isinstance(text, bytes) else str(error)

@@ -57,7 +57,13 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
         max_kib = MAX_SCHEMA_BYTES // 1024
         raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=max_kib))
-    draft = keywords.bounded(_draft(schema))
+    try:
+        draft_class = validator_for(schema, default=Draft202012Validator)
+    except (AttributeError, TypeError, ValueError):
+        default_draft = "https://json-schema.org/draft/2020-12/schema"
+        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
+        raise InvalidInput(words) from None
+    draft = keywords.bounded(draft_class)
     try:
         with keywords.counted(schema):
             _check_schema(draft, schema)
@@ -92,16 +98,6 @@ def first_error(validator: Validator, value: Any) -> Wrong | None:
     return None if error is None else Wrong(error.json_path.removeprefix("$"), _words(error))
 
 
-def _draft(schema: Mapping[str, Any]) -> Any:
-    try:
-        validator_class: type[Validator] = validator_for(schema, default=Draft202012Validator)
-    except (AttributeError, TypeError, ValueError):
-        default_draft = "https://json-schema.org/draft/2020-12/schema"
-        words = lazy_message(_("$schema is the address of a draft: %(draft)s"), draft=default_draft)
-        raise InvalidInput(words) from None
-    return validator_class
-
-
 def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
     """Raises InvalidInput for what the draft's own schema does not allow."""
     error = _best(draft(draft.META_SCHEMA), schema)
@@ -127,7 +123,13 @@ def _why(error: Exception) -> str:
 def _check_references(schema: Mapping[str, Any]) -> None:
     """Raises InvalidInput for a reference that leads nowhere or out of the document."""
     resolver = Registry().resolver_with_root(DRAFT202012.create_resource(schema))
-    for reference in set(_references(schema)):
+    references = {
+        part[name]
+        for part in _parts(schema)
+        for name in _REFERENCES
+        if isinstance(part.get(name), str)
+    }
+    for reference in references:
         if not reference.startswith("#"):
             words = _("%(reference)s: references to other documents are not followed.")
             raise InvalidInput(lazy_message(words, reference=reference))
@@ -161,11 +163,6 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
 
 def _check_pattern(pattern: str) -> None:
     keywords.spend(1 + patterns.instructions(pattern) // _INSTRUCTIONS_A_STEP)
-
-
-def _references(schema: Any) -> Iterator[str]:
-    for part in _parts(schema):
-        yield from (part[name] for name in _REFERENCES if isinstance(part.get(name), str))
 
 
 def _parts(part: Any) -> Iterator[Mapping[str, Any]]:

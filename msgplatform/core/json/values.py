@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 
-def is_same(one: Any, other: Any) -> bool:
+def is_same(value: Any, other: Any) -> bool:
     """True if both values are the same JSON, in any order of members. 1 and true differ in JSON;
     Python compares them as equal."""
-    if one != other or not isinstance(one, bool | int | dict | list):
-        return bool(one == other)
-    texts = [msgspec.json.encode(each, order="deterministic") for each in (one, other)]
+    if value != other or not isinstance(value, bool | int | dict | list):
+        return bool(value == other)
+    texts = [msgspec.json.encode(part, order="deterministic") for part in (value, other)]
     return texts[0] == texts[1]
 
 

@@ -157,7 +157,7 @@ class Person:
         """A JSON value: as `erased` for each text in it, names of fields too. A number that is a
         phone number becomes MARK."""
         if isinstance(value, Mapping):
-            return {self.erased(str(k)): self.erased_value(each) for k, each in value.items()}
+            return {self.erased(str(k)): self.erased_value(inner) for k, inner in value.items()}
         if isinstance(value, list | tuple):
             return [self.erased_value(each) for each in value]
         if isinstance(value, str):

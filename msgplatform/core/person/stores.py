@@ -114,7 +114,7 @@ class TextTable:
             return Slice(())
         rows = self.rows.filter(pk__gt=cursor) if cursor else self.rows
         page = list(rows.values("pk", *self.columns)[:SLICE])
-        hits = [Row(str(each["pk"]), hit) for each in page if (hit := self._hits(person, each))]
+        hits = [Row(str(row["pk"]), hit) for row in page if (hit := self._hits(person, row))]
         return Slice(hits, str(page[-1]["pk"]) if len(page) == SLICE else "")
 
     def erase(self, person: Person, rows: Sequence[Row]) -> int:
@@ -133,19 +133,16 @@ class TextTable:
     def _hits(self, person: Person, row: Mapping[str, Any]) -> dict[str, Any]:
         """The columns of a row in which the person stands: the mentions alone."""
         return {
-            name: person.mentions(_shown(row[name]))
+            name: person.mentions(
+                value.decode(errors="replace") if isinstance(value, bytes) else value
+            )
             for name in self.columns
-            if erased_column(person, row[name]) != _plain(row[name])
+            if erased_column(person, row[name]) != (value := _plain(row[name]))
         }
 
 
 def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, memoryview | bytearray) else value
-
-
-def _shown(value: Any) -> Any:
-    value = _plain(value)
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
 
 
 def erased_column(person: Person, value: Any) -> Any:

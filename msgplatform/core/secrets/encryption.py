@@ -60,7 +60,7 @@ def decrypt(stored_text: str) -> str:
 
     Results are cached: daemons read the same rows every two seconds.
     """
-    return _decrypted(stored_text, _keys()) if is_encrypted(stored_text) else stored_text
+    return _decrypt_with_any(stored_text, _keys()) if is_encrypted(stored_text) else stored_text
 
 
 def is_sealed(stored: bytes) -> bool:
@@ -110,7 +110,7 @@ def _keys() -> tuple[str, ...]:
 
 def _can_decrypt(keys: tuple[str, ...], stored_text: str) -> bool:
     try:
-        _decrypted(stored_text, keys)
+        _decrypt_with_any(stored_text, keys)
     except Undecryptable:
         return False
     return True
@@ -125,7 +125,7 @@ def _fernet(keys: tuple[str, ...]) -> MultiFernet:
 
 # By keys too: tests and a change of settings must not get results of other keys.
 @lru_cache(maxsize=65_536)
-def _decrypted(stored_text: str, keys: tuple[str, ...]) -> str:
+def _decrypt_with_any(stored_text: str, keys: tuple[str, ...]) -> str:
     try:
         return _fernet(keys).decrypt(stored_text.removeprefix(PREFIX)).decode()
     except (InvalidToken, UnicodeDecodeError):

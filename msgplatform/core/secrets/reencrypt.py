@@ -122,7 +122,12 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     A value that no key decrypts stays as it is.
     """
     if isinstance(column, JSONColumn):
-        yield from _renew_json(column, size)
+        keys = list(column.rows.values_list("pk", flat=True))
+        for start in range(0, len(keys), size):
+            page_keys = keys[start : start + size]
+            for pk in page_keys:
+                transactions.retrying(partial(_renew_row, column, pk), column.using)
+            yield len(page_keys)
         return
     connection, was_clear = connections[column.using], False
     if connection.vendor == "sqlite":  # else the old text would stay in free pages of the file
@@ -143,15 +148,6 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
     if was_clear and connection.vendor == "sqlite" and not connection.in_atomic_block:
         with connection.cursor() as cursor:  # the write-ahead log still holds the clear text
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-
-def _renew_json(column: JSONColumn, size: int) -> Iterator[int]:
-    keys = list(column.rows.values_list("pk", flat=True))
-    for start in range(0, len(keys), size):
-        some = keys[start : start + size]
-        for pk in some:
-            transactions.retrying(partial(_renew_row, column, pk), column.using)
-        yield len(some)
 
 
 def _renew_row(column: JSONColumn, pk: Any) -> None:

@@ -110,10 +110,10 @@ def note(observations: Sequence[Observation]) -> None:
     """Keep the last exemplar of each bucket. Without Redis nothing is kept."""
     now = time.time()
     fields: dict[Any, Any] = {
-        "\x1f".join((each.metric, *each.labels, each.bound)): (
-            f"{each.trace_id} {each.value:.6g} {now:.3f}"
+        "\x1f".join((observation.metric, *observation.labels, observation.bound)): (
+            f"{observation.trace_id} {observation.value:.6g} {now:.3f}"
         )
-        for each in observations
+        for observation in observations
     }
     if fields:
         with suppress(RedisError):

@@ -32,8 +32,8 @@ def read(ids: Iterable[int]) -> dict[int, Context]:
         return {}
     contexts: dict[int, Context] = {}
     with connection.cursor() as cursor:
-        for some in chunks(sorted(set(ids)), _CHUNK):
-            numbers = ",".join(map(str, map(int, some)))
+        for page in chunks(sorted(set(ids)), _CHUNK):
+            numbers = ",".join(map(str, map(int, page)))
             cursor.execute(f"SELECT id, traceparent FROM {TABLE} WHERE id IN ({numbers})")  # noqa: S608
             for message, text in cursor.fetchall():
                 if context := parse(text):

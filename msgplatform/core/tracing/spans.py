@@ -34,7 +34,7 @@ def start(
 
     Without a `parent` it begins a trace.
     """
-    span: Span = _starters[0](name, parent, kind, at, links, _named(attributes))
+    span: Span = _starters[0](name, parent, kind, at, links, _prefix(attributes))
     return span
 
 
@@ -49,7 +49,7 @@ def set_exporter(start: Callable[..., Span]) -> None:
 
 def end(span: Span, *, at: int | None = None, error: str = "", **attributes: Value) -> None:
     """End a span, with the reason why its work failed, if it did."""
-    span.set_attributes(_named(attributes))
+    span.set_attributes(_prefix(attributes))
     if error:
         from opentelemetry.trace import StatusCode
 
@@ -127,7 +127,7 @@ def now() -> int:
     return time.time_ns() if is_on() else 0
 
 
-def _named(attributes: Mapping[str, Value]) -> dict[str, Value]:
+def _prefix(attributes: Mapping[str, Value]) -> dict[str, Value]:
     """The attributes under the platform's prefix; those of the conventions have names of their
     own."""
     return {_CONVENTIONS.get(name, f"msgplatform.{name}"): v for name, v in attributes.items()}

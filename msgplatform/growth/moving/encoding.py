@@ -70,7 +70,10 @@ def decode(table: MovedTable, values: Mapping[str, Any], known: Mapping[str, Any
                 setattr(row, field.attname, field.to_python(value))
         row.clean_fields(exclude=[field.name for field in fields if field.is_relation])
     except ValidationError as error:
-        text = "; ".join(f"{name}: {errors[0]}" for name, errors in _messages(error).items())
+        messages = {"value": error.messages}
+        if hasattr(error, "error_dict"):
+            messages = error.message_dict
+        text = "; ".join(f"{name}: {errors[0]}" for name, errors in messages.items())
         raise InvalidInput(f"a row of {table.name} is not usable: {text}") from None
     return row
 
@@ -103,7 +106,3 @@ def _other(field: Any, name: str | None, known: Mapping[str, Any]) -> Any:
     except ObjectDoesNotExist:
         kind = model._meta.verbose_name
         raise UnknownName(f"This cell has no {kind} named {name}; make it first.") from None
-
-
-def _messages(error: ValidationError) -> dict[str, list[str]]:
-    return error.message_dict if hasattr(error, "error_dict") else {"value": error.messages}

@@ -55,12 +55,23 @@ class _Plan:
     def add(self, table: MovedTable, values: encoding.Row) -> None:
         row = encoding.decode(table, values, self.rows_by_name)
         many = encoding.names_of_many(table, values)
-        stored = _stored(table, row)
+        stored = _find_stored(table, row)
         if stored is not None:
-            _refuse_other_content(table, row, stored)
+            differences = encoding.differences(table, row, stored)
+            if differences or not table.is_shared:
+                kind, name = table.model._meta.verbose_name, getattr(row, table.identity[-1])
+                fields = ""
+                if differences:
+                    fields = f" Other values than in the file: {', '.join(differences)}."
+                raise Refused(
+                    f"There is a row “{kind}” {name} here already.{fields} Nothing was changed."
+                )
             row = stored
         elif table.identity == ("name",):
-            _refuse_name(table, row)
+            try:
+                row.clean()
+            except ValidationError as error:
+                raise Refused(f"{row.name}: {' '.join(error.messages)}") from None
         self.rows.append(_PlannedRow(table, row, many, stored is None))
         if "name" in values:
             self.rows_by_name[f"{table.name}:{values['name']}"] = row
@@ -71,9 +82,9 @@ class _Plan:
             if not planned.is_new:
                 continue
             row = planned.row
-            for each in encoding.fields_of(planned.table):
-                if each.is_relation:  # the other row has its number by now
-                    setattr(row, each.name, getattr(row, each.name))
+            for column in encoding.fields_of(planned.table):
+                if column.is_relation:  # the other row has its number by now
+                    setattr(row, column.name, getattr(row, column.name))
             planned.table.hold(row)
             row.save(force_insert=True)
             for name, others in planned.many.items():
@@ -94,9 +105,22 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
             _log(BEGUN, file)
         biz = Biz.objects.get(name=name)
     else:
-        _refuse_repetition(file)
+        if _is_logged(DONE, file):
+            raise Refused(f"{name} was imported from this file already; nothing was changed.")
+        if not _is_logged(BEGUN, file):
+            raise Refused(
+                f"There is a business system {name} here already, which is not from this file; "
+                "nothing was changed."
+            )
         say(f"The import of {name} had begun, and goes on.")
-    count = _store_keys(file, biz.pk, say)
+    stores, count = {store.name: store for store in tables.key_stores()}, 0
+    key_lines = (line for line in file if isinstance(line, KeyLine))
+    for store_name, lines in groupby(key_lines, key=lambda line: line.keys):
+        while page := list(islice(lines, _PAGE)):
+            stores[store_name].write(biz.pk, [line.row for line in page])
+            count += len(page)
+            if count % PROGRESS_ROWS == 0:
+                say(f"{count} idempotency keys are stored.")
     (system,) = _rows(file, tables.SYSTEM)
     with transaction.atomic():
         Biz.objects.filter(pk=biz.pk).update(enabled=system["enabled"])
@@ -114,7 +138,7 @@ def resume(path: Path) -> int:
         held_rows = []
         for values in _rows(file, table) if table is not tables.SYSTEM else ():
             row = encoding.decode(table, values, {})
-            if table.hold(row) and (stored := _stored(table, row)) is not None:
+            if table.hold(row) and (stored := _find_stored(table, row)) is not None:
                 held_rows.append(stored)
         table.resume(held_rows)
         count += len(held_rows)
@@ -145,22 +169,24 @@ def names_for_proxy(path: Path) -> list[str]:
 
 
 def _refuse_place(header: Header) -> None:
-    own = cells.own()
+    this_cell = cells.own()
     try:
         source = Cell.parse(header.cell)
     except ValueError:
         raise Refused("The header of the file names no cell.") from None
-    if own.is_only or source.is_only:
+    if this_cell.is_only or source.is_only:
         raise Refused(
             "The ids of platforms without cells are not unique together: set CELL in both "
             "(manage.py set_cell), and export the system again."
         )
-    if own == source:
-        raise Refused(f"The file comes from cell {source}, and this is cell {own}: nothing to do.")
-    if own.count != source.count:
+    if this_cell == source:
         raise Refused(
-            f"The file comes from cell {source}, and this is cell {own}: all cells must have the "
-            "same number of cells."
+            f"The file comes from cell {source}, and this is cell {this_cell}: nothing to do."
+        )
+    if this_cell.count != source.count:
+        raise Refused(
+            f"The file comes from cell {source}, and this is cell {this_cell}: all cells must have "
+            "the same number of cells."
         )
     names = [fingerprint(key) for key in settings.ENCRYPTION_KEYS]
     if header.encryption_key not in names:
@@ -169,17 +195,6 @@ def _refuse_place(header: Header) -> None:
             f"fingerprint), and ENCRYPTION_KEY here has {', '.join(names)}. Add the first key of "
             "the old cell to ENCRYPTION_KEY, as the last one, and restart the programs; "
             "manage.py rotate_encryption_key takes it out of use afterwards."
-        )
-
-
-def _refuse_repetition(file: Reader) -> None:
-    name = file.header.system
-    if _is_logged(DONE, file):
-        raise Refused(f"{name} was imported from this file already; nothing was changed.")
-    if not _is_logged(BEGUN, file):
-        raise Refused(
-            f"There is a business system {name} here already, which is not from this file; nothing "
-            "was changed."
         )
 
 
@@ -196,47 +211,19 @@ def _plan(file: Reader) -> _Plan:
             )
         if isinstance(line, TableLine):
             plan.add(by_name[name], line.row)
-    systems = [each.row.name for each in plan.rows if each.table is tables.SYSTEM]
+    systems = [planned.row.name for planned in plan.rows if planned.table is tables.SYSTEM]
     if systems != [file.header.system]:
         raise Refused("The file does not have one business system, that of its header.")
     return plan
 
 
-def _stored(table: MovedTable, row: Any) -> Any:
+def _find_stored(table: MovedTable, row: Any) -> Any:
     """The row of this cell with the same identity, or None."""
     values = {name: getattr(row, name) for name in table.identity}
     # A row that is not stored yet has no others that refer to it.
     if any(hasattr(value, "pk") and value.pk is None for value in values.values()):
         return None
     return table.model._default_manager.filter(**values).first()
-
-
-def _refuse_other_content(table: MovedTable, row: Any, stored: Any) -> None:
-    different = encoding.differences(table, row, stored)
-    if table.is_shared and not different:
-        return
-    kind, name = table.model._meta.verbose_name, getattr(row, table.identity[-1])
-    fields = f" Other values than in the file: {', '.join(different)}." if different else ""
-    raise Refused(f"There is a row “{kind}” {name} here already.{fields} Nothing was changed.")
-
-
-def _refuse_name(table: MovedTable, row: Any) -> None:
-    try:
-        row.clean()
-    except ValidationError as error:
-        raise Refused(f"{row.name}: {' '.join(error.messages)}") from None
-
-
-def _store_keys(file: Reader, biz: int, say: Callable[[str], None]) -> int:
-    stores, count = {store.name: store for store in tables.key_stores()}, 0
-    key_lines = (line for line in file if isinstance(line, KeyLine))
-    for name, lines in groupby(key_lines, key=lambda line: line.keys):
-        while page := list(islice(lines, _PAGE)):
-            stores[name].write(biz, [line.row for line in page])
-            count += len(page)
-            if count % PROGRESS_ROWS == 0:
-                say(f"{count} idempotency keys are stored.")
-    return count
 
 
 def _rows(file: Reader, table: MovedTable) -> Iterator[encoding.Row]:

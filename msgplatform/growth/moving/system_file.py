@@ -86,16 +86,6 @@ class Reader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.sha256, self.header = self._verified()
-
-    def __iter__(self) -> Iterator[Line]:
-        """The lines between the first and the last."""
-        with self._path.open("rb") as stream:
-            for number, text in enumerate(_lines(stream), 1):
-                if number > 1 and (line := _line_of(text, number)) is not None:
-                    yield line
-
-    def _verified(self) -> tuple[str, Header]:
         digest, lines, last = hashlib.sha256(), 0, b""
         header: Header | None = None
         with self._path.open("rb") as stream:
@@ -118,7 +108,24 @@ class Reader:
                 "The checksum of the file is wrong: a line was changed or is missing. Export the "
                 "system again."
             )
-        return end.sha256, header
+        self.sha256, self.header = end.sha256, header
+
+    def __iter__(self) -> Iterator[Line]:
+        """The lines between the first and the last."""
+        with self._path.open("rb") as stream:
+            for number, text in enumerate(_lines(stream), 1):
+                if number == 1:
+                    continue
+                for kind in (KeyLine, TableLine, _End):
+                    try:
+                        line: Any = msgspec.json.decode(text, type=kind)
+                    except msgspec.ValidationError:
+                        continue
+                    if not isinstance(line, _End):
+                        yield line
+                    break
+                else:
+                    raise InvalidInput(f"Line {number} of the file is of no known form.")
 
 
 def _lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -140,14 +147,3 @@ def _header_of(text: bytes) -> Header:
         return msgspec.convert(fields, Header)
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
         raise InvalidInput("The file does not begin as export_system writes it.") from None
-
-
-def _line_of(text: bytes, number: int) -> Line | None:
-    """The row of a line; None for the last line."""
-    for kind in (KeyLine, TableLine, _End):
-        try:
-            line: Any = msgspec.json.decode(text, type=kind)
-        except msgspec.ValidationError:
-            continue
-        return None if isinstance(line, _End) else line
-    raise InvalidInput(f"Line {number} of the file is of no known form.")

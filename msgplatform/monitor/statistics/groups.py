@@ -116,13 +116,10 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
             group = group_by_key.get(tuple(key)) if group_by_key is not None else _WHOLE  # type: ignore[call-overload]
             if group is not None:
                 counts[group][key[-1]] += value
-        for group, each in sorted(counts.items(), key=lambda pair: pair[0].title):
+        for group, group_counts in sorted(counts.items(), key=lambda pair: pair[0].title):
             names = [group.key, group.title] if dimension else []
-            yield [at.isoformat(), *names, *_numbers(query, each)]
-
-
-def _numbers(query: CounterQuery, counts: Counts) -> list[str]:
-    activity = query.activity
-    measures = [str(measure.of(counts)) for measure in activity.stored_measures]
-    shares: list[Any] = [activity.success(counts), *(f.of(counts) for f in activity.figures)]
-    return [*measures, *("" if share is None else f"{share:.4f}" for share in shares)]
+            sums_of_group = [measure.of(group_counts) for measure in activity.stored_measures]
+            shares: list[Any] = [activity.success(group_counts)]
+            shares += [figure.of(group_counts) for figure in activity.figures]
+            texts = ["" if share is None else f"{share:.4f}" for share in shares]
+            yield [at.isoformat(), *names, *map(str, sums_of_group), *texts]

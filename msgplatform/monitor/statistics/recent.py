@@ -51,9 +51,12 @@ def series(
     activities = {
         activity.counters: (flow, activity) for flow in flows if (activity := flow.health.activity)
     }
-    names = {
-        name for _flow, activity in activities.values() for name in _overview_counters(activity)
-    }
+    names: set[str] = set()  # of the counters that the overview shows
+    for _flow, activity in activities.values():
+        tones = ("accepted", "good", "lost")
+        measures = [measure for measure in activity.stored_measures if measure.tone in tones]
+        names.update(*(measure.counters for measure in measures))
+        names.update(*(figure.counters for figure in activity.figures))
     counts: dict[str, dict[datetime, Counter[str]]] = {
         flow.name: defaultdict(Counter)
         if systems is not None
@@ -72,13 +75,6 @@ def series(
         name: [Point(start, counts_by_start.get(start, {})) for start in starts]
         for name, counts_by_start in counts.items()
     }
-
-
-def _overview_counters(activity: Activity) -> set[str]:
-    """The counters that the overview shows."""
-    measures = [one for one in activity.stored_measures if one.tone in ("accepted", "good", "lost")]
-    names = {name for measure in measures for name in measure.counters}
-    return names.union(*(figure.counters for figure in activity.figures))
 
 
 def _live_counts(
@@ -127,25 +123,9 @@ def worst(
         for flow in lags
         if flow.health.activity and flow.health.activity.dimensions
     ]
-    sums = _last_hour([activity for _flow, activity in activities], now, systems)
-    groups_in_trouble = [
-        trouble
-        for flow, activity in activities
-        for trouble in _troubles_of(flow, activity, sums[activity.counters], lags[flow], late)
-    ]
-    groups_in_trouble.sort(
-        key=lambda one: (-one.failures, -(one.oldest_seconds or 0), -one.failed_attempts)
-    )
-    return groups_in_trouble[:limit]
-
-
-def _last_hour(
-    activities: Collection[Activity], now: datetime, systems: Collection[int] | None
-) -> Mapping[str, dict[Key, int]]:
-    """Flow → its counters of failures and failed attempts."""
     names = {
         name
-        for activity in activities
+        for _flow, activity in activities
         for measure in activity.measures
         if measure.tone in ("lost", "bad")
         for name in measure.counters
@@ -154,10 +134,18 @@ def _last_hour(
     if systems is not None:
         rows = rows.filter(biz_id__in=systems)
     columns = ("flow", "biz_id", "subject", "name")
-    sums_by_flow: dict[str, dict[Key, int]] = defaultdict(dict)
-    for flow, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
-        sums_by_flow[flow][Key(*key)] = value
-    return sums_by_flow
+    sums: dict[str, dict[Key, int]] = defaultdict(dict)
+    for counters, *key, value in rows.values_list(*columns).annotate(Sum("value")).order_by():
+        sums[counters][Key(*key)] = value
+    groups_in_trouble = [
+        trouble
+        for flow, activity in activities
+        for trouble in _troubles_of(flow, activity, sums[activity.counters], lags[flow], late)
+    ]
+    groups_in_trouble.sort(
+        key=lambda group: (-group.failures, -(group.oldest_seconds or 0), -group.failed_attempts)
+    )
+    return groups_in_trouble[:limit]
 
 
 def _troubles_of(
@@ -169,9 +157,6 @@ def _troubles_of(
     silent = dimension.named([key for key in ages if key not in lines])
     for group in (*(line.group for line in lines.values()), *silent.values()):
         counts = lines[group.key].counts if group.key in lines else {}
-        failures, failed_attempts = (
-            activity.total("lost", counts),
-            activity.total("bad", counts),
-        )
+        failures, failed_attempts = activity.total("lost", counts), activity.total("bad", counts)
         if failures > 0 or failed_attempts > 0 or group.key in ages:
             yield Trouble(flow, group, failures, failed_attempts, ages.get(group.key))

@@ -77,7 +77,7 @@ def start(
         context,
         kind=_KINDS[kind],
         attributes=attributes,
-        links=[Link(_span_context(each)) for each in links],
+        links=[Link(_span_context(link)) for link in links],
         start_time=at,
     )
 
@@ -92,12 +92,14 @@ def _span_context(context: Context) -> SpanContext:
 @lru_cache(maxsize=1)  # one for the process: it has a thread of its own
 def _tracer() -> Tracer:
     host, pid = socket.gethostname(), os.getpid()
+    # The command that this process runs, such as run_sender; a web server has none.
+    has_command = Path(sys.argv[0]).name == "manage.py" and len(sys.argv) > 1
     resource = Resource({
         "service.name": settings.OTEL_SERVICE_NAME,
         "service.instance.id": f"{host}:{pid}",
         "host.name": host,
         "process.pid": pid,
-        "msgplatform.program": _program(),
+        "msgplatform.program": sys.argv[1] if has_command else "web",
         **({"msgplatform.cell": label} if (label := cells.own().label) else {}),
     })  # fmt: skip
     # The sampling was decided when the message came: only its spans are begun at all.
@@ -112,12 +114,6 @@ def _tracer() -> Tracer:
     util.Finalize(None, queue.shutdown, exitpriority=1)
     atexit.register(queue.shutdown)
     return provider.get_tracer("msgplatform")
-
-
-def _program() -> str:
-    """The command that this process runs, such as run_sender; a web server has none."""
-    name = Path(sys.argv[0]).name
-    return sys.argv[1] if name == "manage.py" and len(sys.argv) > 1 else "web"
 
 
 class SpanQueue(SpanProcessor):

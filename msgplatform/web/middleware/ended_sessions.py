@@ -29,9 +29,16 @@ class EndedSessionMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         response = self._get_response(request)
-        if not _leads_to_login(request, response):
+        if response.status_code != HTTPStatus.FOUND or request.user.is_authenticated:
             return response
-        if _is_fetch(request):
+        login = resolve_url("admin:login")
+        if request.path == login or urlsplit(response.headers["Location"]).path != login:
+            return response
+        # Today's browsers say in a header that a script sent the request, and jQuery and htmx
+        # always did.
+        headers = request.headers
+        by_library = headers.get("X-Requested-With") == "XMLHttpRequest" or "HX-Request" in headers
+        if by_library or headers.get("Sec-Fetch-Dest", "") == "empty":
             text = _("Your session has ended. Log in again; this page stays as it is.")
             return HttpResponse(
                 text, status=HTTPStatus.UNAUTHORIZED, content_type="text/plain; charset=utf-8",
@@ -43,28 +50,9 @@ class EndedSessionMiddleware:
             request,
             _("Your session had ended, so nothing was done. Log in, then do it again."),
         )
-        return redirect_to_login(_came_from(request), resolve_url("admin:login"))
-
-
-def _leads_to_login(request: HttpRequest, response: HttpResponseBase) -> bool:
-    if response.status_code != HTTPStatus.FOUND or request.user.is_authenticated:
-        return False
-    login = resolve_url("admin:login")
-    return request.path != login and urlsplit(response.headers["Location"]).path == login
-
-
-def _is_fetch(request: HttpRequest) -> bool:
-    """True if a script sent the request. Today's browsers say so in a header, and jQuery and htmx
-    always did."""
-    headers = request.headers
-    destination = headers.get("Sec-Fetch-Dest", "")
-    by_library = headers.get("X-Requested-With") == "XMLHttpRequest" or "HX-Request" in headers
-    return by_library or destination == "empty"
-
-
-def _came_from(request: HttpRequest) -> str:
-    """The page of the form that was sent, as a path of our own; else the console."""
-    page = urlsplit(request.headers.get("Referer", ""))
-    path = page._replace(scheme="", netloc="", fragment="").geturl()
-    own = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
-    return path if own else resolve_url("console:overview")
+        # Back to the page of the form that was sent, as a path of our own; else to the console.
+        page = urlsplit(headers.get("Referer", ""))
+        path = page._replace(scheme="", netloc="", fragment="").geturl()
+        is_ours = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+        next_url = path if is_ours else resolve_url("console:overview")
+        return redirect_to_login(next_url, login)

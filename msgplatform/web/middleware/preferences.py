@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -29,7 +30,12 @@ class PreferencesMiddleware(LocaleMiddleware):
         if request.path.startswith(_PROGRAMS):
             return
         super().process_request(request)
-        preferences = _of(request)
+        preferences = None
+        # Without a session nobody is logged in, and nothing is asked. If the database does not
+        # answer, the page says so, if it needs it.
+        with suppress(*UNAVAILABLE):
+            if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
+                preferences = Preferences.objects.filter(pk=request.user.pk).first()
         if preferences is None:
             return
         if preferences.language in dict(settings.LANGUAGES):
@@ -42,15 +48,3 @@ class PreferencesMiddleware(LocaleMiddleware):
         if request.path.startswith(_PROGRAMS):
             return response  # type: ignore[no-any-return]
         return super().process_response(request, response)
-
-
-def _of(request: HttpRequest) -> Preferences | None:
-    # Without a session nobody is logged in, and nothing is asked.
-    if settings.SESSION_COOKIE_NAME not in request.COOKIES:
-        return None
-    try:
-        if not request.user.is_authenticated:
-            return None
-        return Preferences.objects.filter(pk=request.user.pk).first()
-    except UNAVAILABLE:  # the page says so, if it needs the database
-        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person import identity
+from msgplatform.core.person.identity import Person
+from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
 from notify.feed import person_users, upkeep_events, users
@@ -518,12 +521,14 @@ def test_a_cancel_wins_over_the_slice_that_is_under_way(
 ) -> None:
     """Whether that finds a lead of the person or fails."""
 
-    def fail_cancelled(row: Erasure) -> None:
-        erasures.cancel(row.key, "eve")
-        runner._note_leads(row, [7])
+    def find(_person: Person, _cursor: str) -> Slice:
+        erasures.cancel(Erasure.objects.get().key, "eve")
+        return Slice([Row("1", {}, leads=[7])])
+
+    def fail(_person: Person, _rows: Sequence[Row]) -> int:
         raise ValueError("broken")
 
-    monkeypatch.setattr(runner, "_slice", fail_cancelled)
+    monkeypatch.setattr(runner, "all_stores", lambda: [PersonStore("broken", "", find, fail)])
     row = erase(ANN)
     assert (row.state, row.identifiers) == (_State.CANCELLED, {})
 
@@ -729,10 +734,10 @@ def test_an_erasure_says_what_holds_it_up_and_an_outage_is_no_failure(
     row = erasures.start(identifiers(ANN), "asked by mail", False, "eve")
     errors: list[Exception] = [RedisConnectionError("no answer")]
 
-    def fail(_row: Erasure) -> None:
+    def fail() -> list[PersonStore]:
         raise errors[0]
 
-    monkeypatch.setattr(runner, "_work", fail)
+    monkeypatch.setattr(runner, "all_stores", fail)
     with pytest.raises(RedisConnectionError):
         ErasureRunner().turn()
     row.refresh_from_db()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
@@ -29,39 +27,36 @@ class ClusterOfDatabases:
 
     def report(self) -> None:
         """Raise or resolve the alerts about two writers and about missing servers."""
-        conditions = {condition.kind: condition for condition in _conditions()}
+        conditions: dict[str, Condition] = {}
+        programs = writers.programs_by_node()
+        if len(programs) > 1:
+            places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
+            conditions[WRITERS] = Condition(
+                key(WRITERS, _DATABASE),
+                lazy_message(_("Programs write to several servers of the database")),
+                lazy_message(
+                    _(
+                        "%(places)s. Locks of rows are of one server, so two programs may do the "
+                        "same work. Have every program connect to the one address of HAProxy."
+                    ),
+                    places=places[:1000],
+                ),
+            )
+        state = server.cluster()
+        if state is not None and state.size < state.expected:
+            conditions[GALERA] = Condition(
+                key(GALERA, _DATABASE),
+                lazy_message(_("Servers of the database are missing")),
+                lazy_message(
+                    _(
+                        "The cluster has %(size)d of %(expected)d servers: it may stop when one "
+                        "more fails. Start the others, and see their logs if they do not come back."
+                    ),
+                    size=state.size,
+                    expected=state.expected,
+                ),
+            )
         holding = [conditions[kind] for kind in conditions.keys() & self._kinds_before]
         undecided_keys = {condition.key for condition in conditions.values()}
         self._kinds_before = set(conditions)
         alerts.reconcile([WRITERS, GALERA], holding, undecided_keys)
-
-
-def _conditions() -> Iterator[Condition]:
-    programs = writers.programs_by_node()
-    if len(programs) > 1:
-        places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
-        yield Condition(
-            key(WRITERS, _DATABASE),
-            lazy_message(_("Programs write to several servers of the database")),
-            lazy_message(
-                _(
-                    "%(places)s. Locks of rows are of one server, so two programs may do the same "
-                    "work. Have every program connect to the one address of HAProxy."
-                ),
-                places=places[:1000],
-            ),
-        )
-    state = server.cluster()
-    if state is not None and state.size < state.expected:
-        yield Condition(
-            key(GALERA, _DATABASE),
-            lazy_message(_("Servers of the database are missing")),
-            lazy_message(
-                _(
-                    "The cluster has %(size)d of %(expected)d servers: it may stop when one more "
-                    "fails. Start the others, and see their logs if they do not come back."
-                ),
-                size=state.size,
-                expected=state.expected,
-            ),
-        )

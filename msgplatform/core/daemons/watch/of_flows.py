@@ -22,9 +22,30 @@ from msgplatform.core.lazy_text import lazy_message
 def report_backlogs() -> Errors:
     """An alert for each queue in which something has been due for too long."""
     errors: Errors = {}
+    minutes = settings.ALERT_BACKLOG_MINUTES
     for flow in flows.all():
         with noting(errors, backlog := [key(BACKLOG, flow.name)]):
-            alerts.reconcile(backlog, list(_late(flow)))
+            conditions = [
+                Condition(
+                    f"{key(BACKLOG, flow.name)}:{wait.which}",
+                    lazy_message(
+                        _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
+                        flow=flow.title,
+                        what=wait.what,
+                        minutes=f"{minutes:g}",
+                    ),
+                    lazy_message(
+                        _(
+                            "It has waited since %(since)s. See in the console whether the "
+                            "programs run and keep up; start more of them if all are busy."
+                        ),
+                        since=shown(wait.since),
+                    ),
+                )
+                for wait in (flow.health.oldest_waits() if minutes else ())
+                if timezone.now() - wait.since > timedelta(minutes=minutes)
+            ]
+            alerts.reconcile(backlog, conditions)
     return errors
 
 
@@ -32,29 +53,9 @@ def note_backlogs() -> None:
     """For the overview's curves. A flow whose servers do not answer leaves a gap."""
     with noting({}, ["backlogs"]):
         statuses = {flow.name: flow.health.status() for flow in flows.all()}
-        backlogs.note({name: one.backlog for name, one in statuses.items() if not one.problem})
-
-
-def _late(flow: flows.Flow) -> Iterator[Condition]:
-    minutes = settings.ALERT_BACKLOG_MINUTES
-    for wait in flow.health.oldest_waits() if minutes else ():
-        if timezone.now() - wait.since > timedelta(minutes=minutes):
-            yield Condition(
-                f"{key(BACKLOG, flow.name)}:{wait.which}",
-                lazy_message(
-                    _("%(flow)s: %(what)s has waited for more than %(minutes)s minutes"),
-                    flow=flow.title,
-                    what=wait.what,
-                    minutes=f"{minutes:g}",
-                ),
-                lazy_message(
-                    _(
-                        "It has waited since %(since)s. See in the console whether the programs "
-                        "run and keep up; start more of them if all are busy."
-                    ),
-                    since=shown(wait.since),
-                ),
-            )
+        backlogs.note(
+            {name: status.backlog for name, status in statuses.items() if not status.problem}
+        )
 
 
 def report_failures() -> Errors:

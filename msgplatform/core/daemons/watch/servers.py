@@ -92,12 +92,12 @@ def report_memory() -> None:
                     "It uses %(used)s of %(limit)s GiB (maxmemory). A full one refuses new work: "
                     "raise its maxmemory, or see why so much waits."
                 ),
-                used=f"{one.used / GIB:.1f}",
-                limit=f"{one.limit / GIB:.1f}",
+                used=f"{memory.used / GIB:.1f}",
+                limit=f"{memory.limit / GIB:.1f}",
             ),
         )
-        for name, one in memories.items()
-        if one.free < MIN_FREE
+        for name, memory in memories.items()
+        if memory.free < MIN_FREE
     ]
     undecided_keys = {
         key(MEMORY, n) for n in variables if n not in memories or memories[n].free < _FREE_AGAIN
@@ -174,13 +174,13 @@ class Disks:
         self._samples = samples
         for host in machines:
             self._gone.pop(key(DISK, host), None)
-        near = {key(DISK, host): self._is_near(host, beat) for host, beat in machines.items()}
+        # An open alert about a disk stays while it is nearly full: it would come and go otherwise.
+        near = {
+            key(DISK, host): beat.disk_free_bytes < _FREE_AGAIN * beat.disk_bytes
+            or self.full_in(host, _FULL_AGAIN_SECONDS) is not None
+            for host, beat in machines.items()
+        }
         alerts.reconcile([DISK], list(self._full(machines)), _Undecided(near, self._gone))
-
-    def _is_near(self, host: str, beat: Heartbeat) -> bool:
-        """True if an open alert about this disk stays: it would come and go otherwise."""
-        is_low = beat.disk_free_bytes < _FREE_AGAIN * beat.disk_bytes
-        return is_low or self.full_in(host, _FULL_AGAIN_SECONDS) is not None
 
     def _full(self, machines: Mapping[str, Heartbeat]) -> Iterator[Condition]:
         for host, beat in machines.items():

@@ -51,29 +51,20 @@ class UnreadAlerts:
     def report(self, errors: Errors) -> None:
         """Raise an alert for each kind that cannot be looked up, and resolve those that can be."""
         self._looks = {kind: self._looks.get(kind, 0) + 1 for kind in errors}
-        holding = [
-            _condition(kind, error)
-            for kind, error in errors.items()
-            if self._is_reported(kind, error)
-        ]
+        holding = []
+        for kind, error in errors.items():
+            # An unavailable Redis has an alert of its own.
+            is_refused = not isinstance(error, RedisError) and self._looks[kind] >= MAX_REFUSALS
+            if isinstance(error, UNAVAILABLE) and not is_refused:
+                continue
+            why = f"{type(error).__name__}: {error}"[:500]
+            text = lazy_message(
+                _(
+                    "%(error)s. Nobody hears of new ones, and those that are open stay open. The "
+                    "entry conditions_not_read in the log of a program has more."
+                ),
+                error=why,
+            )
+            subject = lazy_message(_("Alerts %(kind)s cannot be looked up"), kind=kind)
+            holding.append(Condition(key(WATCH, kind), subject, text))
         alerts.reconcile([WATCH], holding, {key(WATCH, kind) for kind in errors})
-
-    def _is_reported(self, kind: str, error: Exception) -> bool:
-        """True if the error needs an alert here: an unavailable Redis has its own."""
-        if isinstance(error, UNAVAILABLE):
-            return not isinstance(error, RedisError) and self._looks[kind] >= MAX_REFUSALS
-        return True
-
-
-def _condition(kind: str, error: Exception) -> Condition:
-    return Condition(
-        key(WATCH, kind),
-        lazy_message(_("Alerts %(kind)s cannot be looked up"), kind=kind),
-        lazy_message(
-            _(
-                "%(error)s. Nobody hears of new ones, and those that are open stay open. The entry "
-                "conditions_not_read in the log of a program has more."
-            ),
-            error=f"{type(error).__name__}: {error}"[:500],
-        ),
-    )

@@ -59,11 +59,8 @@ class Command(BaseCommand):
             raise CommandError("--public-key is no public key", returncode=2) from None
         with ExitStack() as stack:
             for name in options["files"]:
-                chain.read(name, rows(stack.enter_context(_opened(name))))
+                chain.read(name, rows(stack.enter_context(_open_file(name))))
         chain.end(options["first"], options["last"])
-        self._report(chain)
-
-    def _report(self, chain: Chain) -> None:
         for fault in chain.faults[:_SHOWN_FAULTS]:
             self.stdout.write(fault)
         if (more := len(chain.faults) - _SHOWN_FAULTS) > 0:
@@ -85,17 +82,13 @@ def _own_keys() -> list[str]:
             "AUDIT_SIGNING_KEY is not set: name the public keys with --public-key.", returncode=2
         )
     try:
-        return [lines.public_text(lines.Signer(key).public_key) for key in _keys()]
+        keys = settings.AUDIT_SIGNING_KEYS
+        return [lines.public_text(lines.Signer(key).public_key) for key in keys]
     except ValueError:
         raise CommandError("AUDIT_SIGNING_KEY holds a text that is no key", returncode=2) from None
 
 
-def _keys() -> tuple[str, ...]:
-    keys: tuple[str, ...] = settings.AUDIT_SIGNING_KEYS
-    return keys
-
-
-def _opened(name: str) -> BinaryIO:
+def _open_file(name: str) -> BinaryIO:
     try:
         return sys.stdin.buffer if name == "-" else Path(name).open("rb")
     except OSError as error:

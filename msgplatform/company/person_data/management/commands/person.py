@@ -13,6 +13,14 @@ from msgplatform.models import Erasure
 _ACTOR = "manage.py person"
 
 
+_IDENTIFIERS = (
+    ("phone", "NUMBER", "a phone number in any usual spelling"),
+    ("email", "ADDRESS", "an e-mail address"),
+    ("user", "SYSTEM/ID", "a user id of a business system"),
+    ("lead", "ID", "the id of a lead"),
+)
+
+
 class Command(BaseCommand):
     help = (
         "Find, export or erase one person's data over all flows. Erasures are carried out by "
@@ -28,7 +36,11 @@ class Command(BaseCommand):
             ("hash", "print the keyed hashes by which a proof is recognised"),
         ):
             action = actions.add_parser(name, help=help_text)
-            self._add_identifiers(action)
+            for option, metavar, option_help in _IDENTIFIERS:
+                action.add_argument(
+                    f"--{option}", action="append", default=[], metavar=metavar,
+                    help=f"{option_help}; repeatable",
+                )  # fmt: skip
             if name == "erase":
                 action.add_argument("--reason", required=True, help="why; it is kept")
                 action.add_argument(
@@ -42,29 +54,19 @@ class Command(BaseCommand):
             "archive's database or of a Redis"
         )  # fmt: skip
 
-    @staticmethod
-    def _add_identifiers(parser: CommandParser) -> None:
-        for option, metavar, help_text in (
-            ("phone", "NUMBER", "a phone number in any usual spelling"),
-            ("email", "ADDRESS", "an e-mail address"),
-            ("user", "SYSTEM/ID", "a user id of a business system"),
-            ("lead", "ID", "the id of a lead"),
-        ):
-            parser.add_argument(
-                f"--{option}", action="append", default=[], metavar=metavar,
-                help=f"{help_text}; repeatable",
-            )  # fmt: skip
-
     def handle(self, *args: Any, what: str, **options: Any) -> None:
         if what == "list":
-            self._list()
-        elif what == "repeat":
+            for row in Erasure.objects.defer("identifiers"):
+                detail = {"erased": row.erased, "open": row.open, "hashes": row.hashes}
+                self.stdout.write(
+                    f"{row.key} {row.created_at.isoformat()} {row.state} {row.created_by}: "
+                    f"{row.reason} {json.dumps(detail, cls=DjangoJSONEncoder)}"
+                )
+            return
+        if what == "repeat":
             self.stdout.write(f"{erasures.repeat_all(_ACTOR)} erasures run once more.")
-        else:
-            self._about(what, options)
-
-    def _about(self, what: str, options: dict[str, Any]) -> None:
-        identifiers = {f"{name}s": options[name] for name in ("phone", "email", "user", "lead")}
+            return
+        identifiers = {f"{name}s": options[name] for name, _metavar, _help in _IDENTIFIERS}
         try:
             person = people.person_of(identifiers)
             if what == "erase":
@@ -95,14 +97,6 @@ class Command(BaseCommand):
 
     def _hash(self, person: Person) -> None:
         self.stdout.write("\n".join(people.hashes(person.identifiers)))
-
-    def _list(self) -> None:
-        for row in Erasure.objects.defer("identifiers"):
-            detail = {"erased": row.erased, "open": row.open, "hashes": row.hashes}
-            self.stdout.write(
-                f"{row.key} {row.created_at.isoformat()} {row.state} {row.created_by}: "
-                f"{row.reason} {json.dumps(detail, cls=DjangoJSONEncoder)}"
-            )
 
     @staticmethod
     def _audit(action: str, person: Person) -> None:

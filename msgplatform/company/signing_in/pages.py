@@ -1,0 +1,120 @@
+"""The pages of logging in and out, here and at the company's provider, and the way to the page that
+asks again who a person is (`admin/confirmation.py`). The login is the theme's page, then what
+follows a right password: `django-allauth` asks for a second factor, if the person has one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from allauth.account.adapter import get_adapter
+from allauth.account.signals import authentication_step_completed
+from allauth.account.utils import perform_login
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth import logout
+from django.contrib.auth.views import LoginView, redirect_to_login
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme, urlencode
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_POST
+
+from msgplatform.admin import confirmation
+from msgplatform.company.signing_in import accounts
+from msgplatform.company.signing_in.login import LoginForm
+from msgplatform.company.signing_in.refusal import refuse
+
+_provider_addresses: list[Callable[[HttpRequest], str]] = []
+
+
+class _LoginView(LoginView):
+    template_name = "console/login.html"
+    authentication_form = LoginForm
+
+    def form_valid(self, form: Any) -> HttpResponse:
+        answer: HttpResponse = perform_login(
+            self.request, form.get_user(), redirect_url=self.get_success_url()
+        )
+        return answer
+
+    def get_default_redirect_url(self) -> str:
+        return reverse("console:overview")
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        frame = {
+            **admin.site.each_context(self.request),
+            "title": _("Log in"),
+            "subtitle": None,
+            "app_path": self.request.get_full_path(),
+            "username": self.request.user.get_username(),
+            "has_passwords": settings.LOCAL_PASSWORDS,
+            "providers": {
+                id: options["APPS"][0]["name"]
+                for id, options in settings.SOCIALACCOUNT_PROVIDERS.items()
+            },
+            "next_page": self.get_redirect_url(),
+        }
+        return {**super().get_context_data(**kwargs), **frame}
+
+
+@never_cache
+def log_in(request: HttpRequest) -> HttpResponseBase:
+    """Django's own view does the same for people who are signed in."""
+    if request.method == "GET" and admin.site.has_permission(request):
+        return redirect("admin:index")
+    return _LoginView.as_view()(request)
+
+
+def register_provider(address: Callable[[HttpRequest], str]) -> None:
+    """Have people who log out led on to this address of a provider; "" for sessions that did not
+    begin there."""
+    _provider_addresses.append(address)
+
+
+@require_POST
+@never_cache
+def log_out(request: HttpRequest) -> HttpResponse:
+    """The theme's page; from a session of the provider the way there, by a page of ours: the
+    browser lets no form lead to another site."""
+    url = next(filter(None, (address(request) for address in _provider_addresses)), "")
+    if not url:
+        return admin.site.logout(request)
+    logout(request)
+    context = {**admin.site.each_context(request), "site_url": "", "continue_url": url}
+    return render(request, "console/signing_out.html", context)
+
+
+@staff_member_required
+def confirm(request: HttpRequest) -> HttpResponseBase:
+    """The page of the first way that this person has to prove who they are; people without any log
+    in again."""
+    next_url = request.GET.get("next", "")
+    if not url_has_allowed_host_and_scheme(next_url, None):
+        next_url = reverse("console:overview")
+    if confirmation.is_recent(request):
+        return redirect(next_url)
+    methods = get_adapter(request).get_reauthentication_methods(request.user)
+    if methods and methods[0]["id"] == accounts.CHAT:
+        text = _("An account of a chat does not prove that it is you.")
+        advice = _(
+            "Ask the people who run this platform for a link to log in (manage.py login_link). "
+            "Then set up a second factor: it proves it from then on."
+        )
+        who = request.user.get_username()
+        return refuse(request, "chat_proves_nothing", text, advice=advice, who=who)
+    if methods:
+        return redirect(f"{methods[0]['url']}?{urlencode({'next': next_url})}")
+    logout(request)
+    messages.info(request, _("Log in once more, to confirm that it is you."))
+    return redirect_to_login(next_url, reverse("admin:login"))
+
+
+@receiver(authentication_step_completed, dispatch_uid="msgplatform.confirm")
+def _record(sender: Any, request: HttpRequest, **detail: Any) -> None:
+    if detail.get("reauthenticated"):
+        confirmation.record(request)
