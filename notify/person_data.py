@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from notify.maker import ending
 from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
 
 _CHUNK = 100  # messages erased in one transaction
+_ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
 _Status = ReceiveMsg.Status
 _OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
 Pointers = Mapping[str, Mapping[int, Sequence[str]]]
@@ -62,18 +63,14 @@ def _erased(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes
         clear = encryption.unseal(stored)
     except Undecryptable:
         return None
-    if not _may_hold(person, clear):
+    # A quick look spares the JSON of most messages.
+    if not person.may_be_in(clear.decode(errors="replace")) and not any(
+        uid.encode() in clear for _biz, uid in person.users
+    ):
         return None
     names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
     new = personal_fields.erased(clear, names, person, row["biz_id"])
     return encryption.seal(new) if new is not None and is_sealed else new
-
-
-def _may_hold(person: Person, clear: bytes) -> bool:
-    """A quick look without reading the JSON."""
-    if person.may_be_in(clear.decode(errors="replace")):
-        return True
-    return any(uid.encode() in clear for _biz, uid in person.users)
 
 
 def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
@@ -134,7 +131,14 @@ def _erase_messages(
         page_ids = [row["id"] for row in page]
         deliveries = store.deliveries_of(page_ids)
         _erase_answers(store, person, deliveries)
-        _erase_keys(store, person, page_ids)
+        # A request that comes once more under a key that named the person is then a new one.
+        key_rows: QuerySet[Any] = (
+            store.messages.exclude(key="") if store.cold else IdempotencyKey.objects.all()
+        )
+        keys = dict(key_rows.filter(id__in=page_ids).values_list("id", "key"))
+        for pk, key in keys.items():
+            if person.is_in(key):
+                key_rows.filter(id=pk).update(key=f"{MARK}-{pk}")
         count = 0
         for row in page:
             new = _erased(row, pointers, person)
@@ -148,7 +152,7 @@ def _erase_answers(store: Store, person: Person, deliveries: QuerySet[Any]) -> N
     errors = dict(deliveries.values_list("id", "error"))
     for some in chunks(sorted(errors), 500):
         attempts = store.attempts_of(some)
-        for column in ("response_headers", "response_body", "detail"):
+        for column in _ANSWER_COLUMNS:
             attempts.exclude(**{f"{column}__in": ["", MARK]}).update(**{column: MARK})
         FailureGroup.objects.filter(flow="notify", sample__in=some).exclude(
             said__in=["", MARK]
@@ -156,17 +160,6 @@ def _erase_answers(store: Store, person: Person, deliveries: QuerySet[Any]) -> N
     for pk, error in errors.items():
         if person.is_in(error):
             deliveries.filter(id=pk).update(error=person.erased(error))
-
-
-def _erase_keys(store: Store, person: Person, message_ids: Sequence[int]) -> None:
-    """Idempotency keys that name the person: a request that comes once more is then a new one."""
-    rows: QuerySet[Any] = (
-        store.messages.exclude(key="") if store.cold else IdempotencyKey.objects.all()
-    )
-    keys = dict(rows.filter(id__in=message_ids).values_list("id", "key"))
-    for pk, key in keys.items():
-        if person.is_in(key):
-            rows.filter(id=pk).update(key=f"{MARK}-{pk}")
 
 
 def _end(_person: Person, rows: Sequence[Row]) -> int:
@@ -180,26 +173,24 @@ def _end(_person: Person, rows: Sequence[Row]) -> int:
             status__in=(_Status.PENDING, _Status.HELD),
         )
         delivery_ids = list(deliveries.order_by("id").values_list("id", flat=True))
-        count += sum(_skip(ids) for ids in chunks(delivery_ids, 500))
+        count += sum(
+            transactions.retrying(partial(_skip, ids)) for ids in chunks(delivery_ids, 500)
+        )
     return count
 
 
+@transaction.atomic
 def _skip(delivery_ids: Sequence[int]) -> int:
-    statuses: Collection[int] = (_Status.PENDING, _Status.HELD)
-
-    @transaction.atomic
-    def once() -> int:
-        later = sql.read_time("9999-12-31 00:00:00")  # than all of theirs
-        ended = ending.end(delivery_ids, statuses, later, _Status.SKIPPED, ending.ERASED)
-        return len(ended)
-
-    return transactions.retrying(once)
+    statuses = (_Status.PENDING, _Status.HELD)
+    latest = sql.read_time("9999-12-31 00:00:00")  # later than all times of these deliveries
+    return len(ending.end(delivery_ids, statuses, latest, _Status.SKIPPED, ending.ERASED))
 
 
 def stores() -> Sequence[PersonStore]:
     """The hot tables before the archive: a message that moves meanwhile is found in one of them."""
     parts = [("notify.messages", _("messages"), hot()),
              ("notify.archive", _("archived messages"), cold())]  # fmt: skip
+    answers, archived_answers = _("answers of consumers"), _("archived answers of consumers")
     return (
         *(
             PersonStore(
@@ -211,18 +202,11 @@ def stores() -> Sequence[PersonStore]:
         text_store("notify.keys", _("idempotency keys"), IdempotencyKey, ("key",),
                    unique_column="key"),
         text_store("notify.archived_keys", _("archived idempotency keys"), ColdBizMsg, ("key",)),
-        *_texts(),
+        # Answers of consumers may name the person beside other people's messages.
+        text_store("notify.answers", answers, hot().attempts.model, _ANSWER_COLUMNS),
+        text_store("notify.errors", answers, hot().deliveries.model, ("error",)),
+        text_store("notify.archived_answers", archived_answers, cold().attempts.model,
+                   _ANSWER_COLUMNS),
+        text_store("notify.archived_errors", archived_answers, cold().deliveries.model,
+                   ("error",)),
     )  # fmt: skip
-
-
-def _texts() -> Iterable[PersonStore]:
-    """Answers of consumers that name the person beside other people's messages."""
-    columns = ("response_headers", "response_body", "detail")
-    for name, title, store in (
-        ("notify.answers", _("answers of consumers"), hot()),
-        ("notify.archived_answers", _("archived answers of consumers"), cold()),
-    ):
-        yield text_store(name, title, store.attempts.model, columns)
-        yield text_store(
-            name.replace("answers", "errors"), title, store.deliveries.model, ("error",)
-        )

@@ -75,7 +75,7 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
     # A number in a field that nobody named says nothing about the named fields beside it.
     # A number that a named field only mentions, neither: the mention is erased alone.
     owners = _owners(content, named, person, biz_id)
-    if not owners and not any(True for _path in _loose_hits(content, person)):
+    if not owners and not any(person.is_in(_text(value)) for _path, value in _leaves(content)):
         return None
     theirs = [path for path, prefix in named.items() if prefix in owners and _at(content, path)]
     for path in theirs:
@@ -118,7 +118,9 @@ def without_others(
 def _named(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
     """The places that the pointers name → the list's entry in which each lies, () outside of
     lists."""
-    return {path: prefix for each in pointers for path, prefix in _paths(content, _split(each))}
+    return {
+        path: prefix for pointer in pointers for path, prefix in _paths(content, _split(pointer))
+    }
 
 
 def _owners(content: Any, named: Mapping[Path, Path], person: Person, biz_id: int) -> set[Path]:
@@ -128,10 +130,6 @@ def _owners(content: Any, named: Mapping[Path, Path], person: Person, biz_id: in
         for path, prefix in named.items()
         if any(person.is_owner(value, biz_id) for _, value in _leaves(_at(content, path)))
     }
-
-
-def _loose_hits(content: Any, person: Person) -> Iterator[Path]:
-    return (path for path, value in _leaves(content) if person.is_in(_text(value)))
 
 
 def _split(pointer: str) -> list[str]:

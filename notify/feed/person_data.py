@@ -216,14 +216,6 @@ def _erase_user(biz: int, uid: str) -> int:
     return user.delete()[0]
 
 
-def _texts() -> Iterator[PersonStore]:
-    yield text_store("feed.texts", _("posts of others"), Feed, ("data",))
-    # Their data have only ids of users and posts: events that name the person are the person's.
-    yield text_store("feed.event_texts", _("events about others"), EventQueue, ("reason",))
-    yield text_store("feed.keys", _("idempotency keys"), FeedIdempotency, ("key",),
-                     unique_column="key")  # fmt: skip
-
-
 def stores() -> Sequence[PersonStore]:
     """Posts are deleted before relations end, by which their entries are found."""
     return (
@@ -232,5 +224,10 @@ def stores() -> Sequence[PersonStore]:
         PersonStore("feed.events", _("events"), _find_events, _erase_events),
         PersonStore("feed.timelines", _("entries of timelines"), _find_timelines, _erase_timelines),
         PersonStore("feed.users", _("users"), _find_users, _erase_users),
-        *_texts(),
-    )
+        text_store("feed.texts", _("posts of others"), Feed, ("data",)),
+        # The data of events have only ids of users and posts: events that name the person are the
+        # person's.
+        text_store("feed.event_texts", _("events about others"), EventQueue, ("reason",)),
+        text_store("feed.keys", _("idempotency keys"), FeedIdempotency, ("key",),
+                   unique_column="key"),
+    )  # fmt: skip

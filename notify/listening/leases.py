@@ -75,14 +75,32 @@ def lease_next(subscription: Subscription) -> Lease | None:
         if row is None:
             return None
         message = Texts().get([row.message_id]).get(row.message_id)
-        text = _text(message) if message else None
+        stored_text = read_texts([message]).get(message.id) if message else None
+        try:
+            text = None if stored_text is None else orders.open_body(stored_text)
+        except Undecryptable as error:
+            # While the key is rotated other processes may have it already.
+            raise Unavailable(
+                f"The payload of message {row.message_id} is encrypted: {error}."
+            ) from error
         if message is None or text is None:
-            error = ending.GONE if message is None else ending.UNREADABLE
+            reason = ending.GONE if message is None else ending.UNREADABLE
             claim = row.claimed_by if row.status == _Status.QUEUED else None
-            ending.set_aside(subscription.id, [row.id], error, claim)
+            ending.set_aside(subscription.id, [row.id], reason, claim)
             continue
         claim = f"{CLAIM_PREFIX}{uuid.uuid4().hex}"[:_CLAIM_LENGTH]
-        until = _take(row, claim)
+        unchanged = ReceiveMsg.objects.filter(
+            id=row.id, status=row.status, claimed_by=row.claimed_by, send_times=row.send_times
+        )
+        if row.status == _Status.PENDING:
+            unchanged = unchanged.filter(next_at__lte=Now())
+        lease = timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
+        values = {"status": _Status.QUEUED, "claimed_by": claim, "next_at": Now() + lease}
+        claims.update_by_key(unchanged, {**values, "updated_at": Now()})
+        # Asked for, not counted: an UPDATE that was repeated after a lost connection changes no
+        # row.
+        taken = ReceiveMsg.objects.filter(id=row.id, claimed_by=claim)
+        until = taken.values_list("next_at", flat=True).first()
         if until is not None:
             item = orders.Item(
                 row.id, message.id, row.send_times + 1, text, message.event_type, message.key
@@ -92,16 +110,6 @@ def lease_next(subscription: Subscription) -> Lease | None:
             (request,) = webhook.envelope(subscription).requests([entry], int(time.time()))
             return Lease(row.id, claim, until, item.attempt, message, request)
     return None
-
-
-def _text(message: Message) -> str | None:
-    """The body that is sent; None for one that is not readable. Raises Unavailable."""
-    text = read_texts([message]).get(message.id)
-    try:
-        return None if text is None else orders.open_body(text)
-    except Undecryptable as error:
-        # While the key is rotated other processes may have it already.
-        raise Unavailable(f"The payload of message {message.id} is encrypted: {error}.") from error
 
 
 def headers(subscription: Subscription, request: Request) -> dict[str, str]:
@@ -130,21 +138,3 @@ def _first(subscription: int, status: int) -> tuple[_Row | None, Any]:
     columns = "id", "msg_id", "status", "claimed_by", "next_at", "send_times"
     values = rows.values_list(*columns, Now()).first()
     return (_Row(*values[:-1]), values[-1]) if values else (None, None)
-
-
-def _take(row: _Row, claim: str) -> datetime | None:
-    """The end of the lease; None when the row is no longer as it was read."""
-    unchanged = ReceiveMsg.objects.filter(
-        id=row.id, status=row.status, claimed_by=row.claimed_by, send_times=row.send_times
-    )
-    if row.status == _Status.PENDING:
-        unchanged = unchanged.filter(next_at__lte=Now())
-    lease = timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
-    values = {"status": _Status.QUEUED, "claimed_by": claim, "next_at": Now() + lease}
-    claims.update_by_key(unchanged, {**values, "updated_at": Now()})
-    # Asked for, not counted: an UPDATE that was repeated after a lost connection changes no row.
-    return (
-        ReceiveMsg.objects.filter(id=row.id, claimed_by=claim)
-        .values_list("next_at", flat=True)
-        .first()
-    )

@@ -56,12 +56,7 @@ _PUSHED = BizReceive.objects.exclude(receive__delivery=Receive.Delivery.LISTEN)
 
 def conditions() -> Iterator[Condition]:
     """A condition for every subscription that needs a person. Raises errors of the database."""
-    yield from _of_failures(sql.now())
-    yield from unless_away(_of_missing_processes, OWN_PROCESS)
-
-
-def _of_failures(now: datetime) -> Iterator[Condition]:
-    """Subscriptions that are disabled, or have failed for NOTIFY_FAILING_MINUTES."""
+    now = sql.now()
     is_reported = Q(status=_Status.DISABLED)
     if after := limits.failing_alert_after():
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
@@ -92,19 +87,14 @@ def _of_failures(now: datetime) -> Iterator[Condition]:
                 since=moment(row.failing_since),
                 failures=row.failures,
             )
-            yield Condition(f"{FAILING}:{row.pk}", subject, _with_end(text, row.failing_since))
-
-
-def _with_end(text: str, failing_since: datetime) -> str:
-    """The text, and when the platform will disable the subscription, if it does."""
-    hours = settings.NOTIFY_DISABLE_AFTER_HOURS
-    if not hours:
-        return text
-    return lazy_message(
-        _("%(text)s If that goes on, it will be disabled on %(end)s."),
-        text=text,
-        end=moment(failing_since + timedelta(hours=hours)),
-    )
+            if hours := settings.NOTIFY_DISABLE_AFTER_HOURS:
+                text = lazy_message(
+                    _("%(text)s If that goes on, it will be disabled on %(end)s."),
+                    text=text,
+                    end=moment(row.failing_since + timedelta(hours=hours)),
+                )
+            yield Condition(f"{FAILING}:{row.pk}", subject, text)
+    yield from unless_away(_of_missing_processes, OWN_PROCESS)
 
 
 def _of_missing_processes() -> Iterator[Condition]:

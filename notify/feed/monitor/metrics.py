@@ -81,15 +81,9 @@ def samples() -> Iterator[Sample]:
             yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
     # Without Redis the rest of the metrics is still there.
     try:
-        pace_samples = list(_pace())
+        last = presence.read_decision()
     except RedisError:
         return
-    yield from pace_samples
-
-
-def _pace() -> Iterator[Sample]:
-    """The load that the scheduler measured last, and its decision."""
-    last = presence.read_decision()
     yield _SCHEDULER_UP.of(last is not None)
     if last is None:
         return
