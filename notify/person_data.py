@@ -35,9 +35,9 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
         rows = rows.filter(id__gt=int(cursor))
     page = list(rows.values("id", "biz_id", "event_type", "payload", "created_at")[:SLICE])
     pointers = _pointers()
-    theirs = [row for row in page if _erased(row, pointers, person) is not None]
-    open_ids = set() if store.cold else _open_ids(theirs)
-    own_rows = [_row(store, row, row["id"] in open_ids, pointers, person) for row in theirs]
+    person_rows = [row for row in page if _erase_payload(row, pointers, person) is not None]
+    open_ids = set() if store.cold else _open_ids(person_rows)
+    own_rows = [_row(store, row, row["id"] in open_ids, pointers, person) for row in person_rows]
     return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
@@ -54,13 +54,13 @@ def _pointers() -> Pointers:
     return pointers
 
 
-def _erased(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes | None:
+def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes | None:
     """The payload without the person's data, as the row would store it; None without such data, and
     for one that no key decrypts."""
-    stored = bytes(row["payload"])
-    is_sealed = encryption.is_sealed(stored)
+    stored_payload = bytes(row["payload"])
+    is_sealed = encryption.is_sealed(stored_payload)
     try:
-        clear = encryption.unseal(stored)
+        clear = encryption.unseal(stored_payload)
     except Undecryptable:
         return None
     # A quick look spares the JSON of most messages.
@@ -110,9 +110,9 @@ def _row(
 
 def _erase(store: Store, person: Person, rows: Sequence[Row]) -> int:
     pointers, count = _pointers(), 0
-    for some in chunks([int(row.key) for row in rows], _CHUNK):
+    for chunk in chunks([int(row.key) for row in rows], _CHUNK):
         count += transactions.retrying(
-            partial(_erase_messages, store, person, pointers, some), store.using
+            partial(_erase_messages, store, person, pointers, chunk), store.using
         )
     return count
 
@@ -141,7 +141,7 @@ def _erase_messages(
                 key_rows.filter(id=pk).update(key=f"{MARK}-{pk}")
         count = 0
         for row in page:
-            new = _erased(row, pointers, person)
+            new = _erase_payload(row, pointers, person)
             if new is not None:
                 count += store.messages.filter(id=row["id"]).update(payload=new)
     return count
@@ -150,11 +150,11 @@ def _erase_messages(
 def _erase_answers(store: Store, person: Person, deliveries: QuerySet[Any]) -> None:
     """What consumers answered, whatever it says, and what the platform noted of it."""
     errors = dict(deliveries.values_list("id", "error"))
-    for some in chunks(sorted(errors), 500):
-        attempts = store.attempts_of(some)
+    for chunk in chunks(sorted(errors), 500):
+        attempts = store.attempts_of(chunk)
         for column in _ANSWER_COLUMNS:
             attempts.exclude(**{f"{column}__in": ["", MARK]}).update(**{column: MARK})
-        FailureGroup.objects.filter(flow="notify", sample__in=some).exclude(
+        FailureGroup.objects.filter(flow="notify", sample__in=chunk).exclude(
             said__in=["", MARK]
         ).update(said=MARK)
     for pk, error in errors.items():
@@ -166,8 +166,8 @@ def _end(_person: Person, rows: Sequence[Row]) -> int:
     """Skip deliveries that wait; those with a sender end by themselves, and those of several people
     are erased when no sender has them."""
     count, types_of_several = 0, personal_fields.types_of_several()
-    for some in chunks([int(row.key) for row in rows], _CHUNK):
-        messages = BizMsg.objects.filter(id__in=some).exclude(event_type__in=types_of_several)
+    for chunk in chunks([int(row.key) for row in rows], _CHUNK):
+        messages = BizMsg.objects.filter(id__in=chunk).exclude(event_type__in=types_of_several)
         deliveries = ReceiveMsg.objects.filter(
             msg_id__in=list(messages.values_list("id", flat=True)),
             status__in=(_Status.PENDING, _Status.HELD),

@@ -120,7 +120,7 @@ def _literal(value: Any) -> str:
     return pprint.pformat(value, width=72, sort_dicts=False)
 
 
-def _renamed(body: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _rename_fields(body: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """The body's fields as arguments of a method: body's name → the argument's."""
     return {names[name]: body[name] for name in names if name in body}
 
@@ -131,7 +131,7 @@ _SMS = {"to": "to", "text": "text", **_KEY, "reference": "reference", "account":
 
 
 def _publish_many(body: Any) -> str:
-    events = [_call("Event", _renamed(event, _EVENT), 2) for event in body["messages"]]
+    events = [_call("Event", _rename_fields(event, _EVENT), 2) for event in body["messages"]]
     text = ", ".join(event.removeprefix("client.") for event in events)
     call = f"verdicts = client.publish_many([{text}])"
     return f"{call}\nprint([verdict.outcome.value for verdict in verdicts])"
@@ -140,7 +140,7 @@ def _publish_many(body: Any) -> str:
 # Operation → lines that do it, with `client` of msgplatform-client.
 _CLIENT_CALLS: dict[str, Callable[[Any], str]] = {
     "messages_create": lambda body: (
-        f"sent = {_call('publish', _renamed(body, _EVENT), 2)}\nprint(sent.outcome, sent.id)"
+        f"sent = {_call('publish', _rename_fields(body, _EVENT), 2)}\nprint(sent.outcome, sent.id)"
     ),
     "messages_batch_create": _publish_many,
     "messages_list": lambda _body: (
@@ -152,7 +152,7 @@ _CLIENT_CALLS: dict[str, Callable[[Any], str]] = {
         "print(message.state, [delivery.status.value for delivery in message.deliveries])"
     ),
     "sms_create": lambda body: (
-        f"sent = {_call('send_sms', _renamed(body, _SMS), 2)}\nprint(sent.outcome, sent.ids)"
+        f"sent = {_call('send_sms', _rename_fields(body, _SMS), 2)}\nprint(sent.outcome, sent.ids)"
     ),
     "sms_retrieve": lambda _body: f"sms = client.sms({_literal(_VALUES['id'])})\nprint(sms.state)",
 }

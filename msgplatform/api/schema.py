@@ -151,8 +151,8 @@ class PlatformSchema(AutoSchema):
     def _paragraphs(self) -> list[str]:
         """The docstring of the method, or of the class if the method is inherited."""
         view = type(self.view)
-        own = getattr(vars(view).get(self.method.lower()), "__doc__", None)
-        paragraphs = inspect.cleandoc(own or view.__doc__ or "").split("\n\n")
+        method_text = getattr(vars(view).get(self.method.lower()), "__doc__", None)
+        paragraphs = inspect.cleandoc(method_text or view.__doc__ or "").split("\n\n")
         return [paragraph.replace("\n", " ") for paragraph in paragraphs]
 
     def get_request_serializer(self) -> Any:

@@ -77,7 +77,7 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
             ]
             if not rows_found:
                 return 0
-            failures.counted(row[:-1] for row in rows_found)
+            failures.take_back_rows(row[:-1] for row in rows_found)
             deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in rows_found])
             return claims.update_by_key(deliveries, _ANEW)
 

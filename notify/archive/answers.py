@@ -52,14 +52,14 @@ def remove_old(now: datetime) -> bool:
             continue
         ids = [pk for pk, cursor in cursors.items() if cursor == start]
         next_cursor = min([end, *(cursor for cursor in cursors.values() if cursor > start)])
-        reached = _remove(ids, start, next_cursor)
+        new_cursor = _remove(ids, start, next_cursor)
         # Failures have the text of their newest answer.
         groups = FailureGroup.objects.filter(
             flow=FLOW, subject__in=ids, last_at__lt=now - timedelta(seconds=seconds)
         )
         groups.exclude(said="").update(said="")
         rows = BizReceive.objects.filter(id__in=ids, answers_removed_below=start)
-        rows.update(answers_removed_below=reached)
+        rows.update(answers_removed_below=new_cursor)
         return True
     return False
 
@@ -69,8 +69,8 @@ def _remove(subscriptions: Sequence[int], start: int, end: int) -> int:
     returns the id below which nothing is left."""
     # Hot first: an attempt that moves meanwhile is in the archive by then.
     pages = [(store, _page(store, start, end)) for store in (stores.hot(), stores.cold())]
-    reached = min([end, *(page[-1][0] + 1 for _store, page in pages if len(page) == PAGE)])
-    by_id = {pk: copy for _store, page in pages for pk, copy in page if pk < reached}
+    new_cursor = min([end, *(page[-1][0] + 1 for _store, page in pages if len(page) == PAGE)])
+    by_id = {pk: copy for _store, page in pages for pk, copy in page if pk < new_cursor}
     deliveries: set[int] = set()
     for store in (stores.hot(), stores.cold()):
         rows = store.deliveries.filter(id__in=set(by_id.values()))
@@ -80,7 +80,7 @@ def _remove(subscriptions: Sequence[int], start: int, end: int) -> int:
         transactions.retrying(lambda: _empty_hot(attempts, sorted(deliveries)))
         # After the commit: an archive that hangs must not lock deliveries of the hot table.
         _empty(stores.cold(), attempts)
-    return reached
+    return new_cursor
 
 
 def _page(store: Store, start: int, end: int) -> list[tuple[int, int]]:
@@ -97,6 +97,6 @@ def _empty_hot(attempts: Sequence[int], deliveries: Sequence[int]) -> None:
 
 
 def _empty(store: Store, attempts: Sequence[int]) -> None:
-    for some in chunks(attempts, claims.CHUNK):
-        rows = store.attempts.filter(id__in=some).exclude(**_EMPTY)
+    for chunk in chunks(attempts, claims.CHUNK):
+        rows = store.attempts.filter(id__in=chunk).exclude(**_EMPTY)
         claims.update_by_key(rows, _EMPTY, store.using)

@@ -56,11 +56,11 @@ def move(message_ids: Sequence[int], due: Due) -> int:
             statuses: dict[int, set[int]] = {
                 pk: set() for pk in messages.order_by("id").values_list("id", flat=True)
             }
-            locked = ReceiveMsg.objects.select_for_update().filter(msg_id__in=list(statuses))
-            rows = list(locked.order_by().values_list("id", "msg_id", "status"))
+            delivery_rows = ReceiveMsg.objects.select_for_update().filter(msg_id__in=list(statuses))
+            rows = list(delivery_rows.order_by().values_list("id", "msg_id", "status"))
             for _id, message_id, status in rows:
                 statuses[message_id].add(status)
-            going = due.allowed(statuses)
+            going = due.find_movable(statuses)
             if not going:
                 return 0
             going_ids = set(going)

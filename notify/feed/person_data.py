@@ -140,8 +140,8 @@ def _erase_timelines(_person: Person, rows: Sequence[Row]) -> int:
         by_reader.setdefault(reader, []).append(int(row.data["feed_id"]))
     count = 0
     for (biz, uid), feed_ids in by_reader.items():
-        for some in chunks(feed_ids, _PAGE):
-            entries = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__in=some)
+        for chunk in chunks(feed_ids, _PAGE):
+            entries = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__in=chunk)
             count += transactions.retrying(entries.delete)[0]
     return count
 

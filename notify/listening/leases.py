@@ -89,18 +89,18 @@ def lease_next(subscription: Subscription) -> Lease | None:
             ending.set_aside(subscription.id, [row.id], reason, claim)
             continue
         claim = f"{CLAIM_PREFIX}{uuid.uuid4().hex}"[:_CLAIM_LENGTH]
-        unchanged = ReceiveMsg.objects.filter(
+        rows = ReceiveMsg.objects.filter(
             id=row.id, status=row.status, claimed_by=row.claimed_by, send_times=row.send_times
         )
         if row.status == _Status.PENDING:
-            unchanged = unchanged.filter(next_at__lte=Now())
+            rows = rows.filter(next_at__lte=Now())
         lease = timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
         values = {"status": _Status.QUEUED, "claimed_by": claim, "next_at": Now() + lease}
-        claims.update_by_key(unchanged, {**values, "updated_at": Now()})
+        claims.update_by_key(rows, {**values, "updated_at": Now()})
         # Asked for, not counted: an UPDATE that was repeated after a lost connection changes no
         # row.
-        taken = ReceiveMsg.objects.filter(id=row.id, claimed_by=claim)
-        until = taken.values_list("next_at", flat=True).first()
+        leased_rows = ReceiveMsg.objects.filter(id=row.id, claimed_by=claim)
+        until = leased_rows.values_list("next_at", flat=True).first()
         if until is not None:
             item = orders.Item(
                 row.id, message.id, row.send_times + 1, text, message.event_type, message.key
@@ -114,9 +114,9 @@ def lease_next(subscription: Subscription) -> Lease | None:
 
 def headers(subscription: Subscription, request: Request) -> dict[str, str]:
     """The headers of the request, as a sender would send them."""
-    own = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
-    added = (line.partition(": ") for line in request.lines)
-    return dict([*own, *((name, value) for name, _colon, value in added)])
+    lines = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
+    request_lines = (line.partition(": ") for line in request.lines)
+    return dict([*lines, *((name, value) for name, _colon, value in request_lines)])
 
 
 def _next_row(subscription: int) -> _Row | None:

@@ -75,10 +75,10 @@ def count_ended(
 def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
     """Remove these deliveries from the counts: they are resent, or have arrived after all. They
     must be locked; call it before they change."""
-    counted(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
+    take_back_rows(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
 
 
-def counted(rows: Iterable[Sequence[Any]]) -> None:
+def take_back_rows(rows: Iterable[Sequence[Any]]) -> None:
     """Remove deliveries from the counts by their COLUMNS, as they are before they change."""
     rescues = []
     for status, subscription, http_status, error, ended_at in rows:

@@ -59,7 +59,7 @@ def _(exc: drf.APIException, view: Any) -> Problem:
     kind = BY_STATUS.get(exc.status_code)
     if kind is None:  # of a library that raises a status we have no kind for
         kind = Kind("other", exc.status_code, HTTPStatus(exc.status_code).phrase, "")
-    return Problem(kind, "; ".join(each["message"] for each in _flat(exc.detail)))
+    return Problem(kind, "; ".join(error["message"] for error in _flat(exc.detail)))
 
 
 @describe.register
@@ -235,8 +235,8 @@ def _invalid(field_errors: list[dict[str, Any]]) -> Problem:
     first_errors = "; ".join(
         f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in field_errors[:3]
     )
-    rest = f" (and {len(field_errors) - 3} more)" if len(field_errors) > 3 else ""
-    return Problem(KINDS["invalid-input"], first_errors + rest, {}, {"errors": field_errors})
+    remark = f" (and {len(field_errors) - 3} more)" if len(field_errors) > 3 else ""
+    return Problem(KINDS["invalid-input"], first_errors + remark, {}, {"errors": field_errors})
 
 
 def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
@@ -244,9 +244,9 @@ def _flat(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
     if isinstance(detail, Mapping):
         for name, below in detail.items():
             # Errors of the object as a whole belong to the object's own path.
-            own = name in {"non_field_errors", django_errors.NON_FIELD_ERRORS}
+            is_whole = name in {"non_field_errors", django_errors.NON_FIELD_ERRORS}
             below_path = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}"
-            yield from _flat(below, path if own else below_path.lstrip("."))
+            yield from _flat(below, path if is_whole else below_path.lstrip("."))
     elif isinstance(detail, list | tuple):
         for index, below in enumerate(detail):
             is_nested = isinstance(below, Mapping | list | tuple)

@@ -34,7 +34,7 @@ def status() -> Status:
         facts[str(_Status.WAITING.label)] = _("%d or more") % count
     ages = backlog.oldest(now)
     return Status(
-        sum(by_status[one] for one in backlog.OPEN),
+        sum(by_status[open_status] for open_status in backlog.OPEN),
         max(ages.values(), default=None),
         facts,
         oldest_by=ages,

@@ -53,7 +53,7 @@ def newest(query: TimelineQuery, limit: int) -> NewestPosts:
     # Read before the entries, so that an author whose posts are written meanwhile is found twice
     # instead of missed.
     merged_sources = merge.sources(query.biz, query.uid, [Friend.Delivery.BOTH])
-    reader, post_ids = _written(query, limit)
+    reader, post_ids = _find_written(query, limit)
     # When entries fill the page, older merged posts are not on it.
     last = post_ids[-1] if len(post_ids) == limit else 0
     above = replace(query, after=max(query.after, reader.floor, last))
@@ -74,7 +74,7 @@ def _join(post_ids: Sequence[int], read_posts: MergedPosts, limit: int) -> list[
     return [post for post in newest_first if post >= read_posts.complete_to][:limit]
 
 
-def _written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
+def _find_written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
     """The reader, and the newest posts that are written above the floor, newest first. An entry may
     outlive the relation that brought it, so relations are asked for.
 
@@ -82,14 +82,14 @@ def _written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
     """
     conditions, parameters = query.conditions()
     floor = "(SELECT floor FROM feed_user WHERE biz_id = %s AND uid = %s)"
-    own = "" if query.has_own else "AND f.uid <> b.fri_uid "
+    not_own = "" if query.has_own else "AND f.uid <> b.fri_uid "
     statement = (
         f"SELECT u.active, u.floor, u.visit_date IS NULL OR u.visit_date < "  # noqa: S608
         f"{sql.now_sql(-VISIT_SECONDS)}, e.feed_id FROM feed_user u LEFT JOIN ("
         f"SELECT b.feed_id FROM feed_broadcast b {sql.ordered_join()} feed f ON f.id = b.feed_id "
         f"{_relations()} "
         f"WHERE b.biz_id = %s AND b.fri_uid = %s AND b.feed_id < %s AND b.feed_id > %s "
-        f"AND b.feed_id > {floor} AND {conditions} {own} AND {_VISIBLE} "
+        f"AND b.feed_id > {floor} AND {conditions} {not_own} AND {_VISIBLE} "
         "ORDER BY b.feed_id DESC LIMIT %s) e ON 1 = 1 WHERE u.biz_id = %s AND u.uid = %s"
     )
     user: Parameters = [query.biz, query.uid]

@@ -133,15 +133,15 @@ def _look(
     post_ids: list[int] = []
     after = complete_to = count = 0
     # Long branches are asked a few at a time, because the first ones bound the others.
-    for some in chunks(sources, min(_MAX_BRANCHES, max(10, _MAX_IDS // depth))):
+    for chunk in chunks(sources, min(_MAX_BRANCHES, max(10, _MAX_IDS // depth))):
         after = max(query.after, complete_to, post_ids[-1] if len(post_ids) == limit else 0)
         if after + 1 >= query.before:
             break
         parameters: Parameters = []
-        for number, (author, topic) in enumerate(some):
+        for number, (author, topic) in enumerate(chunk):
             parameters += [number, *filters, query.biz, author, topic, after, query.before, depth]
         with connection.cursor() as cursor:
-            cursor.execute(" UNION ALL ".join([branch] * len(some)), parameters)
+            cursor.execute(" UNION ALL ".join([branch] * len(chunk)), parameters)
             rows = cursor.fetchall()
         count += len(rows)
         counts = Counter(number for _, number, _ in rows)
