@@ -49,9 +49,9 @@ def counts() -> Mapping[int | None, int]:
 def _count() -> dict[int | None, int]:
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
-        None: _count(unsplit, "state"),
+        None: _count_rows(unsplit, "state"),
         **{
-            status: _count(ReceiveMsg.objects.filter(status=status), "status")
+            status: _count_rows(ReceiveMsg.objects.filter(status=status), "status")
             for status in NOT_DELIVERED
         },
     }
@@ -60,7 +60,7 @@ def _count() -> dict[int | None, int]:
 open_counts = KeptCounts(_count)
 
 
-def _count(rows: QuerySet[Any], column: str) -> int:
+def _count_rows(rows: QuerySet[Any], column: str) -> int:
     # A column of the index: on SQLite the key is not in it, and would be looked up in the table.
     return rows.order_by().values(column)[:COUNTED].count()
 
