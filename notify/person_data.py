@@ -37,8 +37,24 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
     pointers = _pointers()
     person_rows = [row for row in page if _erase_payload(row, pointers, person) is not None]
     open_ids = set() if store.cold else _open_ids(person_rows)
-    own_rows = [_row(store, row, row["id"] in open_ids, pointers, person) for row in person_rows]
-    return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
+    types_of_several = personal_fields.types_of_several()
+    rows_of_slice = []
+    for row in person_rows:
+        delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
+        attempts = store.attempts_of(list(delivery_ids)).order_by("id")
+        names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
+        payload = personal_fields.without_others(
+            encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"],
+            row["event_type"] in types_of_several,
+        )  # fmt: skip
+        data = {
+            "id": str(row["id"]), "biz_id": row["biz_id"], "event_type": row["event_type"],
+            "created_at": row["created_at"],
+            "payload": payload.decode(errors="replace"),
+            "attempts": list(attempts.values("at", "http_status", *_ANSWER_COLUMNS)),
+        }  # fmt: skip
+        rows_of_slice.append(Row(str(row["id"]), data, row["id"] in open_ids))
+    return Slice(rows_of_slice, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
 def _pointers() -> Pointers:
@@ -88,26 +104,6 @@ def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
     return open_ids
 
 
-def _row(
-    store: Store, row: Mapping[str, Any], is_open: bool, pointers: Pointers, person: Person
-) -> Row:
-    delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
-    attempts = store.attempts_of(list(delivery_ids)).order_by("id")
-    names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
-    has_several = row["event_type"] in personal_fields.types_of_several()
-    payload = personal_fields.without_others(
-        encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"], has_several
-    )
-    data = {
-        "id": str(row["id"]), "biz_id": row["biz_id"], "event_type": row["event_type"],
-        "created_at": row["created_at"],
-        "payload": payload.decode(errors="replace"),
-        "attempts": list(attempts.values("at", "http_status", "response_headers", "response_body",
-                                         "detail")),
-    }  # fmt: skip
-    return Row(str(row["id"]), data, is_open)
-
-
 def _erase(store: Store, person: Person, rows: Sequence[Row]) -> int:
     pointers, count = _pointers(), 0
     for chunk in chunks([int(row.key) for row in rows], _CHUNK):
@@ -130,7 +126,17 @@ def _erase_messages(
             page = [row for row in page if row["id"] not in open_ids]
         page_ids = [row["id"] for row in page]
         deliveries = store.deliveries_of(page_ids)
-        _erase_answers(store, person, deliveries)
+        # All that consumers answered is erased, and of the platform's notes what names the person.
+        errors = dict(deliveries.values_list("id", "error"))
+        for chunk in chunks(sorted(errors), 500):
+            attempts = store.attempts_of(chunk)
+            for column in _ANSWER_COLUMNS:
+                attempts.exclude(**{f"{column}__in": ["", MARK]}).update(**{column: MARK})
+            groups = FailureGroup.objects.filter(flow="notify", sample__in=chunk)
+            groups.exclude(said__in=["", MARK]).update(said=MARK)
+        for pk, error in errors.items():
+            if person.is_in(error):
+                deliveries.filter(id=pk).update(error=person.erased(error))
         # A request that comes once more under a key that named the person is then a new one.
         key_rows: QuerySet[Any] = (
             store.messages.exclude(key="") if store.cold else IdempotencyKey.objects.all()
@@ -145,21 +151,6 @@ def _erase_messages(
             if new is not None:
                 count += store.messages.filter(id=row["id"]).update(payload=new)
     return count
-
-
-def _erase_answers(store: Store, person: Person, deliveries: QuerySet[Any]) -> None:
-    """What consumers answered, whatever it says, and what the platform noted of it."""
-    errors = dict(deliveries.values_list("id", "error"))
-    for chunk in chunks(sorted(errors), 500):
-        attempts = store.attempts_of(chunk)
-        for column in _ANSWER_COLUMNS:
-            attempts.exclude(**{f"{column}__in": ["", MARK]}).update(**{column: MARK})
-        FailureGroup.objects.filter(flow="notify", sample__in=chunk).exclude(
-            said__in=["", MARK]
-        ).update(said=MARK)
-    for pk, error in errors.items():
-        if person.is_in(error):
-            deliveries.filter(id=pk).update(error=person.erased(error))
 
 
 def _end(_person: Person, rows: Sequence[Row]) -> int:

@@ -119,9 +119,11 @@ def without_others(
 def _places(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
     """The places that the pointers name → the list's entry in which each lies, () outside of
     lists."""
-    return {
-        path: prefix for pointer in pointers for path, prefix in _paths(content, _split(pointer))
-    }
+    places: dict[Path, Path] = {}
+    for pointer in pointers:
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        places.update(_paths(content, parts))
+    return places
 
 
 def _owners(content: Any, places: Mapping[Path, Path], person: Person, biz_id: int) -> set[Path]:
@@ -131,10 +133,6 @@ def _owners(content: Any, places: Mapping[Path, Path], person: Person, biz_id: i
         for path, prefix in places.items()
         if any(person.is_owner(value, biz_id) for _, value in _leaves(_at(content, path)))
     }
-
-
-def _split(pointer: str) -> list[str]:
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def _paths(

@@ -119,7 +119,7 @@ class Relay(Worker):
                 self.store.release(claim, _ids(todo))
                 return
             request = todo.popleft()
-            events = self._readable(claim, request)
+            events = self._read(claim, request)
             if not events:
                 continue
             answer = self.client.send(events)
@@ -158,7 +158,7 @@ class Relay(Worker):
         if request:
             yield request
 
-    def _readable(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
+    def _read(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
         """Read the events of a request. A row that would spoil it for the others is refused
         here."""
         refusals: dict[int, Refusal] = {}

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db import transaction
 from django.db.models import Q
@@ -77,7 +78,7 @@ def _remove(subscriptions: Sequence[int], start: int, end: int) -> int:
         rows = rows.filter(biz_receive_id__in=subscriptions).order_by()
         deliveries.update(rows.values_list("id", flat=True))
     if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
-        transactions.retrying(lambda: _empty_hot(attempts, sorted(deliveries)))
+        transactions.retrying(partial(_empty_hot, attempts, sorted(deliveries)))
         # After the commit: an archive that hangs must not lock deliveries of the hot table.
         _empty(stores.cold(), attempts)
     return new_cursor

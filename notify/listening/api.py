@@ -21,7 +21,7 @@ from msgplatform.api.schema import operation
 from msgplatform.core import long_polls
 from msgplatform.core.errors import InvalidInput, NotNow
 from notify import directory
-from notify.listening import leases, places, results
+from notify.listening import leases, results
 from notify.listening.watch import WATCH, topic
 from notify.models import BizReceive, ReceiveMsg
 from notify.orders import MAX_RESPONSE_BODY
@@ -148,11 +148,11 @@ class ListenView(APIView):
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
         # One that was displaced while it waited must not take the place back.
         takes_over = bool(body.take_over) and not has_waited
-        places.take(row.pk, body.listener, long_polls.SECONDS, takes_over)
+        leases.take_place(row.pk, body.listener, long_polls.SECONDS, takes_over)
         lease = leases.lease_next(subscription)
         delivery: dict[str, Any] | None = None
         if lease:
-            places.take(row.pk, body.listener, settings.NOTIFY_LEASE_SECONDS)
+            leases.take_place(row.pk, body.listener, settings.NOTIFY_LEASE_SECONDS)
             delivery = {
                 "id": str(lease.id),
                 "claim": lease.claim,

@@ -1,4 +1,8 @@
-"""The lease of the oldest due delivery, for the listener that has the place.
+"""The lease of the oldest due delivery, for the listener that has the subscription's place.
+
+One listener at a time has the place. It keeps two programs from getting the deliveries by turns;
+what is delivered depends on the leases in the database alone: after a flush of Redis a second
+listener may come, and loses nothing.
 
     pending ──leased──▶ queued, with the listener's claim ──result──▶ as the marker says
                           │  ▲
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -21,8 +26,9 @@ from typing import Any, cast
 from django.conf import settings
 from django.db.models.functions import Now
 
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import claims
-from msgplatform.core.errors import Unavailable, Undecryptable
+from msgplatform.core.errors import AlreadyListening, Unavailable, Undecryptable
 from msgplatform.core.http.messages import Request
 from notify import orders
 from notify.directory import Subscription
@@ -37,6 +43,18 @@ CLAIM_PREFIX = "listen-"
 _CLAIM_LENGTH = 32
 # A row that another process changed in between is looked for once more, so many times.
 _TRIES = 5
+# Seconds that a place is kept after a request: for the next one to come.
+GRACE_SECONDS = 10.0
+_KEY = "notify:listener:"  # string by subscription, expiring: the name of the listener
+# KEYS: the place. ARGV: listener, milliseconds, 1 to take over. Returns the milliseconds for which
+# another one has it, or 0 when it is taken or kept.
+_TAKE = """
+redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] and ARGV[3] ~= '1' then return redis.call('PTTL', KEYS[1]) end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 0
+"""
 _Status = ReceiveMsg.Status
 
 
@@ -62,6 +80,25 @@ class _Row:
     claimed_by: str
     next_at: datetime
     send_times: int
+
+
+def take_place(subscription: int, listener: str, seconds: float, takes_over: bool = False) -> None:
+    """Take the place, or keep it, for `seconds` and the grace. Raises AlreadyListening while
+    another listener has it, unless this one takes over; RedisError."""
+    milliseconds = int((seconds + GRACE_SECONDS) * 1000)
+    script = work_redis().register_script(_TAKE)
+    answer: Any = script(
+        keys=[f"{_KEY}{subscription}"], args=[listener, milliseconds, int(takes_over)]
+    )
+    if answer:
+        text = "Another listener gets its deliveries. Stop it, wait, or take over."
+        raise AlreadyListening(text, answer / 1000)
+
+
+def shorten_place(subscription: int) -> None:
+    """Its listener has sent a result: the next request follows at once, or none."""
+    with suppress(RedisError):  # then the place is free when the lease would have ended
+        work_redis().pexpire(f"{_KEY}{subscription}", int(GRACE_SECONDS * 1000))
 
 
 def lease_next(subscription: Subscription) -> Lease | None:

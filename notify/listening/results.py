@@ -13,7 +13,7 @@ from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.http.messages import Request, Response
 from notify import orders
 from notify.directory import Subscription
-from notify.listening import places
+from notify.listening import leases
 from notify.marker import marks
 from notify.models import Attempt, ReceiveMsg
 from notify.monitor import counters
@@ -87,7 +87,7 @@ def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answ
         raise Unavailable(_LOCKED) from None
     else:
         counters.add_totals(tally.counts, tally.seconds)
-        places.shorten(subscription.id)
+        leases.shorten_place(subscription.id)
     row.refresh_from_db(fields=["status", "next_at"])
     numbers = Attempt.objects.filter(copy_id=row.pk, claim=claim).values_list("number", flat=True)
     number = numbers.first() or 0

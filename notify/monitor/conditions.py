@@ -129,34 +129,36 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     states: Mapping[int, LaneState] = {}
     with suppress(RedisError):
         states = presence.read()
-    return {
-        row.pk: _text(row, count, states.get(row.pk), now)
-        for row, count in zip(rows, counts, strict=True)
-    }
-
-
-def _text(row: BizReceive, count: int, live: LaneState | None, now: datetime) -> str:
-    assert row.failing_since  # noqa: S101 - `describe` has left out the others
-    text = lazy_message(
-        _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
-        age=age((now - row.failing_since).total_seconds()),
-        answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
-        failures=row.failures,
-    )
-    if count:
-        since = _oldest(row.pk)
+    texts: dict[int, str] = {}
+    for row, count in zip(rows, counts, strict=True):
+        assert row.failing_since  # noqa: S101 - the others were left out above
         text = lazy_message(
-            _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
-            text=text,
-            count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
-            age=age((now - since).total_seconds() if since else None),
+            _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
+            age=age((now - row.failing_since).total_seconds()),
+            answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
+            failures=row.failures,
         )
-    if live and live.is_open:
-        at = timezone.localtime(now + timedelta(seconds=live.retry_in))
-        text = lazy_message(
-            _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
-        )
-    return text
+        if count:
+            deliveries = ReceiveMsg.objects.filter(
+                status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=row.pk
+            ).order_by("status", "biz_receive_id", "next_at")
+            # The oldest is among the first by time of attempt: both grow with ids.
+            times = deliveries.values_list("created_at", flat=True)[:_LOOKED_AT]
+            oldest = min(times, default=None)
+            text = lazy_message(
+                _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
+                text=text,
+                count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
+                age=age((now - oldest).total_seconds() if oldest else None),
+            )
+        live = states.get(row.pk)
+        if live and live.is_open:
+            at = timezone.localtime(now + timedelta(seconds=live.retry_in))
+            text = lazy_message(
+                _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
+            )
+        texts[row.pk] = text
+    return texts
 
 
 def _last_answer(subscription: int) -> str:
@@ -175,13 +177,3 @@ def _last_answer(subscription: int) -> str:
         _at, http_status, error = max(answers)
         return answer(_Delivery.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)
-
-
-def _oldest(subscription: int) -> datetime | None:
-    """The acceptance of the oldest waiting delivery. It is among the first by time of attempt: both
-    grow with ids."""
-    rows = ReceiveMsg.objects.filter(
-        status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=subscription
-    )
-    first = rows.order_by("status", "biz_receive_id", "next_at")
-    return min(first.values_list("created_at", flat=True)[:_LOOKED_AT], default=None)
