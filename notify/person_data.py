@@ -1,4 +1,4 @@
-"""What Notify holds of a person: payloads with their attempts, hot and archived."""
+"""Data that Notify holds of a person: payloads with their attempts, hot and archived."""
 
 from __future__ import annotations
 

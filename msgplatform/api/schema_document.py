@@ -22,7 +22,7 @@ _PAGE = settings.BASE_DIR / "docs" / "integrate.md"
 _SECTION = re.compile(r"^## What holds for every request\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 # Links to other pages of docs/. The web server does not serve these, so only the text is kept.
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
-# As drf-spectacular writes it for a field with a pattern, and for one with choices.
+# Schemas that drf-spectacular writes for a field with a pattern, and for one with choices.
 _BLANK_TEXT = {"type": "string", "maxLength": 0}
 _BLANK_ENUM = {"$ref": "#/components/schemas/BlankEnum"}
 

@@ -144,7 +144,7 @@ class Store:
 
         Raises Unavailable when there are no tables.
         """
-        # By the database's clock, which wrote created_at.
+        # The database's clock wrote created_at.
         age = (
             "TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1000000.0"
             if self._mysql

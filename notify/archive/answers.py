@@ -37,7 +37,7 @@ def remove_old(now: datetime) -> bool:
 
     Raises OperationalError when a database is unavailable; the step is repeated then.
     """
-    # In steps of time: each step writes cursors, and an idle platform should write nothing.
+    # Time advances in steps: each step writes cursors, and an idle platform should write nothing.
     now = now.replace(minute=now.minute // _MINUTES * _MINUTES, second=0, microsecond=0)
     cursors_by_seconds: dict[float, dict[int, int]] = defaultdict(dict)
     is_limited = Q(log_days__isnull=False) | Q(log_answers=answer_log.Kept.NONE)

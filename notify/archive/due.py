@@ -1,4 +1,4 @@
-"""Which messages may move, and in what chunks; messages that were brought back, and when to look at
+"""Messages that may move, and their chunks; messages that were brought back, and when to look at
 them again.
 
 The archiver goes by the age of ids. By that alone it would move a restored message of last year at

@@ -1,4 +1,4 @@
-"""What Feed holds of a person: posts, relations, timelines, and events about them.
+"""Data that Feed holds of a person: posts, relations, timelines, and events about them.
 
 Posts are deleted and relations ended first, as the user would do it: that takes the posts out of
 the timelines of others, and keeps their counts right. When the events of that are handled, what is

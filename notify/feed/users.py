@@ -40,7 +40,7 @@ def lock_with_authors(
     has no row.
     """
     sorted_uids = sorted(set(authors) - {uid})
-    # In the order of `lock`: the authors that sort before the reader, the reader, the others.
+    # The order of `lock`: the authors that sort before the reader, the reader, the others.
     middle = bisect(sorted_uids, uid)
     author_uids = _share_lock_pushed(biz, sorted_uids[:middle])
     reader = FeedUser.objects.select_for_update().filter(biz_id=biz, uid=uid).first()

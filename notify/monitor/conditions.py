@@ -50,7 +50,7 @@ _COLUMNS = (
     "biz__name", "biz__title", "receive__name", "receive__title", "receive__url",
 )  # fmt: skip
 
-# What an engineer's own machine does with its deliveries calls nobody.
+# Deliveries to an engineer's own machine call nobody.
 _PUSHED = BizReceive.objects.exclude(receive__delivery=Receive.Delivery.LISTEN)
 
 

@@ -35,7 +35,7 @@ NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
-# Without the delivered ones: their number only grows until they are archived.
+# Delivered ones are left out: their number only grows until they are archived.
 NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
 _UP_TO = f"counted up to {COUNTED:,}"
 

@@ -188,7 +188,8 @@ def _load(prefix: str, digest: str) -> ValidKey | None:
             "id", "name", "hash", "scopes", "systems", "expires_at", "last_used_at", "biz_id",
             "biz__name",
         ).first()  # fmt: skip
-    # By prefix, then compared in constant time: a lookup by hash could leak it by its timing.
+    # A lookup by hash could leak it by its timing: rows are found by prefix, then compared in
+    # constant time.
     if row is None or not hmac.compare_digest(row["hash"], digest):
         return None
     last_used: datetime | None = row["last_used_at"]

@@ -79,7 +79,7 @@ def samples() -> Iterator[Sample]:
     for what in counters.NAMES:
         for topic in backlog.TOPICS:
             yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
-    # Without Redis the rest of the metrics is still there.
+    # The metrics above need no Redis.
     try:
         last = presence.read_decision()
     except RedisError:
@@ -100,6 +100,6 @@ def samples_with_archives() -> Iterator[Sample]:
     """The samples of Feed, and the ages of its archives."""
     yield from samples()
     for archive in ARCHIVES:
-        # Without months all entries are read to find the oldest; the cleaner does so at times.
+        # A table without months is read whole for its oldest entry; the cleaner does so at times.
         if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):
             yield from retention.samples(archive)
