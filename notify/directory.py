@@ -140,7 +140,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
                 self._rows.report()
                 return self.known
             changed_rows = chain.from_iterable(
-                rows.filter(id__in=some) for some in chunks(changed_ids, _CHUNK)
+                rows.filter(id__in=ids) for ids in chunks(changed_ids, _CHUNK)
             )
             subscriptions = self._rows.usable(changed_rows, self.known, checksums)
         # A row that changed between the two statements, and may change back, is read once more.
@@ -154,7 +154,23 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         before_at = time.time()
         database = sql.now().timestamp()
         self.clock_ahead = (before_at + time.time()) / 2 - database
-        self._report_clock()
+        # While the clock is wrong each look raises the alert: the database may have been away when
+        # it was raised.
+        is_wrong = abs(self.clock_ahead) >= CLOCK_TOLERANCE_SECONDS
+        if not is_wrong and self._clock_is_settled:
+            return
+        host = socket.gethostname()
+        text = _(
+            "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
+            "more than five minutes; synchronise both machines' clocks."
+        )
+        condition = alerts.Condition(
+            f"notify.clock:{host}",
+            lazy_message(_("The clock of %(host)s differs from the database's"), host=host),
+            lazy_message(text, seconds=f"{self.clock_ahead:+.0f}"),
+        )
+        was_settled = alerts.reconcile([condition.key], [condition] if is_wrong else [])
+        self._clock_is_settled = was_settled and not is_wrong
 
     def get(self, subscription_id: int) -> Subscription | None:
         return self.known.get(subscription_id)
@@ -176,30 +192,6 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         if views.known is not known:
             self._views = views = _Views(known)
         return views
-
-    def _report_clock(self) -> None:
-        """Make the alert about this machine's clock match. While the clock is wrong every look does
-        so: the database may have been away when the alert was raised."""
-        is_wrong = abs(self.clock_ahead) >= CLOCK_TOLERANCE_SECONDS
-        if not is_wrong and self._clock_is_settled:
-            return
-        condition = _clock_condition(self.clock_ahead)
-        was_settled = alerts.reconcile([condition.key], [condition] if is_wrong else [])
-        self._clock_is_settled = was_settled and not is_wrong
-
-
-def _clock_condition(seconds: float) -> alerts.Condition:
-    host = socket.gethostname()
-    subject = _("The clock of %(host)s differs from the database's")
-    text = _(
-        "By %(seconds)s seconds. Consumers refuse signatures whose time is off by "
-        "more than five minutes; synchronise both machines' clocks."
-    )
-    return alerts.Condition(
-        f"notify.clock:{host}",
-        lazy_message(subject, host=host),
-        lazy_message(text, seconds=f"{seconds:+.0f}"),
-    )
 
 
 def connect_signals() -> None:

@@ -85,7 +85,23 @@ def deliver_now(row: BizReceive) -> DeliverNowOutcome:
         text = _("The subscription delivers nothing now, its status is: %(status)s. Resume it.")
         raise NotNow(lazy_message(text, status=status))
     is_probe = probe_now(row)
-    made_due, has_more = _make_due(row)
+    made_due, has_more = 0, False
+    # After a resume the maker takes what was held up, with its time: it is the first to look at,
+    # since it becomes pending. What is skipped is not brought forward.
+    statuses = [ReceiveMsg.Status.PENDING]
+    if row.status == _Status.NORMAL:
+        statuses.insert(0, ReceiveMsg.Status.HELD)
+    for delivery_status in statuses:
+        rows = ReceiveMsg.objects.filter(
+            status=delivery_status, biz_receive_id=row.pk, next_at__gt=Now()
+        )
+        count = _PAGE
+        while made_due < MAX_MADE_DUE and count == _PAGE:
+            ids = list(rows.order_by("next_at").values_list("id", flat=True)[:_PAGE])
+            values = {"next_at": Now(), "updated_at": Now()}
+            made_due += claims.update_by_key(rows.filter(id__in=ids), values) if ids else 0
+            count = len(ids)
+        has_more |= count == _PAGE and rows.exists()
     signals.MAKER.send()
     signals.LISTENERS.send()
     return DeliverNowOutcome(is_probe, made_due, has_more)
@@ -99,26 +115,6 @@ def probe_now(row: BizReceive) -> bool:
     presence.request_probe(row.pk)
     signals.MAKER.send()
     return True
-
-
-def _make_due(row: BizReceive) -> tuple[int, bool]:
-    """Bring deliveries forward; returns their number, and True if there are more."""
-    made_due, has_more = 0, False
-    # After a resume the maker takes what was held up, with its time: it is the first to look at,
-    # since it becomes pending. What is skipped is not brought forward.
-    statuses = [ReceiveMsg.Status.PENDING]
-    if row.status == _Status.NORMAL:
-        statuses.insert(0, ReceiveMsg.Status.HELD)
-    for status in statuses:
-        rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk, next_at__gt=Now())
-        count = _PAGE
-        while made_due < MAX_MADE_DUE and count == _PAGE:
-            ids = list(rows.order_by("next_at").values_list("id", flat=True)[:_PAGE])
-            values = {"next_at": Now(), "updated_at": Now()}
-            made_due += claims.update_by_key(rows.filter(id__in=ids), values) if ids else 0
-            count = len(ids)
-        has_more |= count == _PAGE and rows.exists()
-    return made_due, has_more
 
 
 # -- a new signing secret, without a gap: the old one signs along for a while --------------------

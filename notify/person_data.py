@@ -1,8 +1,8 @@
-"""What Notify holds of a person: payloads with their attempts, hot and archived."""
+"""Data that Notify holds of a person: payloads with their attempts, hot and archived."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from notify.maker import ending
 from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
 
 _CHUNK = 100  # messages erased in one transaction
+_ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
 _Status = ReceiveMsg.Status
 _OPEN = (_Status.PENDING, _Status.QUEUED, _Status.HELD)
 Pointers = Mapping[str, Mapping[int, Sequence[str]]]
@@ -34,10 +35,26 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
         rows = rows.filter(id__gt=int(cursor))
     page = list(rows.values("id", "biz_id", "event_type", "payload", "created_at")[:SLICE])
     pointers = _pointers()
-    theirs = [row for row in page if _erased(row, pointers, person) is not None]
-    open_ids = set() if store.cold else _open_ids(theirs)
-    own_rows = [_row(store, row, row["id"] in open_ids, pointers, person) for row in theirs]
-    return Slice(own_rows, str(page[-1]["id"]) if len(page) == SLICE else "")
+    person_rows = [row for row in page if _erase_payload(row, pointers, person) is not None]
+    open_ids = set() if store.cold else _open_ids(person_rows)
+    types_of_several = personal_fields.types_of_several()
+    rows_of_slice = []
+    for row in person_rows:
+        delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
+        attempts = store.attempts_of(list(delivery_ids)).order_by("id")
+        names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
+        payload = personal_fields.without_others(
+            encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"],
+            row["event_type"] in types_of_several,
+        )  # fmt: skip
+        data = {
+            "id": str(row["id"]), "biz_id": row["biz_id"], "event_type": row["event_type"],
+            "created_at": row["created_at"],
+            "payload": payload.decode(errors="replace"),
+            "attempts": list(attempts.values("at", "http_status", *_ANSWER_COLUMNS)),
+        }  # fmt: skip
+        rows_of_slice.append(Row(str(row["id"]), data, row["id"] in open_ids))
+    return Slice(rows_of_slice, str(page[-1]["id"]) if len(page) == SLICE else "")
 
 
 def _pointers() -> Pointers:
@@ -53,27 +70,23 @@ def _pointers() -> Pointers:
     return pointers
 
 
-def _erased(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes | None:
+def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes | None:
     """The payload without the person's data, as the row would store it; None without such data, and
     for one that no key decrypts."""
-    stored = bytes(row["payload"])
-    is_sealed = encryption.is_sealed(stored)
+    stored_payload = bytes(row["payload"])
+    is_sealed = encryption.is_sealed(stored_payload)
     try:
-        clear = encryption.unseal(stored)
+        clear = encryption.unseal(stored_payload)
     except Undecryptable:
         return None
-    if not _may_hold(person, clear):
+    # A quick look spares the JSON of most messages.
+    if not person.may_be_in(clear.decode(errors="replace")) and not any(
+        uid.encode() in clear for _biz, uid in person.users
+    ):
         return None
     names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
     new = personal_fields.erased(clear, names, person, row["biz_id"])
     return encryption.seal(new) if new is not None and is_sealed else new
-
-
-def _may_hold(person: Person, clear: bytes) -> bool:
-    """A quick look without reading the JSON."""
-    if person.may_be_in(clear.decode(errors="replace")):
-        return True
-    return any(uid.encode() in clear for _biz, uid in person.users)
 
 
 def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
@@ -91,31 +104,11 @@ def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
     return open_ids
 
 
-def _row(
-    store: Store, row: Mapping[str, Any], is_open: bool, pointers: Pointers, person: Person
-) -> Row:
-    delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
-    attempts = store.attempts_of(list(delivery_ids)).order_by("id")
-    names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
-    has_several = row["event_type"] in personal_fields.types_of_several()
-    payload = personal_fields.without_others(
-        encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"], has_several
-    )
-    data = {
-        "id": str(row["id"]), "biz_id": row["biz_id"], "event_type": row["event_type"],
-        "created_at": row["created_at"],
-        "payload": payload.decode(errors="replace"),
-        "attempts": list(attempts.values("at", "http_status", "response_headers", "response_body",
-                                         "detail")),
-    }  # fmt: skip
-    return Row(str(row["id"]), data, is_open)
-
-
 def _erase(store: Store, person: Person, rows: Sequence[Row]) -> int:
     pointers, count = _pointers(), 0
-    for some in chunks([int(row.key) for row in rows], _CHUNK):
+    for chunk in chunks([int(row.key) for row in rows], _CHUNK):
         count += transactions.retrying(
-            partial(_erase_messages, store, person, pointers, some), store.using
+            partial(_erase_messages, store, person, pointers, chunk), store.using
         )
     return count
 
@@ -133,73 +126,62 @@ def _erase_messages(
             page = [row for row in page if row["id"] not in open_ids]
         page_ids = [row["id"] for row in page]
         deliveries = store.deliveries_of(page_ids)
-        _erase_answers(store, person, deliveries)
-        _erase_keys(store, person, page_ids)
+        # All that consumers answered is erased, and of the platform's notes what names the person.
+        errors = dict(deliveries.values_list("id", "error"))
+        for chunk in chunks(sorted(errors), 500):
+            attempts = store.attempts_of(chunk)
+            for column in _ANSWER_COLUMNS:
+                attempts.exclude(**{f"{column}__in": ["", MARK]}).update(**{column: MARK})
+            groups = FailureGroup.objects.filter(flow="notify", sample__in=chunk)
+            groups.exclude(said__in=["", MARK]).update(said=MARK)
+        for pk, error in errors.items():
+            if person.is_in(error):
+                deliveries.filter(id=pk).update(error=person.erased(error))
+        # A request that comes once more under a key that named the person is then a new one.
+        key_rows: QuerySet[Any] = (
+            store.messages.exclude(key="") if store.cold else IdempotencyKey.objects.all()
+        )
+        keys = dict(key_rows.filter(id__in=page_ids).values_list("id", "key"))
+        for pk, key in keys.items():
+            if person.is_in(key):
+                key_rows.filter(id=pk).update(key=f"{MARK}-{pk}")
         count = 0
         for row in page:
-            new = _erased(row, pointers, person)
+            new = _erase_payload(row, pointers, person)
             if new is not None:
                 count += store.messages.filter(id=row["id"]).update(payload=new)
     return count
-
-
-def _erase_answers(store: Store, person: Person, deliveries: QuerySet[Any]) -> None:
-    """What consumers answered, whatever it says, and what the platform noted of it."""
-    errors = dict(deliveries.values_list("id", "error"))
-    for some in chunks(sorted(errors), 500):
-        attempts = store.attempts_of(some)
-        for column in ("response_headers", "response_body", "detail"):
-            attempts.exclude(**{f"{column}__in": ["", MARK]}).update(**{column: MARK})
-        FailureGroup.objects.filter(flow="notify", sample__in=some).exclude(
-            said__in=["", MARK]
-        ).update(said=MARK)
-    for pk, error in errors.items():
-        if person.is_in(error):
-            deliveries.filter(id=pk).update(error=person.erased(error))
-
-
-def _erase_keys(store: Store, person: Person, message_ids: Sequence[int]) -> None:
-    """Idempotency keys that name the person: a request that comes once more is then a new one."""
-    rows: QuerySet[Any] = (
-        store.messages.exclude(key="") if store.cold else IdempotencyKey.objects.all()
-    )
-    keys = dict(rows.filter(id__in=message_ids).values_list("id", "key"))
-    for pk, key in keys.items():
-        if person.is_in(key):
-            rows.filter(id=pk).update(key=f"{MARK}-{pk}")
 
 
 def _end(_person: Person, rows: Sequence[Row]) -> int:
     """Skip deliveries that wait; those with a sender end by themselves, and those of several people
     are erased when no sender has them."""
     count, types_of_several = 0, personal_fields.types_of_several()
-    for some in chunks([int(row.key) for row in rows], _CHUNK):
-        messages = BizMsg.objects.filter(id__in=some).exclude(event_type__in=types_of_several)
+    for chunk in chunks([int(row.key) for row in rows], _CHUNK):
+        messages = BizMsg.objects.filter(id__in=chunk).exclude(event_type__in=types_of_several)
         deliveries = ReceiveMsg.objects.filter(
             msg_id__in=list(messages.values_list("id", flat=True)),
             status__in=(_Status.PENDING, _Status.HELD),
         )
         delivery_ids = list(deliveries.order_by("id").values_list("id", flat=True))
-        count += sum(_skip(ids) for ids in chunks(delivery_ids, 500))
+        count += sum(
+            transactions.retrying(partial(_skip, ids)) for ids in chunks(delivery_ids, 500)
+        )
     return count
 
 
+@transaction.atomic
 def _skip(delivery_ids: Sequence[int]) -> int:
-    statuses: Collection[int] = (_Status.PENDING, _Status.HELD)
-
-    @transaction.atomic
-    def once() -> int:
-        later = sql.read_time("9999-12-31 00:00:00")  # than all of theirs
-        ended = ending.end(delivery_ids, statuses, later, _Status.SKIPPED, ending.ERASED)
-        return len(ended)
-
-    return transactions.retrying(once)
+    statuses = (_Status.PENDING, _Status.HELD)
+    latest = sql.read_time("9999-12-31 00:00:00")  # later than all times of these deliveries
+    return len(ending.end(delivery_ids, statuses, latest, _Status.SKIPPED, ending.ERASED))
 
 
 def stores() -> Sequence[PersonStore]:
     """The hot tables before the archive: a message that moves meanwhile is found in one of them."""
     parts = [("notify.messages", _("messages"), hot()),
              ("notify.archive", _("archived messages"), cold())]  # fmt: skip
+    answers, archived_answers = _("answers of consumers"), _("archived answers of consumers")
     return (
         *(
             PersonStore(
@@ -217,18 +199,11 @@ def stores() -> Sequence[PersonStore]:
                    Q(state=BizMsg.State.DISTRIBUTED)),
         text_store("notify.examples", _("examples of event types"), EventType,
                    ("example", "description")),
-        *_texts(),
+        # Answers of consumers may name the person beside other people's messages.
+        text_store("notify.answers", answers, hot().attempts.model, _ANSWER_COLUMNS),
+        text_store("notify.errors", answers, hot().deliveries.model, ("error",)),
+        text_store("notify.archived_answers", archived_answers, cold().attempts.model,
+                   _ANSWER_COLUMNS),
+        text_store("notify.archived_errors", archived_answers, cold().deliveries.model,
+                   ("error",)),
     )  # fmt: skip
-
-
-def _texts() -> Iterable[PersonStore]:
-    """Answers of consumers that name the person beside other people's messages."""
-    columns = ("response_headers", "response_body", "detail")
-    for name, title, store in (
-        ("notify.answers", _("answers of consumers"), hot()),
-        ("notify.archived_answers", _("archived answers of consumers"), cold()),
-    ):
-        yield text_store(name, title, store.attempts.model, columns)
-        yield text_store(
-            name.replace("answers", "errors"), title, store.deliveries.model, ("error",)
-        )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 import msgspec
@@ -39,10 +38,10 @@ def validate(pointers: Any) -> None:
     """Raises ValidationError for a value that is no list of pointers."""
     if not isinstance(pointers, list) or len(pointers) > MAX_FIELDS:
         raise ValidationError(_("Write a list of at most %d pointers.") % MAX_FIELDS)
-    for each in pointers:
-        if not isinstance(each, str) or not each.startswith("/") or len(each) > MAX_LENGTH:
+    for pointer in pointers:
+        if not isinstance(pointer, str) or not pointer.startswith("/") or len(pointer) > MAX_LENGTH:
             words = _("%s: write a JSON Pointer such as /customer/phone or /passengers/*/name.")
-            raise ValidationError(words % str(each)[:MAX_LENGTH])
+            raise ValidationError(words % str(pointer)[:MAX_LENGTH])
 
 
 def own() -> Mapping[str, Sequence[str]]:
@@ -52,7 +51,7 @@ def own() -> Mapping[str, Sequence[str]]:
 
 def types_of_several() -> set[str]:
     """The types of the platform itself whose payloads hold data of several people."""
-    return {name for name, own in _own.items() if any(f"/{_EACH}/" in each for each in own)}
+    return {name for name, pointers in _own.items() if any(f"/{_EACH}/" in p for p in pointers)}
 
 
 def pointers_of(
@@ -71,16 +70,18 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
         text = payload.decode(errors="surrogateescape")
         new = person.erased(text)
         return None if new == text else new.encode(errors="surrogateescape")
-    named = _named(content, pointers)
+    places = _places(content, pointers)
     # A number in a field that nobody named says nothing about the named fields beside it.
     # A number that a named field only mentions, neither: the mention is erased alone.
-    owners = _owners(content, named, person, biz_id)
-    if not owners and not any(True for _path in _loose_hits(content, person)):
+    owners = _owners(content, places, person, biz_id)
+    if not owners and not any(person.is_in(_text(value)) for _path, value in _leaves(content)):
         return None
-    theirs = [path for path, prefix in named.items() if prefix in owners and _at(content, path)]
-    for path in theirs:
+    person_paths = [
+        path for path, prefix in places.items() if prefix in owners and _at(content, path)
+    ]
+    for path in person_paths:
         _set(content, path, MARK)
-    new_payload = _encode(_erased_leaves(content, person))
+    new_payload = _encode(_erase_leaves(content, person))
     return None if _decode(new_payload) == _decode(payload) else new_payload
 
 
@@ -98,8 +99,8 @@ def without_others(
         content = _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return person.mention(payload.decode(errors="replace")).encode()
-    named = _named(content, pointers)
-    owners = _owners(content, named, person, biz_id)
+    places = _places(content, pointers)
+    owners = _owners(content, places, person, biz_id)
     if not owners:
         mentions = {
             "/" + "/".join(map(str, path)): person.mention(_text(value))
@@ -107,7 +108,7 @@ def without_others(
             if person.is_in(_text(value))
         }
         return _encode(mentions)
-    for path, prefix in named.items():
+    for path, prefix in places.items():
         if prefix not in owners:
             place = prefix if has_several and prefix else path
             texts = [person.mention(_text(v)) for _, v in _leaves(_at(content, path))]
@@ -115,27 +116,23 @@ def without_others(
     return _encode(content)
 
 
-def _named(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
+def _places(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
     """The places that the pointers name → the list's entry in which each lies, () outside of
     lists."""
-    return {path: prefix for each in pointers for path, prefix in _paths(content, _split(each))}
+    places: dict[Path, Path] = {}
+    for pointer in pointers:
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        places.update(_paths(content, parts))
+    return places
 
 
-def _owners(content: Any, named: Mapping[Path, Path], person: Person, biz_id: int) -> set[Path]:
+def _owners(content: Any, places: Mapping[Path, Path], person: Person, biz_id: int) -> set[Path]:
     """The list entries that are the person's, () outside of lists."""
     return {
         prefix
-        for path, prefix in named.items()
+        for path, prefix in places.items()
         if any(person.is_owner(value, biz_id) for _, value in _leaves(_at(content, path)))
     }
-
-
-def _loose_hits(content: Any, person: Person) -> Iterator[Path]:
-    return (path for path, value in _leaves(content) if person.is_in(_text(value)))
-
-
-def _split(pointer: str) -> list[str]:
-    return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
 
 
 def _paths(
@@ -146,25 +143,25 @@ def _paths(
         if path:
             yield path, prefix
         return
-    part, rest = parts[0], parts[1:]
+    part, later_parts = parts[0], parts[1:]
     if isinstance(content, list):
         if part == _EACH:
-            for index, each in enumerate(content):
-                yield from _paths(each, rest, (*path, index), (*path, index))
+            for index, entry in enumerate(content):
+                yield from _paths(entry, later_parts, (*path, index), (*path, index))
         elif part.isascii() and part.isdigit() and int(part) < len(content):
-            yield from _paths(content[int(part)], rest, (*path, int(part)), prefix)
+            yield from _paths(content[int(part)], later_parts, (*path, int(part)), prefix)
     elif isinstance(content, dict) and part in content:
-        yield from _paths(content[part], rest, (*path, part), prefix)
+        yield from _paths(content[part], later_parts, (*path, part), prefix)
 
 
 def _leaves(content: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     if isinstance(content, dict):
-        for name, each in content.items():
+        for name, part in content.items():
             yield (*path, name), name
-            yield from _leaves(each, (*path, name))
+            yield from _leaves(part, (*path, name))
     elif isinstance(content, list):
-        for index, each in enumerate(content):
-            yield from _leaves(each, (*path, index))
+        for index, part in enumerate(content):
+            yield from _leaves(part, (*path, index))
     else:
         yield path, content
 
@@ -192,12 +189,11 @@ def _is_container(content: Any) -> bool:
     return isinstance(content, dict | list)
 
 
-def _erased_leaves(content: Any, person: Person) -> Any:
+def _erase_leaves(content: Any, person: Person) -> Any:
     if isinstance(content, dict):
-        part = partial(_erased_leaves, person=person)
-        return {person.erased(name): part(each) for name, each in content.items()}
+        return {person.erased(name): _erase_leaves(part, person) for name, part in content.items()}
     if isinstance(content, list):
-        return [_erased_leaves(each, person) for each in content]
+        return [_erase_leaves(part, person) for part in content]
     return (
         MARK
         if isinstance(content, int) and person.is_in(_text(content))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import pprint
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -32,12 +32,17 @@ _MEDIA_TYPE = "application/json"
 
 def add(result: Schema, **_context: Any) -> Schema:
     """A hook of drf-spectacular: changes the document, and returns it."""
-    operations = list(_operations(result))
-    examples = {
-        reference: example
-        for _path, _method, operation in operations
-        if (example := _example(operation)) is not None and (reference := _body(operation))
-    }
+    operations = [
+        (path, method, methods[method])
+        for path, methods in result["paths"].items()
+        for method in _METHODS
+        if method in methods
+    ]
+    examples = {}
+    for _path, _method, operation in operations:
+        for example in list(_content(operation).get("examples", {}).values())[:1]:
+            if example["value"] is not None and (reference := _body(operation)):
+                examples[reference] = example["value"]
     schemas = result.get("components", {}).get("schemas", {})
     for path, method, operation in operations:
         body = examples.get(_body(operation)) or _batch(schemas, _body(operation), examples)
@@ -52,13 +57,6 @@ def add(result: Schema, **_context: Any) -> Schema:
     return result
 
 
-def _operations(document: Schema) -> Iterator[tuple[str, str, Schema]]:
-    for path, methods in document["paths"].items():
-        for method in _METHODS:
-            if method in methods:
-                yield path, method, methods[method]
-
-
 def _content(operation: Schema) -> Schema:
     content: Schema = operation.get("requestBody", {}).get("content", {}).get(_MEDIA_TYPE, {})
     return content
@@ -68,11 +66,6 @@ def _body(operation: Schema) -> str:
     """The name of the body's component, '' without a body."""
     reference: str = _content(operation).get("schema", {}).get("$ref", "")
     return reference.rpartition("/")[2]
-
-
-def _example(operation: Schema) -> Any:
-    examples: Schema = _content(operation).get("examples", {})
-    return next((example["value"] for example in examples.values()), None)
 
 
 def _batch(schemas: Schema, body: str, examples: Mapping[str, Any]) -> Any:
@@ -127,7 +120,7 @@ def _literal(value: Any) -> str:
     return pprint.pformat(value, width=72, sort_dicts=False)
 
 
-def _renamed(body: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+def _rename_fields(body: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     """The body's fields as arguments of a method: body's name → the argument's."""
     return {names[name]: body[name] for name in names if name in body}
 
@@ -138,7 +131,7 @@ _SMS = {"to": "to", "text": "text", **_KEY, "reference": "reference", "account":
 
 
 def _publish_many(body: Any) -> str:
-    events = [_call("Event", _renamed(event, _EVENT), 2) for event in body["messages"]]
+    events = [_call("Event", _rename_fields(event, _EVENT), 2) for event in body["messages"]]
     text = ", ".join(event.removeprefix("client.") for event in events)
     call = f"verdicts = client.publish_many([{text}])"
     return f"{call}\nprint([verdict.outcome.value for verdict in verdicts])"
@@ -147,7 +140,7 @@ def _publish_many(body: Any) -> str:
 # Operation → lines that do it, with `client` of msgplatform-client.
 _CLIENT_CALLS: dict[str, Callable[[Any], str]] = {
     "messages_create": lambda body: (
-        f"sent = {_call('publish', _renamed(body, _EVENT), 2)}\nprint(sent.outcome, sent.id)"
+        f"sent = {_call('publish', _rename_fields(body, _EVENT), 2)}\nprint(sent.outcome, sent.id)"
     ),
     "messages_batch_create": _publish_many,
     "messages_list": lambda _body: (
@@ -159,7 +152,7 @@ _CLIENT_CALLS: dict[str, Callable[[Any], str]] = {
         "print(message.state, [delivery.status.value for delivery in message.deliveries])"
     ),
     "sms_create": lambda body: (
-        f"sent = {_call('send_sms', _renamed(body, _SMS), 2)}\nprint(sent.outcome, sent.ids)"
+        f"sent = {_call('send_sms', _rename_fields(body, _SMS), 2)}\nprint(sent.outcome, sent.ids)"
     ),
     "sms_retrieve": lambda _body: f"sms = client.sms({_literal(_VALUES['id'])})\nprint(sms.state)",
 }

@@ -83,9 +83,8 @@ def moment(text: str, field: str) -> datetime:
         if time_entered is not None and timezone.is_naive(time_entered):
             time_entered = timezone.make_aware(time_entered)
         if time_entered is not None:
-            time_entered.astimezone(
-                UTC
-            )  # as databases have it: the first and the last day may overflow
+            # Databases store UTC: the first and the last day may overflow.
+            time_entered.astimezone(UTC)
     except (ValueError, OverflowError):
         time_entered = None
     if time_entered is None:

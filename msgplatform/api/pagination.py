@@ -54,7 +54,16 @@ class KeysetPagination(BasePagination):
         self._request = request
         self._ordering = tuple(getattr(view, "keyset_ordering", self.ordering))
         limit = self._limit()
-        cursor = self._cursor()
+        cursor = None
+        if token := request.query_params.get(self.cursor_param):
+            try:
+                token_text = self._signer().unsign(token)
+                cursor = msgspec.json.decode(base64.urlsafe_b64decode(token_text), type=Cursor)
+            except (signing.BadSignature, binascii.Error, msgspec.DecodeError, ValueError):
+                raise InvalidInput(
+                    "Use the cursor of `next` or `previous` of this list unchanged, or none.",
+                    self.cursor_param,
+                ) from None
         order = self._ordering
         if cursor is not None:
             if cursor.backward:
@@ -87,20 +96,6 @@ class KeysetPagination(BasePagination):
         if not re.fullmatch("[0-9]{1,9}", raw) or not 1 <= int(raw) <= self.max_limit:
             raise InvalidInput(f"Use a number from 1 to {self.max_limit}.", self.limit_param)
         return int(raw)
-
-    def _cursor(self) -> Cursor | None:
-        token = self._request.query_params.get(self.cursor_param)
-        if not token:
-            return None
-        try:
-            token_text = self._signer().unsign(token)
-            cursor = msgspec.json.decode(base64.urlsafe_b64decode(token_text), type=Cursor)
-        except (signing.BadSignature, binascii.Error, msgspec.DecodeError, ValueError):
-            raise InvalidInput(
-                "Use the cursor of `next` or `previous` of this list unchanged, or none.",
-                self.cursor_param,
-            ) from None
-        return cursor
 
     def _link(
         self, page: Sequence[Any], backward: bool, there_is: bool = True, last_row: Any = None

@@ -151,8 +151,8 @@ class PlatformSchema(AutoSchema):
     def _paragraphs(self) -> list[str]:
         """The docstring of the method, or of the class if the method is inherited."""
         view = type(self.view)
-        own = getattr(vars(view).get(self.method.lower()), "__doc__", None)
-        paragraphs = inspect.cleandoc(own or view.__doc__ or "").split("\n\n")
+        method_text = getattr(vars(view).get(self.method.lower()), "__doc__", None)
+        paragraphs = inspect.cleandoc(method_text or view.__doc__ or "").split("\n\n")
         return [paragraph.replace("\n", " ") for paragraph in paragraphs]
 
     def get_request_serializer(self) -> Any:
@@ -219,16 +219,16 @@ class PlatformSchema(AutoSchema):
             statuses += [400]
         if "{" in self.path:
             statuses += [404]
-        if self._is_idempotent() or self._answers_not_now():
+        # The methods that the view answers with 409 when it cannot act now.
+        methods: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
+        answers_not_now = self.method in (
+            methods if isinstance(methods, tuple) else ("POST",) * methods
+        )
+        if self._is_idempotent() or answers_not_now:
             statuses += [409]
         if getattr(self.view, "has_versions", False) and self.method in {"PUT", "DELETE"}:
             statuses += [412]
         return sorted(statuses)
-
-    def _answers_not_now(self) -> bool:
-        """True if the view answers this method with 409 when it cannot act now."""
-        methods: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
-        return self.method in (methods if isinstance(methods, tuple) else ("POST",) * methods)
 
 
 def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from django.conf import settings
@@ -22,7 +22,7 @@ _PAGE = settings.BASE_DIR / "docs" / "integrate.md"
 _SECTION = re.compile(r"^## What holds for every request\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 # Links to other pages of docs/. The web server does not serve these, so only the text is kept.
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
-# As drf-spectacular writes it for a field with a pattern, and for one with choices.
+# Schemas that drf-spectacular writes for a field with a pattern, and for one with choices.
 _BLANK_TEXT = {"type": "string", "maxLength": 0}
 _BLANK_ENUM = {"$ref": "#/components/schemas/BlankEnum"}
 
@@ -30,19 +30,13 @@ Schema = dict[str, Any]
 
 
 def introduce(result: Schema, **_context: Any) -> Schema:
-    """Hook: add the introduction to the description of the API."""
-    summary = result["info"].get("description", "")
-    result["info"]["description"] = "\n\n".join(filter(None, (summary, _introduction())))
+    """Hook: add the introduction, a section of a page as Markdown, to the API's description."""
+    with suppress(OSError):  # docs/ may not be installed
+        if section := _SECTION.search(_PAGE.read_text(encoding="utf-8")):
+            summary = result["info"].get("description", "")
+            introduction = _LINK.sub(r"\1", section[1]).strip()
+            result["info"]["description"] = "\n\n".join(filter(None, (summary, introduction)))
     return result
-
-
-def _introduction() -> str:
-    """The section as Markdown; '' where docs/ is not installed."""
-    try:
-        section = _SECTION.search(_PAGE.read_text(encoding="utf-8"))
-    except OSError:
-        return ""
-    return _LINK.sub(r"\1", section[1]).strip() if section else ""
 
 
 def close_bodies(result: Schema, **_context: Any) -> Schema:
@@ -94,17 +88,13 @@ def _close(schema: Schema, schemas: Schema, closed_names: set[str]) -> None:
         schema = schemas[name]
     if "properties" in schema:
         schema.setdefault("additionalProperties", False)
-    for part in _parts(schema):
-        _close(part, schemas, closed_names)
-
-
-def _parts(schema: Schema) -> Iterator[Schema]:
-    """The schemas of the properties, alternatives and items."""
-    yield from schema.get("properties", {}).values()
+    parts = [*schema.get("properties", {}).values()]
     for word in ("oneOf", "anyOf", "allOf"):
-        yield from schema.get(word, ())
+        parts += schema.get(word, ())
     if "items" in schema:
-        yield schema["items"]
+        parts.append(schema["items"])
+    for part in parts:
+        _close(part, schemas, closed_names)
 
 
 _document_lock = threading.Lock()

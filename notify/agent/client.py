@@ -7,9 +7,10 @@ with 200, a proxy's error, a cut body) says nothing about any event.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -97,16 +98,17 @@ class IntakeClient:
             return Answer(Kind.UNAVAILABLE, f"the file with the API key: {error.strerror}")
         headers = [("content-type", "application/json"), ("authorization", f"Bearer {key}")]
         # Bytes that are not UTF-8 become U+FFFD, which the intake refuses with a sentence.
-        items = [
-            {
+        items: list[dict[str, Any]] = []
+        for event in events:
+            item = {
                 "event_type": event.event_type.decode("utf-8", "replace"),
                 "channel": event.channel.decode("utf-8", "replace"),
                 "idempotency_key": event.msg_key.decode("utf-8", "replace"),
                 "payload": msgspec.Raw(event.payload),
-                **_trace_of(event),
             }
-            for event in events
-        ]
+            if event.traceparent:
+                item["traceparent"] = event.traceparent.decode("utf-8", "replace")
+            items.append(item)
         body = msgspec.json.encode({"messages": items})
         self._engine.submit(Request(self.url, body, headers, self.timeout))
         while not (responses := self._engine.poll(self.timeout)):
@@ -117,12 +119,6 @@ class IntakeClient:
         self._engine.close()
 
 
-def _trace_of(event: Event) -> dict[str, str]:
-    """The field of an event that is traced: most are not."""
-    text = event.traceparent.decode("utf-8", "replace")
-    return {"traceparent": text} if text else {}
-
-
 def understand(response: Response, sent_count: int) -> Answer:
     """Read the answer to a request of `sent_count` events."""
     status = response.status
@@ -131,7 +127,10 @@ def understand(response: Response, sent_count: int) -> Answer:
     if not status or (response.error and status < 400):
         detail = response.detail or response.error
         return Answer(Kind.UNAVAILABLE, detail, is_slow=response.error == "timeout")
-    problem = _problem(response)
+    problem = _Problem()
+    if _PROBLEM in response.headers.lower():
+        with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            problem = _decode_problem(response.body)
     words = f"{problem.title}. {problem.detail}".strip(". ")
     detail = " ".join(f"HTTP {status} {words}".split())[:300]
     is_condemned = 400 <= status < 500 and problem.type.endswith(_OWN_FAULTS)
@@ -167,13 +166,3 @@ def _verdicts(body: bytes, sent_count: int) -> Answer:
     }
     duplicates = sum(verdict.outcome == "duplicate" for verdict in results)
     return Answer(Kind.VERDICTS, refusals=refusals, duplicates=duplicates)
-
-
-def _problem(response: Response) -> _Problem:
-    """The problem document, for its type and its words; an empty one when there is none."""
-    if _PROBLEM not in response.headers.lower():
-        return _Problem()
-    try:
-        return _decode_problem(response.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _Problem()

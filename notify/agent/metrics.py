@@ -35,18 +35,18 @@ class Figures:
         """Answer Prometheus from a thread. Raises OSError when the port is taken."""
         start_http_server(port, host, registry=self.registry)
 
-    def measured(self, measure: Measure) -> None:
+    def set_measure(self, measure: Measure) -> None:
         self._pending.set(measure.pending)
         self._oldest.set(measure.oldest)
         self._dead.set(measure.dead)
         self._measured.set(time.time())
 
-    def relayed(self, created_count: int, duplicates: int) -> None:
+    def count_relayed(self, created_count: int, duplicates: int) -> None:
         self._relayed.labels("created").inc(created_count)
         self._relayed.labels("duplicate").inc(duplicates)
 
-    def refused(self, rows: int) -> None:
+    def count_refused(self, rows: int) -> None:
         self._relayed.labels("refused").inc(rows)
 
-    def intake_up(self, is_up: bool) -> None:
+    def set_intake_up(self, is_up: bool) -> None:
         self._up.set(is_up)

@@ -89,10 +89,10 @@ class Relay(Worker):
             measure = self.store.measure()
             self._next_measure.restart()  # not before: a slow database has to do something else too
             self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
-            self.figures.measured(measure)
-        rest = self._resume_at - time.monotonic()
-        if rest > 0:
-            self.stopping.wait(min(rest, _SLICE_SECONDS))
+            self.figures.set_measure(measure)
+        pause = self._resume_at - time.monotonic()
+        if pause > 0:
+            self.stopping.wait(min(pause, _SLICE_SECONDS))
             return True
         # Before the claim is made: by this clock the lease ends rather too early than too late.
         lease_end = time.monotonic() + self._lease
@@ -119,13 +119,13 @@ class Relay(Worker):
                 self.store.release(claim, _ids(todo))
                 return
             request = todo.popleft()
-            events = self._readable(claim, request)
+            events = self._read(claim, request)
             if not events:
                 continue
             answer = self.client.send(events)
             failpoint("agent_after_send_before_delete")
             if answer.kind is Kind.VERDICTS:
-                self._judged(claim, events, answer)
+                self._settle_verdicts(claim, events, answer)
             elif answer.kind is Kind.TOO_MUCH and len(request) > 1:
                 middle = len(request) // 2
                 todo.extendleft([request[middle:], request[:middle]])
@@ -158,7 +158,7 @@ class Relay(Worker):
         if request:
             yield request
 
-    def _readable(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
+    def _read(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
         """Read the events of a request. A row that would spoil it for the others is refused
         here."""
         refusals: dict[int, Refusal] = {}
@@ -184,11 +184,11 @@ class Relay(Worker):
         return events
 
     # -- outcomes --------------------------------------------------------------------------------
-    def _judged(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
+    def _settle_verdicts(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
         """Settle events by the intake's verdicts: the intake works."""
         self._trouble.reset()
         self._broken = 0
-        self.figures.intake_up(True)
+        self.figures.set_intake_up(True)
         if self._unavailable_since:
             seconds = round(time.monotonic() - self._unavailable_since)
             log.info("agent_intake_back", seconds=seconds)
@@ -200,7 +200,7 @@ class Relay(Worker):
         if settled_count < len(events):
             log.warning("agent_overtaken", rows=len(events) - settled_count)
         self.heartbeat.done += len(delivered_ids)
-        self.figures.relayed(len(delivered_ids) - answer.duplicates, answer.duplicates)
+        self.figures.count_relayed(len(delivered_ids) - answer.duplicates, answer.duplicates)
 
     def _settle(
         self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
@@ -210,7 +210,7 @@ class Relay(Worker):
             return 0
         settled_count = self.store.settle(claim, delivered_ids, refusals)
         self.heartbeat.failed += len(refusals)
-        self.figures.refused(len(refusals))
+        self.figures.count_refused(len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:
             log.warning("agent_row_refused", row=row_id, code=refusal.code, reason=refusal.reason)
         return settled_count
@@ -234,7 +234,7 @@ class Relay(Worker):
         self._unavailable_since = self._unavailable_since or now
         seconds = max(self._trouble.next(), min(answer.retry_after, 30.0))
         self._resume_at = now + seconds
-        self.figures.intake_up(False)
+        self.figures.set_intake_up(False)
         seconds_away = round(now - self._unavailable_since)
         report = log.error if seconds_away >= _LONG_TROUBLE else log.warning
         report(

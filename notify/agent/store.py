@@ -144,7 +144,7 @@ class Store:
 
         Raises Unavailable when there are no tables.
         """
-        # By the database's clock, which wrote created_at.
+        # The database's clock wrote created_at.
         age = (
             "TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1000000.0"
             if self._mysql
@@ -159,8 +159,8 @@ class Store:
             )
             cursor.execute(f"SELECT COUNT(*), {age} FROM ({first}) AS first_rows")  # noqa: S608
             pending, oldest = cursor.fetchone()
-            some = f"SELECT id FROM outbox_dead LIMIT {COUNTED}"  # noqa: S608
-            cursor.execute(f"SELECT COUNT(*) FROM ({some}) AS some_rows")  # noqa: S608
+            dead_ids = f"SELECT id FROM outbox_dead LIMIT {COUNTED}"  # noqa: S608
+            cursor.execute(f"SELECT COUNT(*) FROM ({dead_ids}) AS some_rows")  # noqa: S608
             (dead,) = cursor.fetchone()
         return Measure(pending, max(0.0, float(oldest or 0)), dead)
 

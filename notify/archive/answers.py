@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 
 from django.db import transaction
 from django.db.models import Q
@@ -36,35 +37,32 @@ def remove_old(now: datetime) -> bool:
 
     Raises OperationalError when a database is unavailable; the step is repeated then.
     """
-    # In steps of time: each step writes cursors, and an idle platform should write nothing.
+    # Time advances in steps: each step writes cursors, and an idle platform should write nothing.
     now = now.replace(minute=now.minute // _MINUTES * _MINUTES, second=0, microsecond=0)
-    for seconds, cursors in _policies().items():
+    cursors_by_seconds: dict[float, dict[int, int]] = defaultdict(dict)
+    is_limited = Q(log_days__isnull=False) | Q(log_answers=answer_log.Kept.NONE)
+    columns = ("id", "log_answers", "log_days", "answers_removed_below")
+    for pk, policy, days, cursor in BizReceive.objects.filter(is_limited).values_list(*columns):
+        kept_seconds = answer_log.keep_seconds(policy, days)
+        if kept_seconds is not None:
+            cursors_by_seconds[kept_seconds][pk] = cursor
+    for seconds, cursors in cursors_by_seconds.items():
         end = horizon(now, seconds)
         start = min(cursors.values())
         if start >= end:
             continue
         ids = [pk for pk, cursor in cursors.items() if cursor == start]
         next_cursor = min([end, *(cursor for cursor in cursors.values() if cursor > start)])
-        reached = _remove(ids, start, next_cursor)
-        _forget_samples(ids, now - timedelta(seconds=seconds))
+        new_cursor = _remove(ids, start, next_cursor)
+        # Failures have the text of their newest answer.
+        groups = FailureGroup.objects.filter(
+            flow=FLOW, subject__in=ids, last_at__lt=now - timedelta(seconds=seconds)
+        )
+        groups.exclude(said="").update(said="")
         rows = BizReceive.objects.filter(id__in=ids, answers_removed_below=start)
-        rows.update(answers_removed_below=reached)
+        rows.update(answers_removed_below=new_cursor)
         return True
     return False
-
-
-def _policies() -> dict[float, dict[int, int]]:
-    """The cursors of subscriptions by the seconds for which they keep answers."""
-    rows = BizReceive.objects.filter(
-        Q(log_days__isnull=False) | Q(log_answers=answer_log.Kept.NONE)
-    )
-    cursors: dict[float, dict[int, int]] = defaultdict(dict)
-    columns = ("id", "log_answers", "log_days", "answers_removed_below")
-    for pk, policy, days, cursor in rows.values_list(*columns):
-        seconds = answer_log.keep_seconds(policy, days)
-        if seconds is not None:
-            cursors[seconds][pk] = cursor
-    return cursors
 
 
 def _remove(subscriptions: Sequence[int], start: int, end: int) -> int:
@@ -72,18 +70,18 @@ def _remove(subscriptions: Sequence[int], start: int, end: int) -> int:
     returns the id below which nothing is left."""
     # Hot first: an attempt that moves meanwhile is in the archive by then.
     pages = [(store, _page(store, start, end)) for store in (stores.hot(), stores.cold())]
-    reached = min([end, *(page[-1][0] + 1 for _store, page in pages if len(page) == PAGE)])
-    by_id = {pk: copy for _store, page in pages for pk, copy in page if pk < reached}
+    new_cursor = min([end, *(page[-1][0] + 1 for _store, page in pages if len(page) == PAGE)])
+    by_id = {pk: copy for _store, page in pages for pk, copy in page if pk < new_cursor}
     deliveries: set[int] = set()
     for store in (stores.hot(), stores.cold()):
         rows = store.deliveries.filter(id__in=set(by_id.values()))
-        own = rows.filter(biz_receive_id__in=subscriptions).order_by()
-        deliveries.update(own.values_list("id", flat=True))
+        rows = rows.filter(biz_receive_id__in=subscriptions).order_by()
+        deliveries.update(rows.values_list("id", flat=True))
     if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
-        transactions.retrying(lambda: _empty_hot(attempts, sorted(deliveries)))
+        transactions.retrying(partial(_empty_hot, attempts, sorted(deliveries)))
         # After the commit: an archive that hangs must not lock deliveries of the hot table.
         _empty(stores.cold(), attempts)
-    return reached
+    return new_cursor
 
 
 def _page(store: Store, start: int, end: int) -> list[tuple[int, int]]:
@@ -100,12 +98,6 @@ def _empty_hot(attempts: Sequence[int], deliveries: Sequence[int]) -> None:
 
 
 def _empty(store: Store, attempts: Sequence[int]) -> None:
-    for some in chunks(attempts, claims.CHUNK):
-        rows = store.attempts.filter(id__in=some).exclude(**_EMPTY)
+    for chunk in chunks(attempts, claims.CHUNK):
+        rows = store.attempts.filter(id__in=chunk).exclude(**_EMPTY)
         claims.update_by_key(rows, _EMPTY, store.using)
-
-
-def _forget_samples(subscriptions: Sequence[int], before: datetime) -> None:
-    """Failures have the text of their newest answer."""
-    groups = FailureGroup.objects.filter(flow=FLOW, subject__in=subscriptions)
-    groups.filter(last_at__lt=before).exclude(said="").update(said="")

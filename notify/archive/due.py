@@ -1,4 +1,4 @@
-"""Which messages may move, and in what chunks; messages that were brought back, and when to look at
+"""Messages that may move, and their chunks; messages that were brought back, and when to look at
 them again.
 
 The archiver goes by the age of ids. By that alone it would move a restored message of last year at
@@ -41,7 +41,7 @@ class Due:
     well: int
     failed: int
 
-    def allowed(self, statuses: Mapping[int, set[int]]) -> list[int]:
+    def find_movable(self, statuses: Mapping[int, set[int]]) -> list[int]:
         """The messages that may move, by the statuses of their deliveries."""
         ages = restored_as(statuses)
         movable_ids = []
@@ -73,7 +73,7 @@ def movable(message_ids: Sequence[int], due: Due) -> list[int]:
     rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
     for message_id, status in rows.values_list("msg_id", "status"):
         statuses[message_id].add(status)
-    return due.allowed(statuses)
+    return due.find_movable(statuses)
 
 
 def chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[int]]:
@@ -107,8 +107,8 @@ def note_restored(message_ids: Sequence[int]) -> None:
 
 
 def forget_restored(message_ids: Sequence[int]) -> None:
-    for some in cut(message_ids, RESTORED_PAGE):
-        RestoredMsg.objects.filter(id__in=some).delete()
+    for chunk in cut(message_ids, RESTORED_PAGE):
+        RestoredMsg.objects.filter(id__in=chunk).delete()
 
 
 def restored_as(message_ids: Iterable[int]) -> dict[int, int]:

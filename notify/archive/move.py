@@ -49,9 +49,22 @@ def move(message_ids: Sequence[int], due: Due) -> int:
 
     def once() -> int:
         with transaction.atomic(durable=True):
-            going, deliveries = _locked(sorted(message_ids), due)
+            # The messages that may go and their deliveries are locked until the commit.
+            messages = BizMsg.objects.select_for_update().filter(
+                id__in=sorted(message_ids), state=BizMsg.State.DISTRIBUTED
+            )
+            statuses: dict[int, set[int]] = {
+                pk: set() for pk in messages.order_by("id").values_list("id", flat=True)
+            }
+            delivery_rows = ReceiveMsg.objects.select_for_update().filter(msg_id__in=list(statuses))
+            rows = list(delivery_rows.order_by().values_list("id", "msg_id", "status"))
+            for _id, message_id, status in rows:
+                statuses[message_id].add(status)
+            going = due.find_movable(statuses)
             if not going:
                 return 0
+            going_ids = set(going)
+            deliveries = [pk for pk, message_id, _status in rows if message_id in going_ids]
             parts = [
                 Part(BizMsg, ColdBizMsg, "id", going, _ADDED),
                 Part(ReceiveMsg, ColdReceiveMsg, "id", deliveries),
@@ -73,23 +86,6 @@ def move(message_ids: Sequence[int], due: Due) -> int:
     # An archive that cannot be reached is found out before anything is locked.
     connections[cold_alias()].ensure_connection()
     return transactions.retrying(once)
-
-
-def _locked(message_ids: list[int], due: Due) -> tuple[list[int], list[int]]:
-    """The messages that may go and their deliveries, as they are now; locked until the commit."""
-    messages = BizMsg.objects.select_for_update().filter(
-        id__in=message_ids, state=BizMsg.State.DISTRIBUTED
-    )
-    statuses: dict[int, set[int]] = {
-        pk: set() for pk in messages.order_by("id").values_list("id", flat=True)
-    }
-    deliveries = ReceiveMsg.objects.select_for_update().filter(msg_id__in=list(statuses))
-    rows = list(deliveries.order_by().values_list("id", "msg_id", "status"))
-    for _id, message_id, status in rows:
-        statuses[message_id].add(status)
-    going = due.allowed(statuses)
-    going_ids = set(going)
-    return going, [pk for pk, message_id, _ in rows if message_id in going_ids]
 
 
 def copy_to_archive(parts: Sequence[Part]) -> None:

@@ -40,18 +40,16 @@ def restore(message_ids: Sequence[int], after: Callable[[], int]) -> int:
     Raises NotVerified, or OperationalError when a database is unavailable; each chunk that was
     done is whole.
     """
-    parts = list(chunks(sorted(message_ids), stores.cold()))
-    return sum(_restored(chunk, after) for chunk in parts)
-
-
-def _restored(message_ids: list[int], after: Callable[[], int]) -> int:
-    restore_them = partial(_restore_chunk, message_ids, after)
-    try:
-        return transactions.retrying(restore_them)
-    except NotVerified:
-        # An archived row may have changed between the copy and the look at it: a payload sealed
-        # anew, an erasure. Anything else is as wrong the second time.
-        return transactions.retrying(restore_them)
+    total = 0
+    for chunk in list(chunks(sorted(message_ids), stores.cold())):
+        restore_chunk = partial(_restore_chunk, chunk, after)
+        try:
+            total += transactions.retrying(restore_chunk)
+        except NotVerified:
+            # An archived row may have changed between the copy and the look at it: a payload
+            # sealed anew, an erasure. Anything else is as wrong the second time.
+            total += transactions.retrying(restore_chunk)
+    return total
 
 
 def _restore_chunk(message_ids: list[int], after: Callable[[], int]) -> int:

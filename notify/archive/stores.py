@@ -28,7 +28,7 @@ from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveM
 
 log = logging.get(__name__)
 
-# Of the sixteen threads of a web worker, so many may read an archive in a database of its own.
+# So many of a web worker's sixteen threads may read an archive in a database of its own.
 _MAX_READS, _MAX_WAIT_SECONDS = 4, 1.0
 # A read that takes longer than this, and fails then, met a server that hangs.
 _LONG_SECONDS, _AWAY_SECONDS = 2.0, 5.0

@@ -1,4 +1,4 @@
-"""What Feed holds of a person: posts, relations, timelines, and events about them.
+"""Data that Feed holds of a person: posts, relations, timelines, and events about them.
 
 Posts are deleted and relations ended first, as the user would do it: that takes the posts out of
 the timelines of others, and keeps their counts right. When the events of that are handled, what is
@@ -140,8 +140,8 @@ def _erase_timelines(_person: Person, rows: Sequence[Row]) -> int:
         by_reader.setdefault(reader, []).append(int(row.data["feed_id"]))
     count = 0
     for (biz, uid), feed_ids in by_reader.items():
-        for some in chunks(feed_ids, _PAGE):
-            entries = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__in=some)
+        for chunk in chunks(feed_ids, _PAGE):
+            entries = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__in=chunk)
             count += transactions.retrying(entries.delete)[0]
     return count
 
@@ -216,14 +216,6 @@ def _erase_user(biz: int, uid: str) -> int:
     return user.delete()[0]
 
 
-def _texts() -> Iterator[PersonStore]:
-    yield text_store("feed.texts", _("posts of others"), Feed, ("data",))
-    # Their data have only ids of users and posts: events that name the person are the person's.
-    yield text_store("feed.event_texts", _("events about others"), EventQueue, ("reason",))
-    yield text_store("feed.keys", _("idempotency keys"), FeedIdempotency, ("key",),
-                     unique_column="key")  # fmt: skip
-
-
 def stores() -> Sequence[PersonStore]:
     """Posts are deleted before relations end, by which their entries are found."""
     return (
@@ -232,5 +224,10 @@ def stores() -> Sequence[PersonStore]:
         PersonStore("feed.events", _("events"), _find_events, _erase_events),
         PersonStore("feed.timelines", _("entries of timelines"), _find_timelines, _erase_timelines),
         PersonStore("feed.users", _("users"), _find_users, _erase_users),
-        *_texts(),
-    )
+        text_store("feed.texts", _("posts of others"), Feed, ("data",)),
+        # The data of events have only ids of users and posts: events that name the person are the
+        # person's.
+        text_store("feed.event_texts", _("events about others"), EventQueue, ("reason",)),
+        text_store("feed.keys", _("idempotency keys"), FeedIdempotency, ("key",),
+                   unique_column="key"),
+    )  # fmt: skip

@@ -6,11 +6,9 @@ decision, console and metrics show it. All functions raise RedisError.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import msgspec
-from redis.commands.core import Script
 
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.lease import Lease
@@ -89,9 +87,4 @@ def publish_decision(decision: PaceDecision) -> bool:
     """Store the decision; False, and nothing changes, when `by` no longer holds the lease."""
     arguments: list[Any] = [decision.by, msgspec.json.encode(decision), int(STALE_SECONDS * 1000)]
     keys = [lease.key, _DECISION]
-    return bool(_publish_script()(keys=keys, args=arguments, client=work_redis()))
-
-
-@lru_cache(maxsize=1)
-def _publish_script() -> Script:
-    return work_redis().register_script(_PUBLISH)
+    return bool(work_redis().register_script(_PUBLISH)(keys=keys, args=arguments))

@@ -1,4 +1,4 @@
-"""Which tables the cleaner deletes from, and how long their rows are kept."""
+"""The tables from which the cleaner deletes, and the times for which their rows are kept."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def lock(biz: int, uids: Iterable[str]) -> dict[str, FeedUser]:
         FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid) for uid in sorted_uids]
     )
     users: dict[str, FeedUser] = {}
-    for some in chunks(sorted_uids, _CHUNK):
-        page = FeedUser.objects.select_for_update().filter(biz_id=biz, uid__in=some)
+    for chunk in chunks(sorted_uids, _CHUNK):
+        page = FeedUser.objects.select_for_update().filter(biz_id=biz, uid__in=chunk)
         users.update((user.uid, user) for user in page.order_by("biz_id", "uid"))
     return users
 
@@ -40,7 +40,7 @@ def lock_with_authors(
     has no row.
     """
     sorted_uids = sorted(set(authors) - {uid})
-    # In the order of `lock`: the authors that sort before the reader, the reader, the others.
+    # The order of `lock`: the authors that sort before the reader, the reader, the others.
     middle = bisect(sorted_uids, uid)
     author_uids = _share_lock_pushed(biz, sorted_uids[:middle])
     reader = FeedUser.objects.select_for_update().filter(biz_id=biz, uid=uid).first()
@@ -52,14 +52,14 @@ def _share_lock_pushed(biz: int, uids: Sequence[str]) -> list[str]:
     # SQL, because Django has no shared locks. SQLite needs none: the caller is its only writer.
     share = "LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
     locked_uids: list[str] = []
-    for some in chunks(uids, _CHUNK):
-        placeholders = ", ".join(["%s"] * len(some))
+    for chunk in chunks(uids, _CHUNK):
+        placeholders = ", ".join(["%s"] * len(chunk))
         with connection.cursor() as cursor:
             cursor.execute(
                 "SELECT uid FROM feed_user "  # noqa: S608
                 f"WHERE biz_id = %s AND uid IN ({placeholders}) "
                 f"AND merging = {int(FeedUser.Merging.PUSHED)} ORDER BY biz_id, uid {share}",
-                [biz, *some],
+                [biz, *chunk],
             )
             locked_uids += [row[0] for row in cursor.fetchall()]
     return locked_uids

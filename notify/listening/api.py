@@ -21,7 +21,7 @@ from msgplatform.api.schema import operation
 from msgplatform.core import long_polls
 from msgplatform.core.errors import InvalidInput, NotNow
 from notify import directory
-from notify.listening import leases, places, results
+from notify.listening import leases, results
 from notify.listening.watch import WATCH, topic
 from notify.models import BizReceive, ReceiveMsg
 from notify.orders import MAX_RESPONSE_BODY
@@ -148,12 +148,27 @@ class ListenView(APIView):
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
         # One that was displaced while it waited must not take the place back.
         takes_over = bool(body.take_over) and not has_waited
-        places.take(row.pk, body.listener, long_polls.SECONDS, takes_over)
+        leases.take_place(row.pk, body.listener, long_polls.SECONDS, takes_over)
         lease = leases.lease_next(subscription)
+        delivery: dict[str, Any] | None = None
         if lease:
-            places.take(row.pk, body.listener, settings.NOTIFY_LEASE_SECONDS)
+            leases.take_place(row.pk, body.listener, settings.NOTIFY_LEASE_SECONDS)
+            delivery = {
+                "id": str(lease.id),
+                "claim": lease.claim,
+                "message_id": str(lease.message.id),
+                "event_type": lease.message.event_type,
+                "attempt": lease.attempt,
+                "lease_until": lease.until,
+                "timeout": lease.request.timeout,
+                "request": {
+                    "method": lease.request.method,
+                    "headers": leases.headers(subscription, lease.request),
+                    "body": lease.request.body.decode(),
+                },
+            }
         answer = {
-            "delivery": _shown(subscription, lease) if lease else None,
+            "delivery": delivery,
             "subscription": f"{row.biz.name}/{row.receive.name}",
             "status": BizReceive.Status(row.status).name.lower(),
         }
@@ -211,24 +226,6 @@ def _usable(row: BizReceive) -> directory.Subscription:
         return directory.from_row(row)
     except directory.UNUSABLE as error:
         raise NotNow(f"This subscription cannot be used: {error}") from None
-
-
-def _shown(subscription: directory.Subscription, lease: leases.Lease) -> dict[str, Any]:
-    request = lease.request
-    return {
-        "id": str(lease.id),
-        "claim": lease.claim,
-        "message_id": str(lease.message.id),
-        "event_type": lease.message.event_type,
-        "attempt": lease.attempt,
-        "lease_until": lease.until,
-        "timeout": request.timeout,
-        "request": {
-            "method": request.method,
-            "headers": leases.headers(subscription, request),
-            "body": request.body.decode(),
-        },
-    }
 
 
 def _answer(body: ResultBody) -> results.Answer:

@@ -1,4 +1,8 @@
-"""The lease of the oldest due delivery, for the listener that has the place.
+"""The lease of the oldest due delivery, for the listener that has the subscription's place.
+
+One listener at a time has the place. It keeps two programs from getting the deliveries by turns;
+what is delivered depends on the leases in the database alone: after a flush of Redis a second
+listener may come, and loses nothing.
 
     pending ──leased──▶ queued, with the listener's claim ──result──▶ as the marker says
                           │  ▲
@@ -14,6 +18,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -21,8 +26,9 @@ from typing import Any, cast
 from django.conf import settings
 from django.db.models.functions import Now
 
+from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import claims
-from msgplatform.core.errors import Unavailable, Undecryptable
+from msgplatform.core.errors import AlreadyListening, Unavailable, Undecryptable
 from msgplatform.core.http.messages import Request
 from notify import orders
 from notify.directory import Subscription
@@ -37,6 +43,18 @@ CLAIM_PREFIX = "listen-"
 _CLAIM_LENGTH = 32
 # A row that another process changed in between is looked for once more, so many times.
 _TRIES = 5
+# Seconds that a place is kept after a request: for the next one to come.
+GRACE_SECONDS = 10.0
+_KEY = "notify:listener:"  # string by subscription, expiring: the name of the listener
+# KEYS: the place. ARGV: listener, milliseconds, 1 to take over. Returns the milliseconds for which
+# another one has it, or 0 when it is taken or kept.
+_TAKE = """
+redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] and ARGV[3] ~= '1' then return redis.call('PTTL', KEYS[1]) end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 0
+"""
 _Status = ReceiveMsg.Status
 
 
@@ -64,6 +82,25 @@ class _Row:
     send_times: int
 
 
+def take_place(subscription: int, listener: str, seconds: float, takes_over: bool = False) -> None:
+    """Take the place, or keep it, for `seconds` and the grace. Raises AlreadyListening while
+    another listener has it, unless this one takes over; RedisError."""
+    milliseconds = int((seconds + GRACE_SECONDS) * 1000)
+    script = work_redis().register_script(_TAKE)
+    answer: Any = script(
+        keys=[f"{_KEY}{subscription}"], args=[listener, milliseconds, int(takes_over)]
+    )
+    if answer:
+        text = "Another listener gets its deliveries. Stop it, wait, or take over."
+        raise AlreadyListening(text, answer / 1000)
+
+
+def shorten_place(subscription: int) -> None:
+    """Its listener has sent a result: the next request follows at once, or none."""
+    with suppress(RedisError):  # then the place is free when the lease would have ended
+        work_redis().pexpire(f"{_KEY}{subscription}", int(GRACE_SECONDS * 1000))
+
+
 def lease_next(subscription: Subscription) -> Lease | None:
     """Lease the oldest due delivery, or once more the one that a listener has; None when nothing is
     due. A delivery that cannot be sent is set aside, as a maker does. Raises Unavailable when the
@@ -75,14 +112,32 @@ def lease_next(subscription: Subscription) -> Lease | None:
         if row is None:
             return None
         message = Texts().get([row.message_id]).get(row.message_id)
-        text = _text(message) if message else None
+        stored_text = read_texts([message]).get(message.id) if message else None
+        try:
+            text = None if stored_text is None else orders.open_body(stored_text)
+        except Undecryptable as error:
+            # While the key is rotated other processes may have it already.
+            raise Unavailable(
+                f"The payload of message {row.message_id} is encrypted: {error}."
+            ) from error
         if message is None or text is None:
-            error = ending.GONE if message is None else ending.UNREADABLE
+            reason = ending.GONE if message is None else ending.UNREADABLE
             claim = row.claimed_by if row.status == _Status.QUEUED else None
-            ending.set_aside(subscription.id, [row.id], error, claim)
+            ending.set_aside(subscription.id, [row.id], reason, claim)
             continue
         claim = f"{CLAIM_PREFIX}{uuid.uuid4().hex}"[:_CLAIM_LENGTH]
-        until = _take(row, claim)
+        rows = ReceiveMsg.objects.filter(
+            id=row.id, status=row.status, claimed_by=row.claimed_by, send_times=row.send_times
+        )
+        if row.status == _Status.PENDING:
+            rows = rows.filter(next_at__lte=Now())
+        lease = timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
+        values = {"status": _Status.QUEUED, "claimed_by": claim, "next_at": Now() + lease}
+        claims.update_by_key(rows, {**values, "updated_at": Now()})
+        # Asked for, not counted: an UPDATE that was repeated after a lost connection changes no
+        # row.
+        leased_rows = ReceiveMsg.objects.filter(id=row.id, claimed_by=claim)
+        until = leased_rows.values_list("next_at", flat=True).first()
         if until is not None:
             item = orders.Item(
                 row.id, message.id, row.send_times + 1, text, message.event_type, message.key
@@ -94,21 +149,11 @@ def lease_next(subscription: Subscription) -> Lease | None:
     return None
 
 
-def _text(message: Message) -> str | None:
-    """The body that is sent; None for one that is not readable. Raises Unavailable."""
-    text = read_texts([message]).get(message.id)
-    try:
-        return None if text is None else orders.open_body(text)
-    except Undecryptable as error:
-        # While the key is rotated other processes may have it already.
-        raise Unavailable(f"The payload of message {message.id} is encrypted: {error}.") from error
-
-
 def headers(subscription: Subscription, request: Request) -> dict[str, str]:
     """The headers of the request, as a sender would send them."""
-    own = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
-    added = (line.partition(": ") for line in request.lines)
-    return dict([*own, *((name, value) for name, _colon, value in added)])
+    lines = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
+    request_lines = (line.partition(": ") for line in request.lines)
+    return dict([*lines, *((name, value) for name, _colon, value in request_lines)])
 
 
 def _next_row(subscription: int) -> _Row | None:
@@ -130,21 +175,3 @@ def _first(subscription: int, status: int) -> tuple[_Row | None, Any]:
     columns = "id", "msg_id", "status", "claimed_by", "next_at", "send_times"
     values = rows.values_list(*columns, Now()).first()
     return (_Row(*values[:-1]), values[-1]) if values else (None, None)
-
-
-def _take(row: _Row, claim: str) -> datetime | None:
-    """The end of the lease; None when the row is no longer as it was read."""
-    unchanged = ReceiveMsg.objects.filter(
-        id=row.id, status=row.status, claimed_by=row.claimed_by, send_times=row.send_times
-    )
-    if row.status == _Status.PENDING:
-        unchanged = unchanged.filter(next_at__lte=Now())
-    lease = timedelta(seconds=settings.NOTIFY_LEASE_SECONDS)
-    values = {"status": _Status.QUEUED, "claimed_by": claim, "next_at": Now() + lease}
-    claims.update_by_key(unchanged, {**values, "updated_at": Now()})
-    # Asked for, not counted: an UPDATE that was repeated after a lost connection changes no row.
-    return (
-        ReceiveMsg.objects.filter(id=row.id, claimed_by=claim)
-        .values_list("next_at", flat=True)
-        .first()
-    )

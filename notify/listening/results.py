@@ -13,7 +13,7 @@ from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.http.messages import Request, Response
 from notify import orders
 from notify.directory import Subscription
-from notify.listening import places
+from notify.listening import leases
 from notify.marker import marks
 from notify.models import Attempt, ReceiveMsg
 from notify.monitor import counters
@@ -63,8 +63,10 @@ class Outcome:
 def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answer) -> Outcome:
     """Mark the delivery `row`; the same result once more changes nothing. Raises LeaseLost when the
     delivery has another claim by now, Unavailable while another process holds its lock."""
+    types = ReceiveMsg.objects.filter(pk=row.pk).values_list("msg__event_type", flat=True)
+    event_type = types.first() or ""  # its message may be deleted
     item = orders.Item(
-        row.pk, row.msg_id, row.send_times + 1, "", _event_type(row), due=row.next_at.timestamp()
+        row.pk, row.msg_id, row.send_times + 1, "", event_type, due=row.next_at.timestamp()
     )
     order = orders.Order(subscription.id, claim, 0.0, [item])
     is_delivered = 200 <= answer.status < 300
@@ -85,22 +87,12 @@ def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answ
         raise Unavailable(_LOCKED) from None
     else:
         counters.add_totals(tally.counts, tally.seconds)
-        places.shorten(subscription.id)
-    return _outcome(row, claim)
-
-
-def _event_type(row: ReceiveMsg) -> str:
-    """The event type of its message, '' when that was deleted."""
-    types = ReceiveMsg.objects.filter(pk=row.pk).values_list("msg__event_type", flat=True)
-    return types.first() or ""
-
-
-def _outcome(row: ReceiveMsg, claim: str) -> Outcome:
+        leases.shorten_place(subscription.id)
     row.refresh_from_db(fields=["status", "next_at"])
-    number = Attempt.objects.filter(copy_id=row.pk, claim=claim).values_list("number", flat=True)
-    attempt = number.first() or 0
+    numbers = Attempt.objects.filter(copy_id=row.pk, claim=claim).values_list("number", flat=True)
+    number = numbers.first() or 0
     if row.status == _Status.DELIVERED:
-        return Outcome("delivered", attempt, None)
+        return Outcome("delivered", number, None)
     if row.status == _Status.EXHAUSTED:
-        return Outcome("exhausted", attempt, None)
-    return Outcome("failed", attempt, row.next_attempt_at)
+        return Outcome("exhausted", number, None)
+    return Outcome("failed", number, row.next_attempt_at)

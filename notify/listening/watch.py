@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
 
 from django.db.models.functions import Now
 
@@ -59,21 +58,15 @@ class Watch:
         if not waiting:
             return _UNTIL_WOKEN
         self._asked_at = time.monotonic()
-        seconds_until = _read_due(waiting)
+        # Index dives for each. A lease that is not over counts until its end.
+        rows = BizReceive.objects.filter(id__in=waiting, status__in=_ACTIVE).order_by()
+        seconds_until: dict[int, float] = {
+            pk: min((at - now).total_seconds() for at in due_times if at)
+            for pk, now, *due_times in rows.values_list("id", Now(), *map(first_due, _WAITING))
+            if any(due_times)
+        }
         WAITING.wake(topic(pk) for pk, seconds in seconds_until.items() if seconds <= 0)
         return max(MIN_SECONDS, min([MAX_SECONDS, *seconds_until.values()]))
-
-
-def _read_due(subscriptions: Sequence[int]) -> dict[int, float]:
-    """Subscription → seconds until its first delivery is due, of those that have one: index dives
-    for each. A lease that is not over counts until its end."""
-    rows = BizReceive.objects.filter(id__in=subscriptions, status__in=_ACTIVE).order_by()
-    times = rows.values_list("id", Now(), *map(first_due, _WAITING))
-    return {
-        pk: min((at - now).total_seconds() for at in due if at)
-        for pk, now, *due in times
-        if any(due)
-    }
 
 
 WATCH = Watch()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 from django.db.models import Q
@@ -70,7 +70,13 @@ class MissedAlerts:
         # Read first: the end of an alert that is resolved after this is seen by the next look.
         open_rows = Alert.objects.filter(open_key__isnull=False).order_by()
         open_ids = set(open_rows.values_list("id", flat=True))
-        rows = self._rows(since, open_ids)
+        recent = Alert.objects.filter(Q(first_at__gte=since) | Q(resolved_at__gte=since))
+        if self._watched_ids is None:
+            rows = list(recent.order_by("-id")[:_MAX_ALERTS])
+        else:
+            newest_ids = Alert.objects.order_by("-id").values_list("id", flat=True)[:_MAX_ALERTS]
+            closed_ids = sorted(self._watched_ids - open_ids)[-_MAX_ALERTS:]
+            rows = list(recent.filter(id__in={*newest_ids, *closed_ids}).order_by("-id"))
         events = []
         for row in reversed(rows):
             if row.first_at >= since:
@@ -82,15 +88,6 @@ class MissedAlerts:
         self._watched_ids = open_ids | {row.pk for row in rows}
         return count
 
-    def _rows(self, since: datetime, open_ids: set[int]) -> list[Alert]:
-        """Alerts that were opened or resolved since then, the newest first; a bounded number."""
-        rows = Alert.objects.filter(Q(first_at__gte=since) | Q(resolved_at__gte=since))
-        if self._watched_ids is None:
-            return list(rows.order_by("-id")[:_MAX_ALERTS])
-        newest_ids = Alert.objects.order_by("-id").values_list("id", flat=True)[:_MAX_ALERTS]
-        closed_ids = sorted(self._watched_ids - open_ids)[-_MAX_ALERTS:]
-        return list(rows.filter(id__in={*newest_ids, *closed_ids}).order_by("-id"))
-
 
 def _system_id() -> int | None:
     """The business system whose events are alerts; None without it."""
@@ -101,8 +98,19 @@ def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
     events = []
     for alert in alert_events:
         about = _OF_SUBSCRIPTION.fullmatch(alert.key)
-        if not about or not BizReceive.objects.filter(pk=int(about[1]), biz_id=biz).exists():
-            events.append(_event(biz, alert))
+        if about and BizReceive.objects.filter(pk=int(about[1]), biz_id=biz).exists():
+            continue
+        # No telephone numbers and addresses of people: it goes to chats, mails and pagers.
+        payload = {
+            "kind": alert.kind,
+            "subject": personal.in_sentence(alert.subject),
+            "text": personal.in_sentence(alert.text[:_MAX_TEXT]),
+            "key": alert.key,
+            "count": alert.count,
+        }
+        event_type = RESOLVED if alert.resolved else RAISED
+        key = f"{event_type}:{alert.id}" if alert.id else None
+        events.append(intake.Event(biz, event_type, msgspec.json.encode(payload), key))
     # Only events whose key is new: publishing an old one again would be a write for nothing.
     condition = Q(pk__in=[])
     for event in events:
@@ -119,17 +127,3 @@ def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
         if verdict.outcome == "rejected" and verdict.code != "conflict":
             log.error("alert_not_published", key=event.idempotency_key, why=verdict.reason)
     return sum(verdict.outcome == "created" for verdict in verdicts)
-
-
-def _event(biz: int, event: alerts.AlertEvent) -> intake.Event:
-    """Without telephone numbers and addresses of people: it goes to chats, mails and pagers."""
-    payload = {
-        "kind": event.kind,
-        "subject": personal.in_sentence(event.subject),
-        "text": personal.in_sentence(event.text[:_MAX_TEXT]),
-        "key": event.key,
-        "count": event.count,
-    }
-    event_type = RESOLVED if event.resolved else RAISED
-    key = f"{event_type}:{event.id}" if event.id else None
-    return intake.Event(biz, event_type, msgspec.json.encode(payload), key)

@@ -50,18 +50,13 @@ _COLUMNS = (
     "biz__name", "biz__title", "receive__name", "receive__title", "receive__url",
 )  # fmt: skip
 
-# What an engineer's own machine does with its deliveries calls nobody.
+# Deliveries to an engineer's own machine call nobody.
 _PUSHED = BizReceive.objects.exclude(receive__delivery=Receive.Delivery.LISTEN)
 
 
 def conditions() -> Iterator[Condition]:
     """A condition for every subscription that needs a person. Raises errors of the database."""
-    yield from _of_failures(sql.now())
-    yield from unless_away(_of_missing_processes, OWN_PROCESS)
-
-
-def _of_failures(now: datetime) -> Iterator[Condition]:
-    """Subscriptions that are disabled, or have failed for NOTIFY_FAILING_MINUTES."""
+    now = sql.now()
     is_reported = Q(status=_Status.DISABLED)
     if after := limits.failing_alert_after():
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
@@ -92,19 +87,14 @@ def _of_failures(now: datetime) -> Iterator[Condition]:
                 since=moment(row.failing_since),
                 failures=row.failures,
             )
-            yield Condition(f"{FAILING}:{row.pk}", subject, _with_end(text, row.failing_since))
-
-
-def _with_end(text: str, failing_since: datetime) -> str:
-    """The text, and when the platform will disable the subscription, if it does."""
-    hours = settings.NOTIFY_DISABLE_AFTER_HOURS
-    if not hours:
-        return text
-    return lazy_message(
-        _("%(text)s If that goes on, it will be disabled on %(end)s."),
-        text=text,
-        end=moment(failing_since + timedelta(hours=hours)),
-    )
+            if hours := settings.NOTIFY_DISABLE_AFTER_HOURS:
+                text = lazy_message(
+                    _("%(text)s If that goes on, it will be disabled on %(end)s."),
+                    text=text,
+                    end=moment(row.failing_since + timedelta(hours=hours)),
+                )
+            yield Condition(f"{FAILING}:{row.pk}", subject, text)
+    yield from unless_away(_of_missing_processes, OWN_PROCESS)
 
 
 def _of_missing_processes() -> Iterator[Condition]:
@@ -139,34 +129,36 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     states: Mapping[int, LaneState] = {}
     with suppress(RedisError):
         states = presence.read()
-    return {
-        row.pk: _text(row, count, states.get(row.pk), now)
-        for row, count in zip(rows, counts, strict=True)
-    }
-
-
-def _text(row: BizReceive, count: int, live: LaneState | None, now: datetime) -> str:
-    assert row.failing_since  # noqa: S101 - `describe` has left out the others
-    text = lazy_message(
-        _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
-        age=age((now - row.failing_since).total_seconds()),
-        answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
-        failures=row.failures,
-    )
-    if count:
-        since = _oldest(row.pk)
+    texts: dict[int, str] = {}
+    for row, count in zip(rows, counts, strict=True):
+        assert row.failing_since  # noqa: S101 - the others were left out above
         text = lazy_message(
-            _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
-            text=text,
-            count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
-            age=age((now - since).total_seconds() if since else None),
+            _("Has failed for %(age)s: %(answer)s, %(failures)d in a row."),
+            age=age((now - row.failing_since).total_seconds()),
+            answer=_last_answer(row.pk) or lazy_message(_("the last answer is not known")),
+            failures=row.failures,
         )
-    if live and live.is_open:
-        at = timezone.localtime(now + timedelta(seconds=live.retry_in))
-        text = lazy_message(
-            _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
-        )
-    return text
+        if count:
+            deliveries = ReceiveMsg.objects.filter(
+                status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=row.pk
+            ).order_by("status", "biz_receive_id", "next_at")
+            # The oldest is among the first by time of attempt: both grow with ids.
+            times = deliveries.values_list("created_at", flat=True)[:_LOOKED_AT]
+            oldest = min(times, default=None)
+            text = lazy_message(
+                _("%(text)s Deliveries that wait: %(count)s, the oldest for %(age)s."),
+                text=text,
+                count=f"{count:,}" if count < MAX_COUNTED else f"{count:,}+",
+                age=age((now - oldest).total_seconds() if oldest else None),
+            )
+        live = states.get(row.pk)
+        if live and live.is_open:
+            at = timezone.localtime(now + timedelta(seconds=live.retry_in))
+            text = lazy_message(
+                _("%(text)s Next probe at %(at)s."), text=text, at=at.strftime("%H:%M:%S")
+            )
+        texts[row.pk] = text
+    return texts
 
 
 def _last_answer(subscription: int) -> str:
@@ -185,13 +177,3 @@ def _last_answer(subscription: int) -> str:
         _at, http_status, error = max(answers)
         return answer(_Delivery.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)
-
-
-def _oldest(subscription: int) -> datetime | None:
-    """The acceptance of the oldest waiting delivery. It is among the first by time of attempt: both
-    grow with ids."""
-    rows = ReceiveMsg.objects.filter(
-        status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=subscription
-    )
-    first = rows.order_by("status", "biz_receive_id", "next_at")
-    return min(first.values_list("created_at", flat=True)[:_LOOKED_AT], default=None)

@@ -75,10 +75,10 @@ def count_ended(
 def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
     """Remove these deliveries from the counts: they are resent, or have arrived after all. They
     must be locked; call it before they change."""
-    counted(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
+    take_back_rows(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
 
 
-def counted(rows: Iterable[Sequence[Any]]) -> None:
+def take_back_rows(rows: Iterable[Sequence[Any]]) -> None:
     """Remove deliveries from the counts by their COLUMNS, as they are before they change."""
     rescues = []
     for status, subscription, http_status, error, ended_at in rows:
@@ -92,11 +92,6 @@ def counts(subscription_ids: Collection[int]) -> dict[int, int]:
     return failure_store.count_by_subject(FLOW, subscription_ids)
 
 
-def _is_for_development(row: BizReceive) -> bool:
-    """True if nobody has to be told of its failures: a listener's, or a sandbox's."""
-    return row.receive.is_listened or sandbox.is_sandbox(row.receive.url)
-
-
 def _open_since(group: FailureGroup) -> datetime:
     """When the first of its open failures ended: later than `counted_since` where all others were
     acknowledged."""
@@ -107,10 +102,10 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     """The failures of each subscription, by answer."""
     groups = failure_store.open_groups(FLOW, limit)
     samples = ReceiveMsg.objects.filter(id__in=[group.sample for group in groups])
-    # Without those of archived deliveries.
+    # Archived deliveries have no message here.
     message_ids = dict(samples.values_list("id", "msg_id"))
 
-    # Of each subscription the part of a filter that leaves out none of its open failures.
+    # A filter by subscription: its bounds leave out no open failure.
     place_bounds: dict[int, dict[str, str]] = {}
     for group in sorted(groups, key=lambda group: (group.has_acknowledged, _open_since(group))):
         is_bound = group.has_acknowledged
@@ -130,7 +125,9 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             "place_filter": {**in_place, **place_bounds[group.subject]},
             "system": row.biz.name if row else "",
             "button": DELIVER_NOW if row and row.status in _SENDING else None,
-            "is_quiet": row is not None and _is_for_development(row),
+            # Nobody has to be told of a listener's failures, nor of a sandbox's.
+            "is_quiet": row is not None
+            and (row.receive.is_listened or sandbox.is_sandbox(row.receive.url)),
         }
 
     return SUBSCRIPTION.failures(groups, details)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 
 from django.conf import settings
@@ -24,6 +24,8 @@ _PATIENCE = timedelta(minutes=1)
 def examine() -> Iterator[Finding]:
     """Failing, disabled and late subscriptions, and unusable schemas. May raise errors of the
     database and of Redis."""
+    from msgplatform.core.json import schema as json_schema  # programs load the module without it
+
     rows = BizReceive.objects.select_related("biz", "receive").only(
         "disabled_reason", "failing_since", "failures", "status", "biz__name", "biz__title",
         "receive__name", "receive__title",
@@ -50,28 +52,7 @@ def examine() -> Iterator[Finding]:
         )  # fmt: skip
     if not failing:
         yield Finding("ok", "Notify: no subscription fails")
-    yield from _late(is_open)
-    yield from _unusable_schemas()
-
-
-def _unusable_schemas() -> Iterator[Finding]:
-    """Entries of the catalogue whose schema an earlier release accepted, and this one cannot
-    use."""
-    from msgplatform.core.json import schema as json_schema  # programs load the module without it
-
-    for row in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():
-        try:
-            json_schema.compiled(row.schema or {})
-        except InvalidInput as error:
-            yield Finding(
-                "bad", f"Notify: the JSON Schema of {row} cannot be used: {error}",
-                "correct it in the catalogue of event types; until then the events of this type "
-                "are refused for systems that validate their events",
-            )  # fmt: skip
-
-
-def _late(is_open: Collection[int]) -> Iterator[Finding]:
-    """Subscriptions whose consumer works, and whose deliveries wait for longer than an alert."""
+    # The consumers of these work, but deliveries wait for longer than an alert.
     minutes = settings.ALERT_BACKLOG_MINUTES
     ages = metrics.oldest(metrics.read_waiting(), sql.now()) if minutes else []
     late = [(old, w) for old, w in ages if old >= minutes * 60 and w.row.pk not in is_open]
@@ -85,3 +66,13 @@ def _late(is_open: Collection[int]) -> Iterator[Finding]:
             "warn", f"Notify: a delivery for {names} has waited for {age(seconds)}{speed}",
             "if the consumer bears more, raise the subscription's in-flight or rate limit",
         )  # fmt: skip
+    # An earlier release may have accepted a schema that this one cannot use.
+    for event_type in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():
+        try:
+            json_schema.compiled(event_type.schema or {})
+        except InvalidInput as error:
+            yield Finding(
+                "bad", f"Notify: the JSON Schema of {event_type} cannot be used: {error}",
+                "correct it in the catalogue of event types; until then the events of this type "
+                "are refused for systems that validate their events",
+            )  # fmt: skip

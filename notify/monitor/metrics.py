@@ -35,7 +35,7 @@ NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
-# Without the delivered ones: their number only grows until they are archived.
+# Delivered ones are left out: their number only grows until they are archived.
 NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
 _UP_TO = f"counted up to {COUNTED:,}"
 
@@ -49,9 +49,9 @@ def counts() -> Mapping[int | None, int]:
 def _count() -> dict[int | None, int]:
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED)
     return {
-        None: _counted(unsplit, "state"),
+        None: _count_rows(unsplit, "state"),
         **{
-            status: _counted(ReceiveMsg.objects.filter(status=status), "status")
+            status: _count_rows(ReceiveMsg.objects.filter(status=status), "status")
             for status in NOT_DELIVERED
         },
     }
@@ -60,7 +60,7 @@ def _count() -> dict[int | None, int]:
 open_counts = KeptCounts(_count)
 
 
-def _counted(rows: QuerySet[Any], column: str) -> int:
+def _count_rows(rows: QuerySet[Any], column: str) -> int:
     # A column of the index: on SQLite the key is not in it, and would be looked up in the table.
     return rows.order_by().values(column)[:COUNTED].count()
 
@@ -225,20 +225,10 @@ def samples() -> Iterator[Sample]:
     now = sql.now()
     rows = read_waiting()
     counts_by_status = counts()
-    for status in NOT_DELIVERED:
-        yield _DELIVERIES.of(counts_by_status[status], status=status.name.lower())
+    for delivery_status in NOT_DELIVERED:
+        name = delivery_status.name.lower()
+        yield _DELIVERIES.of(counts_by_status[delivery_status], status=name)
     yield _TO_SPLIT.of(counts_by_status[None])
-    yield from _of_subscriptions(rows, now)
-    try:
-        yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
-        yield _MARKER_OLDEST.of(jobs.oldest_seconds(orders.MARKER_QUEUE))
-        yield from _lanes({wait.row.pk: wait.labels for wait in rows})
-        yield from _totals(counters.totals())
-    except RedisError:
-        return  # the samples of the database are not withheld for that
-
-
-def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     yield _OLDEST.of(oldest_seconds(rows, now) or 0.0)
     expired_ages = [(now - wait.queued).total_seconds() for wait in rows if wait.queued]
     yield _EXPIRED.of(max(0.0, *expired_ages, 0.0))
@@ -250,26 +240,26 @@ def _of_subscriptions(rows: list[Waiting], now: datetime) -> Iterator[Sample]:
     failing = [(wait.row.failing_since, wait) for wait in rows if wait.row.failing_since]
     for since, wait in sorted(failing, key=lambda pair: pair[0])[:NAMED]:
         yield _FAILING.of(max(0.0, (now - since).total_seconds()), **wait.labels)
-
-
-def _lanes(labels: dict[int, dict[str, str]]) -> Iterator[Sample]:
-    """The senders' reports about the subscriptions that they work on, without idle ones."""
-    for pk, state in presence.read().items():
-        if pk in labels and (state.is_open or state.in_flight or state.waiting):
-            yield _BREAKERS.of(STATE_NUMBERS[state.breaker], **labels[pk])
-            yield _IN_FLIGHT.of(state.in_flight, **labels[pk])
-            yield _WAITING.of(state.waiting, **labels[pk])
-
-
-def _totals(totals: dict[str, float]) -> Iterator[Sample]:
-    """The totals since the work Redis was flushed: for rate() and histogram_quantile()."""
-    for outcome in ("delivered", "failed"):
-        yield _ATTEMPTS.of(totals.get(outcome, 0), outcome=outcome)
-    yield _EXHAUSTED.of(totals.get("exhausted", 0))
-    for histogram, metric in _HISTOGRAMS.items():
-        for end, count in histogram.cumulative(totals):
-            yield metric.bucket(end, count)
-        yield metric.of(totals.get(f"{histogram.name}_seconds", 0.0))
+    try:
+        yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
+        yield _MARKER_OLDEST.of(jobs.oldest_seconds(orders.MARKER_QUEUE))
+        labels = {wait.row.pk: wait.labels for wait in rows}
+        # The senders report the subscriptions that they work on.
+        for pk, state in presence.read().items():
+            if pk in labels and (state.is_open or state.in_flight or state.waiting):
+                yield _BREAKERS.of(STATE_NUMBERS[state.breaker], **labels[pk])
+                yield _IN_FLIGHT.of(state.in_flight, **labels[pk])
+                yield _WAITING.of(state.waiting, **labels[pk])
+        totals = counters.totals()  # since the work Redis was flushed
+        for outcome in ("delivered", "failed"):
+            yield _ATTEMPTS.of(totals.get(outcome, 0), outcome=outcome)
+        yield _EXHAUSTED.of(totals.get("exhausted", 0))
+        for histogram, metric in _HISTOGRAMS.items():
+            for end, count in histogram.cumulative(totals):
+                yield metric.bucket(end, count)
+            yield metric.of(totals.get(f"{histogram.name}_seconds", 0.0))
+    except RedisError:
+        return  # the samples of the database are not withheld for that
 
 
 def status() -> Status:

@@ -42,21 +42,10 @@ class CloudEvents:
     def render(self, id: str, body: str) -> tuple[bytes, tuple[str, ...]]:
         """The body, and the header lines of its attributes. `body` is that of `orders.body`: none
         of its texts before the payload holds a quotation mark."""
-        return self._binary(id, body) if self._is_binary else (self._structured(id, body), ())
-
-    @classmethod
-    def of(cls, body_format: str, source: str) -> CloudEvents | None:
-        """None for the format of Standard Webhooks, whose body is there already."""
-        if body_format == Format.STANDARD:
-            return None
-        return cls(source, is_binary=body_format == Format.CLOUDEVENTS_BINARY)
-
-    def _structured(self, id: str, body: str) -> bytes:
-        head = f'{{"specversion":"1.0","id":"{id}","source":"{self._source}",'
-        attributes = body[1:].replace('"timestamp":', '"time":', 1)
-        return f'{head}"datacontenttype":"{JSON}",{attributes}'.encode()
-
-    def _binary(self, id: str, body: str) -> tuple[bytes, tuple[str, ...]]:
+        if not self._is_binary:
+            head = f'{{"specversion":"1.0","id":"{id}","source":"{self._source}",'
+            attributes = body[1:].replace('"timestamp":', '"time":', 1)
+            return f'{head}"datacontenttype":"{JSON}",{attributes}'.encode(), ()
         head, _mark, payload = body.partition('","data":')
         event_type, _mark, time = head.removeprefix('{"type":"').partition('","timestamp":"')
         lines = (
@@ -67,3 +56,10 @@ class CloudEvents:
             f"ce-time: {time}",
         )
         return payload[:-1].encode(), lines
+
+    @classmethod
+    def of(cls, body_format: str, source: str) -> CloudEvents | None:
+        """None for the format of Standard Webhooks, whose body is there already."""
+        if body_format == Format.STANDARD:
+            return None
+        return cls(source, is_binary=body_format == Format.CLOUDEVENTS_BINARY)

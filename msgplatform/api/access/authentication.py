@@ -26,7 +26,7 @@ __all__ = [
 
 log = logging.get(__name__)
 
-# In the place of a scope: every valid key may.
+# It stands for a scope that every valid key has.
 ANY_SCOPE = "any"
 
 

@@ -104,16 +104,6 @@ def check_limit(system_names: Collection[str], is_management: bool) -> None:
         )
 
 
-def _stored_systems(system_names: Iterable[str]) -> list[str]:
-    """The names of business systems in order, each once. Raises InvalidInput for others."""
-    names = sorted(set(system_names))
-    stored_names = set(Biz.objects.filter(name__in=names).values_list("name", flat=True))
-    if unknown := [name for name in names if name not in stored_names]:
-        words = _("There is no business system %s.") % ", ".join(unknown)
-        raise InvalidInput(words, "systems")
-    return names
-
-
 def check_expiry(moment: datetime | None) -> None:
     """Raises InvalidInput for a time that is over."""
     if moment is not None and moment <= timezone.now():
@@ -130,7 +120,11 @@ def create(
     """A new key and its plain text, which cannot be read again later; without `biz` a management
     key, limited to `system_names` (empty: no limit). Raises InvalidInput."""
     scopes_of_key = check_scopes(scope_names, is_management=biz is None)
-    systems_of_key = _stored_systems(system_names)
+    systems_of_key = sorted(set(system_names))
+    stored_names = Biz.objects.filter(name__in=systems_of_key).values_list("name", flat=True)
+    if unknown := sorted(set(systems_of_key).difference(stored_names)):
+        words = _("There is no business system %s.") % ", ".join(unknown)
+        raise InvalidInput(words, "systems")
     check_limit(systems_of_key, is_management=biz is None)
     if not name.strip() or len(name) > MAX_NAME_LENGTH or not name.isprintable():
         raise InvalidInput(
@@ -194,7 +188,8 @@ def _load(prefix: str, digest: str) -> ValidKey | None:
             "id", "name", "hash", "scopes", "systems", "expires_at", "last_used_at", "biz_id",
             "biz__name",
         ).first()  # fmt: skip
-    # By prefix, then compared in constant time: a lookup by hash could leak it by its timing.
+    # A lookup by hash could leak it by its timing: rows are found by prefix, then compared in
+    # constant time.
     if row is None or not hmac.compare_digest(row["hash"], digest):
         return None
     last_used: datetime | None = row["last_used_at"]

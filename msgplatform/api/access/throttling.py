@@ -56,7 +56,7 @@ _MAX_RESERVES = 10_000  # keys in `_reserves`
 _reserves: dict[int, _Reserve] = {}
 _counting = threading.Lock()
 
-# In a request's META: the headers that tell its caller how far the limit is.
+# A key of a request's META: the headers that tell its caller how far the limit is.
 HEADERS = "msgplatform.rate_limit"
 # A peer that reports other callers behind it may send this many times the limit of wrong keys.
 _CALLERS_OF_A_PROXY = 20

@@ -34,7 +34,7 @@ def _answer(
     """The problem as JSON or as a page, where `reason` replaces the template's own sentence."""
     if request.path.startswith(API_PREFIX):
         return problem.response()
-    # Without request and context processors: an error page may touch no session or database.
+    # No request and no context processors: an error page may touch no session or database.
     context = {"detail": problem.detail, "reason": reason, **problem.more}
     page = loader.get_template(template).render(context)
     return HttpResponse(page, status=problem.kind.status)
@@ -90,7 +90,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     error_id = secrets.token_hex(8)
     facts = {"error_id": error_id, "method": request.method, "path": request.path}
     if isinstance(error, UNAVAILABLE):
-        # In a line, without a traceback: it comes for each visitor while the server is away.
+        # One line has no traceback: it comes for each visitor while the server is away.
         log.warning("request_unavailable", why=f"{type(error).__name__}: {error}"[:300], **facts)
         server = "Redis" if isinstance(error, RedisError) else _("The database")
         unavailable = Problem(

@@ -226,5 +226,5 @@ def _invalid(field_errors: list[dict[str, Any]]) -> Problem:
     first_errors = "; ".join(
         f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in field_errors[:3]
     )
-    rest = f" (and {len(field_errors) - 3} more)" if len(field_errors) > 3 else ""
-    return Problem(KINDS["invalid-input"], first_errors + rest, {}, {"errors": field_errors})
+    remark = f" (and {len(field_errors) - 3} more)" if len(field_errors) > 3 else ""
+    return Problem(KINDS["invalid-input"], first_errors + remark, {}, {"errors": field_errors})

@@ -126,7 +126,7 @@ class RelationListView(ListView):
         if self.direction == "recipients":
             return _Relations([rows.filter(uid=uid)])
         rows = rows.filter(fri_uid=uid)
-        return _Relations([rows.filter(delivery=each) for each in Friend.Delivery.values])
+        return _Relations([rows.filter(delivery=delivery) for delivery in Friend.Delivery.values])
 
     @operation(
         ChangeBody,

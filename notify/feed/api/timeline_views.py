@@ -32,7 +32,7 @@ from notify.feed.models import Feed
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 20, 200
 _BODY_BYTES = 4096
-# By how much clocks of web servers and the database may differ.
+# The clocks of web servers and the database may differ by this.
 _AHEAD = timedelta(minutes=1)
 
 _UID = OpenApiParameter(

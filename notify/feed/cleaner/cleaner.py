@@ -100,7 +100,7 @@ class Cleaner(Worker):
         step, start = self._steps[0], time.monotonic()
         try:
             if step.work():
-                # As long as the step took, at most a second: others get half of the time.
+                # The pause is as long as the step, at most a second: others get half of the time.
                 self.stopping.wait(min(_MAX_REST_SECONDS, time.monotonic() - start))
                 return True
         except Exception as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from functools import partial, reduce
 from operator import or_
@@ -124,7 +123,18 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     plan = _Plan(_existing(biz, changes), authors)
     verdicts = [_plan(change, plan) for change in changes]
     now = sql.now()
-    _write(biz, plan, users, now)
+    both, at_read = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
+    sql.insert_or_keep(
+        Friend._meta.db_table,
+        ("biz_id", "uid", "relation", "fri_uid", "delivery", "create_date"),
+        [
+            (biz, uid, relation, reader, both if users[reader].active else at_read, now)
+            for uid, relation, reader in plan.added
+        ],
+    )
+    for keys in chunks(plan.removed, _LOOKUP):
+        is_removed = (Q(biz_id=biz, uid=uid, relation=rel, fri_uid=fri) for uid, rel, fri in keys)
+        Friend.objects.filter(reduce(or_, is_removed)).delete()
     # Inactive readers are not written to, so they have nothing to fill in or to remove.
     new_readers = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
     removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
@@ -212,25 +222,6 @@ def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
             return {block}, friendship | {follow, (me, _FOLLOW, other)}
         case _:
             return set(), {block}
-
-
-def _write(biz: int, plan: _Plan, users: dict[str, FeedUser], now: datetime) -> None:
-    both, at_read = int(Friend.Delivery.BOTH), int(Friend.Delivery.MERGED)
-    sql.insert_or_keep(
-        Friend._meta.db_table,
-        ("biz_id", "uid", "relation", "fri_uid", "delivery", "create_date"),
-        [
-            (biz, uid, relation, reader, both if users[reader].active else at_read, now)
-            for uid, relation, reader in plan.added
-        ],
-    )
-    for some in chunks(plan.removed, _LOOKUP):
-        Friend.objects.filter(
-            reduce(
-                or_,
-                (Q(biz_id=biz, uid=uid, relation=rel, fri_uid=fri) for uid, rel, fri in some),
-            )
-        ).delete()
 
 
 def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep_events.Event]:

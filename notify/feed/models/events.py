@@ -57,7 +57,7 @@ class EventQueue(models.Model):
     uid = ExactCharField(_("user"), max_length=MAX_UID)
     create_date = models.DateTimeField(_("created"))
     handle_date = models.DateTimeField(_("handled"), null=True, blank=True)
-    # Of an event in slices: the relation and reader up to which it is done, such as "friend:1001".
+    # The relation and reader up to which an event in slices is done, such as "friend:1001".
     position = ExactCharField(_("done up to"), max_length=80, blank=True, default="")
     reason = models.CharField(_("reason"), max_length=500, blank=True, default="")
 

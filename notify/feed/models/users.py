@@ -41,13 +41,13 @@ class FeedUser(models.Model):
     pk = models.CompositePrimaryKey("biz_id", "uid")
     biz_id = models.BigIntegerField(_("system"))
     uid = ExactCharField(_("user"), max_length=MAX_UID)
-    # As an author: the number of users who receive their posts.
+    # The number of users who receive the author's posts.
     friends = models.IntegerField(_("friends"), db_default=0)
     followers = models.IntegerField(_("followers"), db_default=0)
     merging = models.PositiveSmallIntegerField(
         _("posts are"), choices=Merging, db_default=Merging.PUSHED
     )
-    # As a reader: the number of relations that bring posts; nothing is written while inactive.
+    # The number of relations that bring posts to the reader; nothing is written while inactive.
     authors = models.IntegerField(_("receives from"), db_default=0)
     active = models.BooleanField(_("active"), db_default=False)
     visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)

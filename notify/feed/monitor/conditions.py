@@ -25,12 +25,7 @@ SET_ASIDE_KEY = f"{SET_ASIDE}:events"
 
 def conditions() -> Iterator[Condition]:
     """A condition for each alert of KINDS that holds now. Raises OperationalError."""
-    yield from _set_aside()
-    yield from _late()
-
-
-def _set_aside() -> Iterator[Condition]:
-    """Events that were set aside and neither replayed, dismissed nor acknowledged."""
+    # Events that were set aside and neither replayed, dismissed nor acknowledged.
     counts = failures.of_topics()
     if counts:
         topics = ", ".join(f"{topic} {count}" for topic, count in counts.items())
@@ -44,9 +39,6 @@ def _set_aside() -> Iterator[Condition]:
                 )
             ),
         )
-
-
-def _late() -> Iterator[Condition]:
     for topic, age in backlog.oldest(sql.now()).items():
         if age > settings.FEED_LATE_SECONDS:
             yield Condition(

@@ -34,7 +34,7 @@ def status() -> Status:
         facts[str(_Status.WAITING.label)] = _("%d or more") % count
     ages = backlog.oldest(now)
     return Status(
-        sum(by_status[one] for one in backlog.OPEN),
+        sum(by_status[open_status] for open_status in backlog.OPEN),
         max(ages.values(), default=None),
         facts,
         oldest_by=ages,
@@ -79,17 +79,11 @@ def samples() -> Iterator[Sample]:
     for what in counters.NAMES:
         for topic in backlog.TOPICS:
             yield _LAST_HOUR.of(hour[topic, what], topic=topic, what=what)
-    # Without Redis the rest of the metrics is still there.
+    # The metrics above need no Redis.
     try:
-        pace_samples = list(_pace())
+        last = presence.read_decision()
     except RedisError:
         return
-    yield from pace_samples
-
-
-def _pace() -> Iterator[Sample]:
-    """The load that the scheduler measured last, and its decision."""
-    last = presence.read_decision()
     yield _SCHEDULER_UP.of(last is not None)
     if last is None:
         return
@@ -106,6 +100,6 @@ def samples_with_archives() -> Iterator[Sample]:
     """The samples of Feed, and the ages of its archives."""
     yield from samples()
     for archive in ARCHIVES:
-        # Without months all entries are read to find the oldest; the cleaner does so at times.
+        # A table without months is read whole for its oldest entry; the cleaner does so at times.
         if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):
             yield from retention.samples(archive)

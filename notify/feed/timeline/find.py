@@ -53,7 +53,7 @@ def newest(query: TimelineQuery, limit: int) -> NewestPosts:
     # Read before the entries, so that an author whose posts are written meanwhile is found twice
     # instead of missed.
     merged_sources = merge.sources(query.biz, query.uid, [Friend.Delivery.BOTH])
-    reader, post_ids = _written(query, limit)
+    reader, post_ids = _find_written(query, limit)
     # When entries fill the page, older merged posts are not on it.
     last = post_ids[-1] if len(post_ids) == limit else 0
     above = replace(query, after=max(query.after, reader.floor, last))
@@ -74,22 +74,30 @@ def _join(post_ids: Sequence[int], read_posts: MergedPosts, limit: int) -> list[
     return [post for post in newest_first if post >= read_posts.complete_to][:limit]
 
 
-def _written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
-    """The reader, and the newest posts that are written above the floor, newest first. An entry may
-    outlive the relation that brought it, so relations are asked for.
+def _find_written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
+    """The reader, and the newest posts that are written above the floor, newest first.
 
     One statement: between two, the cleaner could raise the floor and delete what is below.
     """
     conditions, parameters = query.conditions()
     floor = "(SELECT floor FROM feed_user WHERE biz_id = %s AND uid = %s)"
-    own = "" if query.has_own else "AND f.uid <> b.fri_uid "
+    not_own = "" if query.has_own else "AND f.uid <> b.fri_uid "
+    # An entry may outlive the relation, so relations are joined. By primary key: from an EXISTS,
+    # MariaDB would make a list of everybody's relations.
+    force = "FORCE INDEX (PRIMARY)" if connection.vendor == "mysql" else ""
+    join = (
+        f"LEFT JOIN friend {{name}} {force} ON {{name}}.biz_id = b.biz_id "
+        "AND {name}.uid = f.uid AND {name}.relation = '{relation}' AND {name}.fri_uid = b.fri_uid "
+    )
+    friendship = join.format(name="friendship", relation=Friend.Relation.FRIEND.value)
+    follow = join.format(name="follow", relation=Friend.Relation.FOLLOW.value)
     statement = (
         f"SELECT u.active, u.floor, u.visit_date IS NULL OR u.visit_date < "  # noqa: S608
         f"{sql.now_sql(-VISIT_SECONDS)}, e.feed_id FROM feed_user u LEFT JOIN ("
         f"SELECT b.feed_id FROM feed_broadcast b {sql.ordered_join()} feed f ON f.id = b.feed_id "
-        f"{_relations()} "
+        f"{friendship} {follow} AND f.topic = '{Topic.VIP.value}' "
         f"WHERE b.biz_id = %s AND b.fri_uid = %s AND b.feed_id < %s AND b.feed_id > %s "
-        f"AND b.feed_id > {floor} AND {conditions} {own} AND {_VISIBLE} "
+        f"AND b.feed_id > {floor} AND {conditions} {not_own} AND {_VISIBLE} "
         "ORDER BY b.feed_id DESC LIMIT %s) e ON 1 = 1 WHERE u.biz_id = %s AND u.uid = %s"
     )
     user: Parameters = [query.biz, query.uid]
@@ -104,16 +112,3 @@ def _written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
     is_active, floor_now, is_due, _ = rows[0]
     post_ids = sorted((row[3] for row in rows if row[3] is not None), reverse=True)
     return Reader(bool(is_active), floor_now, bool(is_due)), post_ids
-
-
-def _relations() -> str:
-    """Joins of the reader's relations to the author of an entry: an entry may outlive them."""
-    # By primary key: from an EXISTS, MariaDB would make a list of everybody's relations.
-    force = "FORCE INDEX (PRIMARY)" if connection.vendor == "mysql" else ""
-    join = (
-        f"LEFT JOIN friend {{name}} {force} ON {{name}}.biz_id = b.biz_id "
-        "AND {name}.uid = f.uid AND {name}.relation = '{relation}' AND {name}.fri_uid = b.fri_uid "
-    )
-    friendship = join.format(name="friendship", relation=Friend.Relation.FRIEND.value)
-    follow = join.format(name="follow", relation=Friend.Relation.FOLLOW.value)
-    return f"{friendship} {follow} AND f.topic = '{Topic.VIP.value}'"

@@ -120,19 +120,28 @@ def _look(
 ) -> tuple[MergedPosts, int]:
     """The first `limit` among the newest `depth` posts of each source, and the count of posts that
     were looked at."""
-    branch, filters = _branch(query)
+    conditions, filters = query.conditions()
+    force, branch = "INDEXED BY feed_of_author", "SELECT * FROM ({})"
+    if connection.vendor == "mysql":
+        force, branch = "FORCE INDEX (feed_of_author)", "({})"
+    # A branch is a dive into the index that ends after some posts, whether they fit or not.
+    branch = branch.format(
+        f"SELECT f.id, %s, {conditions} FROM feed f {force} "  # noqa: S608
+        "WHERE f.biz_id = %s AND f.uid = %s AND f.topic = %s AND f.id > %s AND f.id < %s "
+        "ORDER BY f.id DESC LIMIT %s"
+    )
     post_ids: list[int] = []
     after = complete_to = count = 0
     # Long branches are asked a few at a time, because the first ones bound the others.
-    for some in chunks(sources, min(_MAX_BRANCHES, max(10, _MAX_IDS // depth))):
+    for chunk in chunks(sources, min(_MAX_BRANCHES, max(10, _MAX_IDS // depth))):
         after = max(query.after, complete_to, post_ids[-1] if len(post_ids) == limit else 0)
         if after + 1 >= query.before:
             break
         parameters: Parameters = []
-        for number, (author, topic) in enumerate(some):
+        for number, (author, topic) in enumerate(chunk):
             parameters += [number, *filters, query.biz, author, topic, after, query.before, depth]
         with connection.cursor() as cursor:
-            cursor.execute(" UNION ALL ".join([branch] * len(some)), parameters)
+            cursor.execute(" UNION ALL ".join([branch] * len(chunk)), parameters)
             rows = cursor.fetchall()
         count += len(rows)
         counts = Counter(number for _, number, _ in rows)
@@ -144,17 +153,3 @@ def _look(
         older_ids = [id for id in post_ids if id >= complete_to]
         post_ids = sorted({*older_ids, *fitting_ids}, reverse=True)[:limit]
     return MergedPosts(post_ids, complete_to), count
-
-
-def _branch(query: TimelineQuery) -> tuple[str, Parameters]:
-    """A source's part of the UNION and the parameters of its conditions: a dive into the index that
-    ends after some posts, whether they fit or not."""
-    conditions, filters = query.conditions()
-    force, branch = "INDEXED BY feed_of_author", "SELECT * FROM ({})"
-    if connection.vendor == "mysql":
-        force, branch = "FORCE INDEX (feed_of_author)", "({})"
-    return branch.format(
-        f"SELECT f.id, %s, {conditions} FROM feed f {force} "  # noqa: S608
-        "WHERE f.biz_id = %s AND f.uid = %s AND f.topic = %s AND f.id > %s AND f.id < %s "
-        "ORDER BY f.id DESC LIMIT %s"
-    ), filters
