@@ -58,7 +58,7 @@ class Pair:
         self.client = build(self.master.url)
         self.client.config_set("repl-diskless-sync-delay", 0)
         build(self.replica.url).execute_command("REPLICAOF", "127.0.0.1", self.master.port)
-        until(lambda: len(replicas.connected(self.client.info())) == 1)
+        until(lambda: len(replicas.online_replicas(self.client.info())) == 1)
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
