@@ -10,7 +10,7 @@ from django.core import checks
 from django.db import connections, router
 
 from crmsync.models import Lead, lead_triggers
-from msgplatform.api.access import rates
+from msgplatform.doors.api.access import rates
 
 
 @checks.register

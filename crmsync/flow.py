@@ -13,19 +13,23 @@ from crmsync.monitor.activity import ACTIVITY
 from crmsync.moving import MOVING
 from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE, kept_data
-from msgplatform.core import flows, sandbox
+from msgplatform.core import sandbox
 from msgplatform.core.archive import retention
+from msgplatform.core.flows.contract import Flow, Link
+from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 from msgplatform.core.personal import PERMISSION as PERSONAL
 
-FLOW = flows.Flow(
+FLOW = Flow(
     name="crmsync",
     title=_("CRM sync"),
     # Supervisor stops the highest priority first: the poller stops queueing before handlers end.
     daemons=(
-        flows.Daemon(
+        Daemon(
             "run_sync_handler", priority=530, stop_seconds=75, help="sends records to CRMs"
         ),
-        flows.Daemon("run_sync_poller", priority=540, help="reads what changed, and queues it"),
+        Daemon("run_sync_poller", priority=540, help="reads what changed, and queues it"),
     ),
     urls="crmsync.urls",
     root_urls="crmsync.root_urls",
@@ -62,7 +66,7 @@ FLOW = flows.Flow(
     actions=ACTIONS,
     person_stores=stores,
     kept=kept_data,
-    health=flows.Health(
+    health=Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,
         conditions=conditions.conditions,
@@ -75,17 +79,17 @@ FLOW = flows.Flow(
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,
     ),
-    setup=flows.Setup(
+    setup=Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.call()],
     ),
     queue_pattern=orders.PATTERN,
     links=(
-        flows.Link(
+        Link(
             _("Records"), "contacts", "console:find", ("crmsync.view_record", "crmsync.view_lead"),
             args=("crmsync",), query="rows=records",
         ),
-        *([flows.Link(_("Sandbox"), "science", "admin:crmsync_sandboxes", ("crmsync.view_crm",))]
+        *([Link(_("Sandbox"), "science", "admin:crmsync_sandboxes", ("crmsync.view_crm",))]
           if sandbox.is_on() else []),
     ),
     icons={

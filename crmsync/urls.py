@@ -13,8 +13,8 @@ from crmsync.setup.crms import CrmResource
 from crmsync.setup.landing_pages import LandingPageResource
 from crmsync.setup.policies import PolicyResource
 from crmsync.setup.sources import SourceResource
-from msgplatform.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.api.management.resources import routes
+from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.doors.api.management.resources import routes
 
 urlpatterns = [
     *routes(LandingPageResource),

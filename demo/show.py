@@ -40,7 +40,7 @@ def enter(port: int) -> None:
     """
     if os.environ.get(_MARK):
         return
-    from msgplatform.supervision.platform import is_running
+    from msgplatform.operation.supervision.platform import is_running
 
     folder = env.state_dir() / "demo"
     if is_running(folder):
@@ -86,8 +86,8 @@ def configures(name: str) -> bool:
 
 def _hold_port(port_option: int) -> tuple[int, socket.socket]:
     """Take the requested port; for 0 the one where people expect it, or else any free one."""
-    from msgplatform.supervision import address
-    from msgplatform.supervision.run import Refused
+    from msgplatform.operation.supervision import address
+    from msgplatform.operation.supervision.run import Refused
 
     try:
         return port_option or _PORT, address.hold(_HOST, port_option or _PORT)
@@ -104,7 +104,7 @@ class Demo:
     def __init__(self, messages: int, timeout: float) -> None:
         from django.conf import settings
 
-        from msgplatform.supervision.platform import Platform
+        from msgplatform.operation.supervision.platform import Platform
 
         self.port, descriptor = map(int, os.environ[_MARK].split())
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)

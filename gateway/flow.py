@@ -15,14 +15,17 @@ from gateway.monitor.activity import ACTIVITY
 from gateway.moving import MOVING
 from gateway.person_data import stores
 from gateway.pump.retention import ARCHIVE, kept_data
-from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.flows.contract import Flow, Link
+from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 
 # Serves all gateways, except those with a process of their own (`own_processes`).
-_SENDER = flows.Daemon("run_sms_sender", priority=580, help="sends to the gateways")
+_SENDER = Daemon("run_sms_sender", priority=580, help="sends to the gateways")
 
 
-def _own_senders() -> list[flows.Daemon]:
+def _own_senders() -> list[Daemon]:
     rows = SmsGateway.objects.filter(own_process=True, enabled=True).order_by("id")
     return [
         replace(_SENDER, arguments=(f"--gateway={name}",))
@@ -30,14 +33,14 @@ def _own_senders() -> list[flows.Daemon]:
     ]
 
 
-FLOW = flows.Flow(
+FLOW = Flow(
     name="sms",
     title=gettext_lazy("SMS"),
     # The highest priority stops first: messages in flight drain towards the archive.
     daemons=(
-        flows.Daemon("run_data_pump", priority=550, help="moves what is finished to the archive"),
-        flows.Daemon("run_report_forwarder", priority=560, help="publishes Reports and MOs"),
-        flows.Daemon("run_sms_receiver", priority=570, help="takes Reports and MOs"),
+        Daemon("run_data_pump", priority=550, help="moves what is finished to the archive"),
+        Daemon("run_report_forwarder", priority=560, help="publishes Reports and MOs"),
+        Daemon("run_sms_receiver", priority=570, help="takes Reports and MOs"),
         _SENDER,
     ),
     own_processes=_own_senders,
@@ -67,7 +70,7 @@ FLOW = flows.Flow(
     person_stores=stores,
     kept=kept_data,
     actions={"resend": resend.ACTION},
-    health=flows.Health(
+    health=Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,
         conditions=conditions.conditions,
@@ -83,12 +86,12 @@ FLOW = flows.Flow(
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,
     ),
-    setup=flows.Setup(
+    setup=Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.CALL],
     ),
     redis=(SMS,),
-    links=(flows.Link(gettext_lazy("Test SMS"), "send_to_mobile", "admin:sms_test",
+    links=(Link(gettext_lazy("Test SMS"), "send_to_mobile", "admin:sms_test",
                       ("gateway.view_sgipmt", "gateway.change_sgipmt")),),
     icons={
         "SmsGateway": "cell_tower", "SmsAccount": "badge", "SgipMt": "sms",

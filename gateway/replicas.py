@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop as _
 from gateway.connections import SMS, sms_redis
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError, ResponseError
-from msgplatform.core.flows import Finding
+from msgplatform.core.flows.health import Finding
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.alert_store import AlertTable
 

@@ -3,8 +3,8 @@ from django.urls import path
 from gateway import setup
 from gateway.api import trials
 from gateway.api.views import IncomingListView, SmsBatchView, SmsListView, SmsView
-from msgplatform.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.api.management.resources import routes
+from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.doors.api.management.resources import routes
 
 urlpatterns = [
     *routes(setup.Gateway),

@@ -16,11 +16,11 @@ from django.core.checks import CheckMessage, Error, Tags, Warning, register
 from django.db import connections
 
 from msgplatform import env
-from msgplatform.api.access import rates
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
 from msgplatform.core.data.mysql import character_sets
 from msgplatform.core.secrets import encryption
+from msgplatform.doors.api.access import rates
 
 TAG = "msgplatform"
 # Django's own bound is lower; RETURNING, SKIP LOCKED and the plans we rely on are from here on.

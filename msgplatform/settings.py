@@ -119,7 +119,8 @@ _PAGES = [
 _BESIDE = [name for name in ("demo", "bench") if (BASE_DIR / name / "__init__.py").exists()]
 INSTALLED_APPS = [
     "msgplatform",
-    *([] if DAEMON else [*_PAGES, *_BESIDE]),
+    "msgplatform.operation",
+    *([] if DAEMON else ["msgplatform.doors", *_PAGES, *_BESIDE]),
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",  # daemons delete those that have expired
@@ -127,22 +128,22 @@ INSTALLED_APPS = [
     *FEATURES,
 ]
 MIDDLEWARE = [
-    "msgplatform.web.middleware.headers.TlsForPrograms",
+    "msgplatform.doors.web.middleware.headers.TlsForPrograms",
     "django.middleware.security.SecurityMiddleware",
-    "msgplatform.web.middleware.headers.CompressedPages",
+    "msgplatform.doors.web.middleware.headers.CompressedPages",
     "csp.middleware.CSPMiddleware",
-    "msgplatform.web.static_files.StaticFilesMiddleware",
-    "msgplatform.web.middleware.headers.NeverStoredMiddleware",
-    "msgplatform.web.middleware.headers.RateLimitMiddleware",
+    "msgplatform.doors.web.static_files.StaticFilesMiddleware",
+    "msgplatform.doors.web.middleware.headers.NeverStoredMiddleware",
+    "msgplatform.doors.web.middleware.headers.RateLimitMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "msgplatform.web.middleware.preferences.PreferencesMiddleware",
-    "msgplatform.web.middleware.limited_people.LimitedPeopleMiddleware",
+    "msgplatform.doors.web.middleware.preferences.PreferencesMiddleware",
+    "msgplatform.doors.web.middleware.limited_people.LimitedPeopleMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "msgplatform.web.middleware.ended_sessions.EndedSessionMiddleware",
+    "msgplatform.doors.web.middleware.ended_sessions.EndedSessionMiddleware",
     *(
         []
         if DAEMON
@@ -154,7 +155,7 @@ MIDDLEWARE = [
 ]
 # A daemon serves nothing, and its system checks must not import what it does not have.
 ROOT_URLCONF = "" if DAEMON else "msgplatform.urls"
-WSGI_APPLICATION = "msgplatform.web.wsgi.application"
+WSGI_APPLICATION = "msgplatform.doors.web.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
@@ -188,11 +189,11 @@ REDIS_URL = env.redis_url("REDIS_URL", "work.sock")
 REDIS_EMBEDDED = not env.secret("REDIS_URL")
 CACHES = {
     "default": {
-        "BACKEND": "msgplatform.web.cache_connections.ForgivingCache",
+        "BACKEND": "msgplatform.doors.web.cache_connections.ForgivingCache",
         "LOCATION": REDIS_URL,
         "KEY_PREFIX": "cache",
         "OPTIONS": {
-            "CONNECTION_FACTORY": "msgplatform.web.cache_connections.CacheConnections",
+            "CONNECTION_FACTORY": "msgplatform.doors.web.cache_connections.CacheConnections",
             "IGNORE_EXCEPTIONS": True,
             # The default is pickle, which runs code that somebody wrote into Redis.
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
@@ -269,13 +270,13 @@ FORMAT_MODULE_PATH = ["msgplatform.formats"]
 USE_TZ = True
 # Of the console and of days in statistics: an IANA name such as `Asia/Shanghai`.
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
-CSRF_FAILURE_VIEW = "msgplatform.api.problems.error_pages.csrf_failure"
+CSRF_FAILURE_VIEW = "msgplatform.doors.api.problems.error_pages.csrf_failure"
 STATIC_URL = "/static/"
 # `up` and `demo` collect them here; what was not collected is served straight from the packages.
 STATIC_ROOT = STATE_DIR / "static"
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "msgplatform.web.static_files.HashedStaticFiles"},
+    "staticfiles": {"BACKEND": "msgplatform.doors.web.static_files.HashedStaticFiles"},
 }
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_KEEP_ONLY_HASHED_FILES = True
@@ -286,13 +287,13 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024 * 1024 + 64 * 1024
 # -- API -----------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [
-        "msgplatform.api.access.authentication.ApiKeyAuthentication"
+        "msgplatform.doors.api.access.authentication.ApiKeyAuthentication"
     ],
-    "DEFAULT_PERMISSION_CLASSES": ["msgplatform.api.access.authentication.HasScope"],
-    "DEFAULT_RENDERER_CLASSES": ["msgplatform.api.json.JSONRenderer"],
-    "DEFAULT_PARSER_CLASSES": ["msgplatform.api.json.JSONParser"],
-    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.api.json.JsonFirst",
-    "DEFAULT_THROTTLE_CLASSES": ["msgplatform.api.access.throttling.ApiKeyThrottle"],
+    "DEFAULT_PERMISSION_CLASSES": ["msgplatform.doors.api.access.authentication.HasScope"],
+    "DEFAULT_RENDERER_CLASSES": ["msgplatform.doors.api.json.JSONRenderer"],
+    "DEFAULT_PARSER_CLASSES": ["msgplatform.doors.api.json.JSONParser"],
+    "DEFAULT_CONTENT_NEGOTIATION_CLASS": "msgplatform.doors.api.json.JsonFirst",
+    "DEFAULT_THROTTLE_CLASSES": ["msgplatform.doors.api.access.throttling.ApiKeyThrottle"],
     "DEFAULT_THROTTLE_RATES": {
         # Reading requests that one key may make: a number and `/sec`, `/min` or `/hour`; `off`:
         # any.
@@ -308,9 +309,9 @@ REST_FRAMEWORK = {
     "NUM_PROXIES": env.integer("API_NUM_PROXIES", 0, 0, 10),
     "DATETIME_FORMAT": None,  # the renderer writes UTC with "Z"
     "DEFAULT_METADATA_CLASS": None,  # OPTIONS is answered with 405: the schema says it all
-    "DEFAULT_PAGINATION_CLASS": "msgplatform.api.pagination.KeysetPagination",
-    "DEFAULT_SCHEMA_CLASS": "msgplatform.api.schema.PlatformSchema",
-    "EXCEPTION_HANDLER": "msgplatform.api.problems.handler.handle",
+    "DEFAULT_PAGINATION_CLASS": "msgplatform.doors.api.pagination.KeysetPagination",
+    "DEFAULT_SCHEMA_CLASS": "msgplatform.doors.api.schema.PlatformSchema",
+    "EXCEPTION_HANDLER": "msgplatform.doors.api.problems.handler.handle",
     "UNAUTHENTICATED_USER": None,
     "URL_FORMAT_OVERRIDE": None,  # there is one format, so that ?format= is an unknown parameter
 }
@@ -326,10 +327,10 @@ SPECTACULAR_SETTINGS = {
     "COMPONENT_SPLIT_PATCH": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
-        "msgplatform.api.schema_document.join_blanks",
-        "msgplatform.api.schema_document.close_bodies",
-        "msgplatform.api.schema_document.introduce",
-        "msgplatform.api.code_samples.add",
+        "msgplatform.doors.api.schema_document.join_blanks",
+        "msgplatform.doors.api.schema_document.close_bodies",
+        "msgplatform.doors.api.schema_document.introduce",
+        "msgplatform.doors.api.code_samples.add",
     ],
     # In the order of docs/integrate.md, then what sets the platform up.
     "TAGS": [
@@ -364,7 +365,7 @@ SPECTACULAR_SETTINGS = {
         {"name": "bulk jobs", "description": "Management: send many messages again, paced."},
         {"name": "statistics", "description": "Management: the counters of every flow."},
     ],
-    "GET_MOCK_REQUEST": "msgplatform.api.schema.mock_request",
+    "GET_MOCK_REQUEST": "msgplatform.doors.api.schema.mock_request",
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "SERVE_INCLUDE_SCHEMA": False,
     "SERVE_PERMISSIONS": ["rest_framework.permissions.AllowAny"],
@@ -455,7 +456,7 @@ UNFOLD = {
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
-    "SITE_ICON": "msgplatform.console.navigation.favicon",
+    "SITE_ICON": "msgplatform.doors.console.navigation.favicon",
     # The one accent of the theme and of the console's own pages: indigo.
     "COLORS": {
         "primary": {
@@ -477,19 +478,19 @@ UNFOLD = {
         {
             "rel": "icon",
             "type": "image/svg+xml",
-            "href": "msgplatform.console.navigation.favicon",
+            "href": "msgplatform.doors.console.navigation.favicon",
         }
     ],
-    "ENVIRONMENT": "msgplatform.console.navigation.environment",
+    "ENVIRONMENT": "msgplatform.doors.console.navigation.environment",
     "STYLES": [
-        "msgplatform.console.navigation.stylesheet",
-        "msgplatform.console.navigation.theme_stylesheet",
+        "msgplatform.doors.console.navigation.stylesheet",
+        "msgplatform.doors.console.navigation.theme_stylesheet",
     ],
     "SCRIPTS": [
-        "msgplatform.console.navigation.session_script",
-        "msgplatform.console.navigation.accessible_script",
+        "msgplatform.doors.console.navigation.session_script",
+        "msgplatform.doors.console.navigation.accessible_script",
     ],
-    "ACCOUNT": {"navigation": "msgplatform.console.navigation.account"},
+    "ACCOUNT": {"navigation": "msgplatform.doors.console.navigation.account"},
     # The box at the top finds messages; pages of models are found with Ctrl+K.
-    "SIDEBAR": {"show_search": False, "navigation": "msgplatform.console.navigation.sidebar"},
+    "SIDEBAR": {"show_search": False, "navigation": "msgplatform.doors.console.navigation.sidebar"},
 }

@@ -13,13 +13,13 @@ from django.templatetags.static import static
 from django.urls import URLPattern, URLResolver, include, path, re_path
 from django.views.generic import RedirectView
 
-from msgplatform.api import health
-from msgplatform.api.problems import error_pages
-from msgplatform.api.schema_document import SchemaView
-from msgplatform.console.views.api_docs import api_docs
 from msgplatform.core import features, flows
+from msgplatform.doors.api import health
+from msgplatform.doors.api.problems import error_pages
+from msgplatform.doors.api.schema_document import SchemaView
+from msgplatform.doors.console.views.api_docs import api_docs
+from msgplatform.doors.web import queue_pages
 from msgplatform.person_limits import answers_limited_people as to_all
-from msgplatform.web import queue_pages
 
 
 def limit_to_staff(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
@@ -38,10 +38,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("favicon.ico", to_all(lambda _: redirect(static("console/favicon.svg"))), name="favicon"),
     # They come before pages of the same addresses.
     *features.gather("root_urls", "urlpatterns"),
-    path("console/", include("msgplatform.console.urls")),
+    path("console/", include("msgplatform.doors.console.urls")),
     path("admin/", admin.site.urls),
     path("django-rq/", include((queue_pages.urls(), "django_rq"))),
-    path("api/v1/", include("msgplatform.api.management.urls")),
+    path("api/v1/", include("msgplatform.doors.api.management.urls")),
     *(path("api/v1/", include(flow.urls)) for flow in flows.all() if flow.urls),
     *(path("", include(flow.root_urls)) for flow in flows.all() if flow.root_urls),
     path("api/schema/", limit_to_staff(SchemaView.as_view()), name="api-schema"),

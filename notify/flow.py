@@ -6,8 +6,12 @@ from dataclasses import replace
 
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core import flows, sandbox
+from msgplatform.core import sandbox
 from msgplatform.core.archive import retention
+from msgplatform.core.flows.contract import Flow, Link
+from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS
@@ -20,10 +24,10 @@ from notify.moving import MOVING
 from notify.person_data import stores
 
 # A request in flight is waited for: a request that is cut off would be delivered twice.
-_SENDER = flows.Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
+_SENDER = Daemon("run_sender", priority=520, stop_seconds=75, help="delivers")
 
 
-def _own_senders() -> list[flows.Daemon]:
+def _own_senders() -> list[Daemon]:
     rows = BizReceive.objects.filter(own_process=True)
     rows = rows.exclude(status=BizReceive.Status.DISCARDED).order_by("id")
     rows = rows.exclude(receive__delivery=Receive.Delivery.LISTEN)
@@ -33,15 +37,15 @@ def _own_senders() -> list[flows.Daemon]:
     ]
 
 
-FLOW = flows.Flow(
+FLOW = Flow(
     name="notify",
     title=gettext_lazy("Notify"),
     # The highest priority stops first: messages in flight drain towards the marker.
     daemons=(
-        flows.Daemon("run_marker", priority=510, help="writes back what became of each delivery"),
+        Daemon("run_marker", priority=510, help="writes back what became of each delivery"),
         _SENDER,
-        flows.Daemon("run_maker", priority=530, help="splits and queues"),
-        flows.Daemon("run_archiver", priority=540, help="moves final messages to the archive"),
+        Daemon("run_maker", priority=530, help="splits and queues"),
+        Daemon("run_archiver", priority=540, help="moves final messages to the archive"),
     ),
     own_processes=_own_senders,
     urls="notify.urls",
@@ -84,7 +88,7 @@ FLOW = flows.Flow(
     person_stores=stores,
     kept=kept_data,
     actions=ACTIONS,
-    health=flows.Health(
+    health=Health(
         read_status=metrics.status,
         oldest_waits=metrics.waits,
         conditions=conditions.conditions,
@@ -98,7 +102,7 @@ FLOW = flows.Flow(
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,
     ),
-    setup=flows.Setup(
+    setup=Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: [first_steps.CALL],
         snippets=first_steps.snippets,
@@ -108,11 +112,11 @@ FLOW = flows.Flow(
     only_copies=frozenset({orders.MARKER_QUEUE}),
     queue_pattern=orders.QUEUE_PATTERN,
     links=(
-        flows.Link(gettext_lazy("Publish an event"), "send", "admin:notify_publish",
+        Link(gettext_lazy("Publish an event"), "send", "admin:notify_publish",
                    ("notify.add_bizmsg", "notify.view_bizmsg")),
-        *([flows.Link(gettext_lazy("Sandbox"), "science", "admin:notify_sandboxes",
+        *([Link(gettext_lazy("Sandbox"), "science", "admin:notify_sandboxes",
                       ("notify.view_bizreceive",))] if sandbox.is_on() else []),
-        flows.Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
+        Link(gettext_lazy("Event reference"), "auto_stories", "admin:event_reference",
                    ("notify.view_eventtype",), is_reference=True),
     ),
     icons={"Receive": "outbound", "BizReceive": "hub", "EventType": "menu_book", "BizMsg": "mail"},

@@ -1,7 +1,7 @@
 from django.urls import path
 
-from msgplatform.api import converters  # noqa: F401 - registers <id:…>
-from msgplatform.api.management.resources import routes
+from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.doors.api.management.resources import routes
 from notify.api import held, rotation, sandbox, subscriptions, trials
 from notify.api.views import EventListView, MessageBatchView, MessageView
 from notify.setup.consumers import Consumer

@@ -186,7 +186,7 @@ class Cluster:
 
     def _command(self, name: str) -> list[str]:
         if name == WEB:
-            return [sys.executable, "-m", "msgplatform.web", "--port", str(self.port)]
+            return [sys.executable, "-m", "msgplatform.doors.web", "--port", str(self.port)]
         return [sys.executable, "manage.py", name]
 
     def kill(self, name: str) -> None:

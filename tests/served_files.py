@@ -42,6 +42,6 @@ def _read_once(read: Callable[..., None]) -> Callable[..., None]:
 
 
 def _collected_at(root: object) -> int:
-    """Nanoseconds; 0 before anything was collected (`msgplatform/web/static_files.py`)."""
+    """Nanoseconds; 0 before anything was collected (`msgplatform/doors/web/static_files.py`)."""
     mark = Path(str(root)) / ".collected"
     return mark.stat().st_mtime_ns if mark.is_file() else 0

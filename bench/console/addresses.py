@@ -18,11 +18,11 @@ from bench.feed import people
 from crmsync.messages.fields import STATES
 from crmsync.models import Crm, Lead, Operation, Policy, Record, RecoveryEntry, Run
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from msgplatform.api.access import keys
-from msgplatform.console.navigation import sidebar
-from msgplatform.console.statistics.form import PERIODS
-from msgplatform.console.views.overview import SPANS
 from msgplatform.core import flows
+from msgplatform.doors.api.access import keys
+from msgplatform.doors.console.navigation import sidebar
+from msgplatform.doors.console.statistics.form import PERIODS
+from msgplatform.doors.console.views.overview import SPANS
 from msgplatform.models import Alert, AuditLog, Biz, BulkJob
 from notify.feed.models import EventQueue, Feed
 from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg

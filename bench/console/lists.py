@@ -15,7 +15,7 @@ from bench.console.page import Page, address, local
 from bench.feed import people
 from crmsync.models import Crm, ExceptionEntry, Operation, Policy, Record, RecoveryEntry, Run
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt, SmsAccount
-from msgplatform.admin.base import BoundedPaginator
+from msgplatform.doors.admin.base import BoundedPaginator
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
 from notify.feed.models import EventQueue
 from notify.models import BizReceive

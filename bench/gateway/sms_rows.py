@@ -21,7 +21,7 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys as names
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.simulator.journal import read_users
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 

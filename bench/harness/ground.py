@@ -150,7 +150,7 @@ class Ground:
 
     def web(self) -> Program:
         """The web server, with the command line that `up` uses."""
-        from msgplatform.supervision.platform import web
+        from msgplatform.operation.supervision.platform import web
 
         argv = web("127.0.0.1", self.web_port, workers=1).argv
         return Program("web", list(argv), self.environment)

@@ -19,9 +19,9 @@ from django.db import connection
 from django.utils import timezone
 
 from bench.harness.processes import BenchFailed
-from msgplatform.api.access import keys
 from msgplatform.core.archive import partitions
 from msgplatform.core.data import ids
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.archive.retention import ARCHIVE
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg

@@ -14,10 +14,10 @@ from django.utils import timezone
 
 from bench.harness.processes import BenchFailed
 from bench.harness.programs import messages
-from msgplatform.api.access import keys
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import ids, sql
 from msgplatform.core.secrets import encryption
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz, MinuteCounter
 from notify.models import BizMsg, BizReceive, Receive
 from notify.orders import Item

@@ -6,7 +6,7 @@ from bench.harness.measure import Side
 from bench.harness.programs import messages
 from bench.notify import notify_rows
 from bench.notify.latency import Latency
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 

@@ -21,10 +21,11 @@ from bench.harness.processes import Program
 from bench.soak import calls
 from crmsync.models import Crm, LandingPage, Policy, Source
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from msgplatform.api.access import keys
 from msgplatform.core import flows
 from msgplatform.core.archive import partitions
 from msgplatform.core.data import ids, sql
+from msgplatform.core.flows.programs import BULK
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, ColdBizMsg, Receive
 
@@ -212,7 +213,7 @@ def programs(ground: Ground) -> Sequence[Program]:
     ]
     simulator = Program("smg", argv, ground.environment, load=True)
     commands = [daemon.command for flow in flows.all() for daemon in flow.daemons]
-    daemons = [ground.daemon(command) for command in [*commands, flows.BULK.command]]
+    daemons = [ground.daemon(command) for command in [*commands, BULK.command]]
     return [consumer, simulator, *daemons, ground.web()]
 
 

@@ -18,15 +18,16 @@ from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from crmsync.messages.lines import RECORD
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import entries, resend
-from msgplatform.api import filter_fields, filters
-from msgplatform.core import flows
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Applied, Ending, FilterField, Hit, Preview
-from msgplatform.core.flows.bulk_pages import Described, Page, Tally
-from msgplatform.core.flows.messages import Source, Values, named, ordered
+from msgplatform.core.flows.actions import Applied, BulkAction, Ending
+from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally
+from msgplatform.core.flows.messages import FilterField, Source, Values, named, ordered
+from msgplatform.core.flows.page import Hit
+from msgplatform.core.flows.text import Text
+from msgplatform.messages import filter_fields, filters
 from msgplatform.messages.bulk import Row, Selected, bulk_action, select_in_places
 
 _BULK = "bulk"  # as the user who handled an entry; the bulk job's own row says who started it
@@ -197,12 +198,12 @@ def describe_records(ids: Sequence[int]) -> Described[Kind]:
 
 
 # -- the actions ---------------------------------------------------------------------------------
-def _since(help: flows.Text) -> FilterField:
+def _since(help: Text) -> FilterField:
     """Times of rows, not of ids."""
     return replace(filter_fields.since(help), read=filters.moment)
 
 
-def _until(help: flows.Text) -> FilterField:
+def _until(help: Text) -> FilterField:
     return replace(filter_fields.until(help), read=filters.moment)
 
 
@@ -227,7 +228,7 @@ _ENTRIES = {
     "ids": filter_fields.ids(_("Ids of entries of the recovery log, at most 500")),
 }
 
-ACTIONS: Mapping[str, flows.BulkAction] = {
+ACTIONS: Mapping[str, BulkAction] = {
     "resend": bulk_action(
         partial(select_entries, change=entries.retry),
         title=_("Try dead records again"),

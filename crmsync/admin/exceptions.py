@@ -11,8 +11,8 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin
 from crmsync.models import ExceptionEntry
-from msgplatform.admin import IdTimeFilter, cells, row_id
 from msgplatform.core import personal
+from msgplatform.doors.admin import IdTimeFilter, cells, row_id
 
 
 @admin.register(ExceptionEntry)

@@ -13,8 +13,8 @@ from django.utils.translation import gettext_lazy as _
 from crmsync import lead_fields
 from crmsync.models import LandingPage
 from crmsync.setup.landing_pages import LandingPageResource
-from msgplatform.admin import ResourceAdmin, cells
-from msgplatform.admin.fields import LinesField
+from msgplatform.doors.admin import ResourceAdmin, cells
+from msgplatform.doors.admin.fields import LinesField
 
 
 class FieldsField(LinesField):

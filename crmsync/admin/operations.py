@@ -20,8 +20,8 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.messages.tries import first_tries
 from crmsync.models import Item, Operation, Record
-from msgplatform.admin import IdTimeFilter, PickFilter, audit, cells, row_id
 from msgplatform.core import personal
+from msgplatform.doors.admin import IdTimeFilter, PickFilter, audit, cells, row_id
 
 # With 500 records and several tries an operation may have thousands of items.
 _ITEMS = 200  # that the page of an operation shows

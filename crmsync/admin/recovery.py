@@ -20,10 +20,10 @@ from crmsync.admin.rows import CrmFilter, ErrorFilter, NamedRowsAdmin, PolicyFil
 from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Record, RecoveryEntry
 from crmsync.recovery import actions
-from msgplatform.admin import MomentFilter, PickFilter, audit, cells, row_id
-from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.admin import MomentFilter, PickFilter, audit, cells, row_id
+from msgplatform.messages.filters import MAX_SELECTION
 
 _State = RecoveryEntry.State
 _TONES = {_State.OPEN: "bad", _State.RETRIED: "plain", _State.SOLVED: "good",

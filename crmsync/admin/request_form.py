@@ -13,10 +13,10 @@ from django.utils.translation import gettext as _
 
 from crmsync.models import RecoveryEntry
 from crmsync.orders import Request
-from msgplatform.admin import TextInput
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json.text import SYNTAX, parse_json
+from msgplatform.doors.admin import TextInput
 
 _LONG = 100  # characters from which on a value gets several lines
 # The CRM's names come with a prefix: one of them could be the name of a button.

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Crm, Policy
-from msgplatform.admin import PickFilter, RowsAdmin, cells, row_id
+from msgplatform.doors.admin import PickFilter, RowsAdmin, cells, row_id
 
 _LISTED = 500  # CRMs or policies that a filter offers
 

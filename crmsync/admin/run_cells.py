@@ -9,8 +9,8 @@ from django.utils.translation import gettext as _
 
 from crmsync.models import Run
 from crmsync.monitor.progress import Progress
-from msgplatform.admin import cells
 from msgplatform.core.durations import age
+from msgplatform.doors.admin import cells
 
 
 def percent(run: Run, progress: Progress) -> int:

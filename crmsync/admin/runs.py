@@ -16,8 +16,8 @@ from crmsync.admin import run_cells
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
 from crmsync.monitor import progress
-from msgplatform.admin import ChoiceFilter, IdTimeFilter, cells
 from msgplatform.core.durations import age
+from msgplatform.doors.admin import ChoiceFilter, IdTimeFilter, cells
 
 _OPERATIONS = 20  # that the page of a run shows
 _RENEWED_SECONDS = 3

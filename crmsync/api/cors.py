@@ -17,8 +17,8 @@ from rest_framework.views import APIView
 from crmsync import directory
 from crmsync.directory import Page
 from crmsync.intake import limits
-from msgplatform.api.access.authentication import HasScope
-from msgplatform.api.access.throttling import client_address
+from msgplatform.doors.api.access.authentication import HasScope
+from msgplatform.doors.api.access.throttling import client_address
 
 _METHODS = "POST"
 _HEADERS = "Content-Type, Idempotency-Key"

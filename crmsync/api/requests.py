@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from crmsync.lead_fields import KNOWN, MAX_UID
 from crmsync.models import Policy
 from crmsync.models.leads import MAX_APPKEY
-from msgplatform.api.bodies import IdempotencyKey, choice, field, items, text
+from msgplatform.doors.api.bodies import IdempotencyKey, choice, field, items, text
 
 # Room for the longest fields, also where each character is written as \uXXXX.
 MAX_LEAD_BYTES = 256 * 1024

@@ -14,14 +14,14 @@ from rest_framework.views import APIView
 from crmsync.adapters.sandbox.adapter import ANSWERS, records_of
 from crmsync.adapters.sandbox.store import Call, Records, StoredRecord
 from crmsync.models import Crm
-from msgplatform.api.bodies import field
-from msgplatform.api.json import decode
-from msgplatform.api.management.resources import audit
-from msgplatform.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
-from msgplatform.api.schema import operation
 from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.sandbox import Behaviour, Kept
+from msgplatform.doors.api.bodies import field
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import audit
+from msgplatform.doors.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
+from msgplatform.doors.api.schema import operation
 
 _STORE = "store"
 

@@ -12,8 +12,8 @@ from rest_framework import serializers
 from crmsync.messages import explanations
 from crmsync.messages.states import UNREAD, CrmState
 from crmsync.models import Lead, Policy, Record, Run
-from msgplatform.api.access.authentication import caller_of
 from msgplatform.core.data import ids
+from msgplatform.doors.api.access.authentication import caller_of
 
 
 @extend_schema_field({"type": ["string", "number", "boolean"]})

@@ -27,13 +27,13 @@ from crmsync.messages.states import read_states
 from crmsync.models import Lead, Policy, Run
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
-from msgplatform.api import filters
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.converters import ID
-from msgplatform.api.json import decode
-from msgplatform.api.query import ListView
-from msgplatform.api.schema import operation
 from msgplatform.core.data import sql
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.converters import ID
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.query import ListView
+from msgplatform.doors.api.schema import operation
+from msgplatform.messages import filters
 
 # The body names a kind of run and nothing else.
 _BODY_BYTES = 4096

@@ -16,10 +16,10 @@ from rest_framework.views import APIView
 from crmsync.models import Crm
 from crmsync.setup.crms import addresses_of
 from crmsync.trials import connection, lead
-from msgplatform.api.bodies import field, text
-from msgplatform.api.json import decode
-from msgplatform.api.management.resources import audit
-from msgplatform.api.schema import operation
+from msgplatform.doors.api.bodies import field, text
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import audit
+from msgplatform.doors.api.schema import operation
 
 _BODY_BYTES = 65_536
 

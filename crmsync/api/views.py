@@ -22,22 +22,22 @@ from crmsync.intake import changes, intake
 from crmsync.intake.intake import NewLead, RefusedLead
 from crmsync.messages.index import LEADS
 from crmsync.models import Lead
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.intake import (
+from msgplatform.core.data import sql
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.intake import idempotency
+from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.intake import (
     AcceptedSerializer,
     BatchView,
     VerdictsSerializer,
     answer,
     idempotency_key,
 )
-from msgplatform.api.json import decode
-from msgplatform.api.query import ListView, moment
-from msgplatform.api.schema import operation
-from msgplatform.core.data import sql
-from msgplatform.core.errors import InvalidInput
-from msgplatform.core.intake import idempotency
-from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.messages.api_list import MessageListView, parameter
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.message_list import MessageListView, parameter
+from msgplatform.doors.api.query import ListView, moment
+from msgplatform.doors.api.schema import operation
 from msgplatform.messages.engine import read_filter
 
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."

@@ -28,10 +28,10 @@ from crmsync import directory, lead_fields
 from crmsync.directory import Page
 from crmsync.intake import intake, limits
 from crmsync.lead_fields import LeadField
-from msgplatform.api.access.throttling import client_address
 from msgplatform.core import logging
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import Temporary
+from msgplatform.doors.api.access.throttling import client_address
 
 log = logging.get(__name__)
 

@@ -7,11 +7,11 @@ import math
 
 from django.conf import settings
 
-from msgplatform.api.access import rates
-from msgplatform.api.access.throttling import network_of
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.rates.shared import Quota
+from msgplatform.doors.api.access import rates
+from msgplatform.doors.api.access.throttling import network_of
 
 log = logging.get(__name__)
 

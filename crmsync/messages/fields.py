@@ -10,10 +10,9 @@ from django.utils.translation import gettext_lazy as _
 from crmsync import lead_fields
 from crmsync.messages.explanations import ERROR_CLASSES
 from crmsync.models import Crm, LandingPage, Policy, Record
-from msgplatform.api import filter_fields, filters
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option
-from msgplatform.core.flows.messages import Systems
+from msgplatform.core.flows.messages import MAX_OPTIONS, Fields, FilterField, Option, Systems
+from msgplatform.messages import filter_fields, filters
 
 NO_CRM = _("there is no CRM of this name")
 NO_POLICY = _("there is no such policy; use source/CRM or its id")

@@ -23,10 +23,9 @@ from crmsync.messages.lines import RECORD
 from crmsync.messages.page import page
 from crmsync.messages.policies import Policies
 from crmsync.models import Lead, Record
-from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import MessageStore
-from msgplatform.core.flows.messages import BY_ID, Check, Source, Values, few, ordered
+from msgplatform.core.flows.messages import BY_ID, Check, MessageStore, Source, Values, few, ordered
+from msgplatform.messages import filters
 from msgplatform.messages.engine import exact_id
 
 _LAST = "\U0010ffff"  # sorts behind every other character

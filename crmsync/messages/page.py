@@ -22,14 +22,22 @@ from crmsync.messages.timeline import as_json
 from crmsync.models import Item, LandingPage, Lead, LeadIdempotency, Record
 from crmsync.orders import Request
 from crmsync.recovery.resend import EXCLUDED_STATES
-from msgplatform.api.filters import number
-from msgplatform.core import flows
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Call, Page, PageLink, TimelineEntry, Value
+from msgplatform.core.flows.page import (
+    Attempt,
+    Call,
+    Page,
+    PageLink,
+    Recipient,
+    Section,
+    TimelineEntry,
+    Value,
+)
 from msgplatform.core.intake.idempotency import key_of
+from msgplatform.messages.filters import number
 from msgplatform.models import Biz
 
 _State = Record.State
@@ -147,7 +155,7 @@ class _Story:
     def entries(self) -> list[TimelineEntry]:
         return list(timeline.entries(self.states, self.tries, self._now))
 
-    def cards(self) -> list[flows.Recipient]:
+    def cards(self) -> list[Recipient]:
         def place(state: CrmState) -> int:
             value = state.record and _State(state.record.state)
             return _ORDER.index(value) if value in _ORDER else len(_ORDER)
@@ -167,7 +175,7 @@ class _Story:
             dead,
         ) % dead  # fmt: skip
 
-    def _card(self, state: CrmState) -> flows.Recipient:
+    def _card(self, state: CrmState) -> Recipient:
         record, next_at = state.record, state.next_try_at
         items = [item for item in self.tries.items if record and item.record_id == record.pk]
         facts: dict[str, Value] = {_("Policy"): PageLink.to(state.policy)}
@@ -185,9 +193,9 @@ class _Story:
         if items:
             notes.append(_("What was sent is shown as far as its operation is kept; of an answer "
                            "its outcome and message."))  # fmt: skip
-        return flows.Recipient(
+        return Recipient(
             id=str(record.pk) if record else f"policy-{state.policy.pk}",
-            name=flows.PageLink.to(state.policy.crm),
+            name=PageLink.to(state.policy.crm),
             state=state.label,
             tone=state.tone,
             since=record.updated_at if record else None,
@@ -200,7 +208,7 @@ class _Story:
             resend_effect=_resend_effect(record),
         )
 
-    def _attempt(self, item: Item, state: CrmState) -> flows.Attempt:
+    def _attempt(self, item: Item, state: CrmState) -> Attempt:
         request = self.tries.requests.get((item.operation_id, state.policy.pk))
         parts = [
             _("to be deleted") if request and request.deleted else "",
@@ -208,12 +216,12 @@ class _Story:
         ]
         sections = []
         if request and not request.deleted:
-            sections.append(flows.Section(_("What was sent"), _fields(request, indent=None)))
+            sections.append(Section(_("What was sent"), _fields(request, indent=None)))
         title = _("Try %(try)d of version %(version)d") % {
             "try": item.attempt,
             "version": item.version,
         }
-        return flows.Attempt(
+        return Attempt(
             at=item.at,
             title=title,
             answer=tries.outcome_text(item),

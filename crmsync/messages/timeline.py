@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from crmsync.messages import explanations, tries
 from crmsync.messages.states import CrmState
 from crmsync.models import Operation, Record, RecoveryEntry
-from msgplatform.core.flows import PageLink, TimelineEntry
+from msgplatform.core.flows.page import PageLink, TimelineEntry
 
 _SHOWN_ENTRIES = 20  # of the recovery log
 _READ_ENTRIES = 1000

@@ -13,8 +13,7 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.models import Policy, Source
 from crmsync.monitor import counters
 from crmsync.monitor.failures import CRM
-from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Measure
-from msgplatform.core.flows.activity import Counts
+from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
 from msgplatform.monitor.statistics.dimensions import named_rows, row_id
 from msgplatform.monitor.subjects import Subject
 

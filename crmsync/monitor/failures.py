@@ -16,7 +16,8 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from crmsync.models import Crm, RecoveryEntry
 from crmsync.monitor.counters import FLOW
 from msgplatform.core import personal
-from msgplatform.core.flows import MAX_FAILURES, Failure, ViewLink
+from msgplatform.core.flows.health import MAX_FAILURES, Failure
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue

@@ -9,7 +9,7 @@ from django.db import connection
 from crmsync import presence
 from crmsync.models import Crm, Policy, lead_triggers
 from msgplatform.core.data import schema_state
-from msgplatform.core.flows import Finding
+from msgplatform.core.flows.health import Finding
 
 
 def examine() -> Iterator[Finding]:

@@ -15,7 +15,9 @@ from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
+from msgplatform.core.flows.health import Status, Wait
+from msgplatform.core.flows.metric import Metrics, Sample
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from crmsync.monitor.failures import CRM
-from msgplatform.core.flows import Runbook
+from msgplatform.core.flows.health import Runbook
 
 _POLICY = "admin:crmsync_policy_change"
 _RECOVERY = "admin:crmsync_recoveryentry_changelist"

@@ -20,10 +20,10 @@ from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.orders import Request
 from crmsync.policies.mapping import MAX_FIELD, MAX_RULES
 from crmsync.recovery import entries
-from msgplatform.api.filters import MAX_SELECTION
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.errors import InvalidInput, Unavailable, Undecryptable
+from msgplatform.messages.filters import MAX_SELECTION
 from msgplatform.models import AuditLog
 
 MAX_BYTES = 256 * 1024  # of an edited request's fields, as JSON

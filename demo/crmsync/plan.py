@@ -10,8 +10,8 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.models import Crm, LandingPage, Policy, Source
 from demo.crmsync.crms import CallCentre, SalesTable
 from demo.crmsync.leads import CALL_CENTRE, CARS, COURSES, TABLE
-from msgplatform.api.access import keys
 from msgplatform.core.errors import PlatformError
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 
 DESCRIPTIONS = {

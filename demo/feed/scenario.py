@@ -12,8 +12,8 @@ from demo.account import Differences, Records, compare
 from demo.feed.town import Population, citizens
 from demo.feed.traffic import Traffic, trickle
 from demo.run import Run, Scenario
-from msgplatform.api.access import keys
 from msgplatform.core.data import sql, transactions
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.feed.models import FeedUser
 

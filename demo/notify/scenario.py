@@ -11,7 +11,7 @@ from demo.account import compare
 from demo.notify import traffic
 from demo.run import Run, Scenario
 from demo.sink_process import SinkProcess
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.subscriptions import signing

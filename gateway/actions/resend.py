@@ -26,24 +26,18 @@ from gateway.messages.lines import archived_lines, live_lines
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
 from gateway.monitor.failures import OLDEST_DAYS, RESENDABLE
-from msgplatform.api import filter_fields
-from msgplatform.api.filters import number
 from msgplatform.core import logging
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import (
-    Applied,
-    BulkAction,
-    Ending,
-    Fields,
-    Hit,
-    Preview,
-)
-from msgplatform.core.flows.bulk_pages import Described, Page, Tally
-from msgplatform.core.flows.messages import MAX_ID, Check, Values, few, named
+from msgplatform.core.flows.actions import Applied, BulkAction, Ending
+from msgplatform.core.flows.bulk_pages import Described, Page, Preview, Tally
+from msgplatform.core.flows.messages import MAX_ID, Check, Fields, Values, few, named
+from msgplatform.core.flows.page import Hit
+from msgplatform.messages import filter_fields
 from msgplatform.messages.engine import read_filter, select_ids
+from msgplatform.messages.filters import number
 
 log = logging.get(__name__)
 

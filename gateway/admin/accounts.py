@@ -20,8 +20,8 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SmsAccount
 from gateway.setup import Account
-from msgplatform.admin import PlainList, ResourceAdmin, Select, cells
 from msgplatform.core.connections import RedisError
+from msgplatform.doors.admin import PlainList, ResourceAdmin, Select, cells
 
 # A number of SGIP's, chosen by its meaning.
 _Code = partial(forms.TypedChoiceField, coerce=int, widget=Select)

@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from gateway import codes
 from gateway.messages.in_flight import searched_numbers
 from gateway.models import SgipMo, SgipReport, SgipUserRpt, SmsAccount, SmsGateway
-from msgplatform.admin import (
+from msgplatform.doors.admin import (
     IdTimeFilter,
     PickFilter,
     ReadOnlyAdmin,
@@ -24,7 +24,7 @@ from msgplatform.admin import (
     row_id,
     sees_personal,
 )
-from msgplatform.admin.base import BoundedList
+from msgplatform.doors.admin.base import BoundedList
 from msgplatform.models import Biz
 
 _MAX_SYSTEMS = 500  # that the filter offers

@@ -13,10 +13,10 @@ from django.utils.translation import gettext_lazy as _
 from gateway.models import SmsGateway
 from gateway.monitor import metrics
 from gateway.setup import Gateway
-from msgplatform.admin import PasswordInput, PlainList, ResourceAdmin, cells
 from msgplatform.core import logging
 from msgplatform.core.connections import RedisError
 from msgplatform.core.durations import age
+from msgplatform.doors.admin import PasswordInput, PlainList, ResourceAdmin, cells
 
 log = logging.get(__name__)
 SLUG_ERRORS = {"invalid": _("Use letters, digits, hyphens and underscores, no spaces.")}

@@ -21,10 +21,10 @@ from gateway.intake import trial_sms
 from gateway.intake.request import MAX_TEXT
 from gateway.messages.page import page as message_page_of
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
-from msgplatform.admin.pages import send_form, show_page
 from msgplatform.core import personal
 from msgplatform.core.errors import Conflict, OutcomeUnknown, Unavailable
+from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, sees_personal
+from msgplatform.doors.admin.pages import send_form, show_page
 
 REFERENCE = "test from the console"
 PERMISSION = "gateway.change_sgipmt"  # that of people who may resend

@@ -12,10 +12,10 @@ import msgspec
 from gateway.intake import accept
 from gateway.intake.accept import MAX_RECIPIENTS
 from gateway.intake.request import MAX_EXPIRE_DAYS, MAX_REFERENCE, MAX_TEXT, Request
-from msgplatform.api.bodies import IdempotencyKey, field, items, text
 from msgplatform.core.intake.idempotency import check_key
 from msgplatform.core.intake.verdicts import Verdict
 from msgplatform.core.tracing import context
+from msgplatform.doors.api.bodies import IdempotencyKey, field, items, text
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 

@@ -10,7 +10,7 @@ from rest_framework import serializers
 from gateway.messages import incoming
 from gateway.messages.states import State
 from gateway.models import SgipMt
-from msgplatform.api.intake import VerdictSerializer
+from msgplatform.doors.api.intake import VerdictSerializer
 
 
 class AcceptedSmsSerializer(serializers.Serializer[dict[str, Any]]):

@@ -15,11 +15,11 @@ from rest_framework.views import APIView
 from gateway.intake import trial_sms
 from gateway.intake.request import MAX_TEXT
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.bodies import text
-from msgplatform.api.json import decode
-from msgplatform.api.management.resources import audit, own_rows
-from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.doors.api.bodies import text
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import audit, own_rows
+from msgplatform.doors.api.schema import operation
 
 _BODY_BYTES = 16_384
 _REFERENCE = "test over the API"

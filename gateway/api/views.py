@@ -23,19 +23,19 @@ from gateway.intake.request import Request as SmsRequest
 from gateway.messages import incoming, states
 from gateway.messages.index import SENT
 from gateway.models import SmsAccount
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.filters import number
-from msgplatform.api.intake import BatchView, SingleIntake, answer, idempotency_key
-from msgplatform.api.json import DEFAULT_MAX_BODY_BYTES, decode
-from msgplatform.api.pagination import SincePagination
-from msgplatform.api.problems.handler import describe
-from msgplatform.api.problems.problem import KINDS, Problem
-from msgplatform.api.query import ListView
-from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import Values
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.messages.api_list import MessageListView
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.intake import BatchView, SingleIntake, answer, idempotency_key
+from msgplatform.doors.api.json import DEFAULT_MAX_BODY_BYTES, decode
+from msgplatform.doors.api.message_list import MessageListView
+from msgplatform.doors.api.pagination import SincePagination
+from msgplatform.doors.api.problems.handler import describe
+from msgplatform.doors.api.problems.problem import KINDS, Problem
+from msgplatform.doors.api.query import ListView
+from msgplatform.doors.api.schema import operation
+from msgplatform.messages.filters import number
 
 
 class SmsListView(MessageListView):

@@ -11,7 +11,7 @@ from gateway import codes, presence
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SmsGateway
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows import Tone
+from msgplatform.core.flows.page import Tone
 
 _Final = SgipMt.Final
 TONES: Mapping[str, Tone] = {

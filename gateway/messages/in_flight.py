@@ -20,11 +20,11 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import Mt, decode_mt
 from gateway.messages.lines import live_lines
-from msgplatform.api import filters
 from msgplatform.core.characters import phone_number
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows import Hit, TextSearchResult
 from msgplatform.core.flows.messages import Systems, Values
+from msgplatform.core.flows.page import Hit, TextSearchResult
+from msgplatform.messages import filters
 from msgplatform.models import Biz
 
 _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis

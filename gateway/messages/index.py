@@ -20,14 +20,17 @@ from gateway.messages.page import page
 from gateway.messages.states import archived_states
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor import failures
-from msgplatform.api import filter_fields, filters
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, MessageStore, Option
 from msgplatform.core.flows.messages import (
     BY_ID,
+    MAX_OPTIONS,
     Check,
+    Fields,
+    FilterField,
     Index,
+    MessageStore,
+    Option,
     Reader,
     Source,
     Systems,
@@ -35,6 +38,7 @@ from msgplatform.core.flows.messages import (
     merged,
     ordered,
 )
+from msgplatform.messages import filter_fields, filters
 from msgplatform.messages.engine import exact_id
 
 _Final = SgipMt.Final

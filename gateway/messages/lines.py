@@ -15,7 +15,7 @@ from gateway.messages.explanations import TONES
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.core import personal
 from msgplatform.core.durations import age
-from msgplatform.core.flows import Hit
+from msgplatform.core.flows.page import Hit
 from msgplatform.models import Biz
 
 _SHOWN_TEXT = 60  # characters

@@ -25,13 +25,13 @@ from gateway.messages.explanations import TONES, ending_reason, waiting_reason
 from gateway.messages.steps import Step, archived_steps, live_steps
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor.failures import RESENDABLE, resend_key
-from msgplatform.api.filters import number
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
-from msgplatform.core.flows import Call, Page, PageLink, Recipient, TimelineEntry, Value
+from msgplatform.core.flows.page import Call, Page, PageLink, Recipient, TimelineEntry, Value
 from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.messages import engine
+from msgplatform.messages.filters import number
 from msgplatform.models import Biz
 from notify.messages.index import MESSAGES as EVENTS
 

@@ -13,7 +13,7 @@ from gateway import codes
 from gateway.archive_rows import time_of
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt, SgipMtPart, SgipReport
-from msgplatform.core.flows import Attempt, TimelineEntry, Tone
+from msgplatform.core.flows.page import Attempt, TimelineEntry, Tone
 
 _STATES = {
     0: ("delivered", gettext_lazy("delivered")), 1: ("waiting", gettext_lazy("waiting")),

@@ -15,8 +15,7 @@ from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount
 from gateway.monitor.counters import ERROR, FLOW, MO, SEGMENTS
 from gateway.monitor.failures import GATEWAY
-from msgplatform.core.flows import Activity, Dimension, Group, Key, Measure
-from msgplatform.core.flows.activity import Counts
+from msgplatform.core.flows.activity import Activity, Counts, Dimension, Group, Key, Measure
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
 from msgplatform.monitor.subjects import Subject
 

@@ -27,7 +27,7 @@ from gateway.presence import LinkState
 from msgplatform.core import outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Finding
+from msgplatform.core.flows.health import Finding
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import MinuteCounter
 from msgplatform.monitor.alert_store import AlertTable, open_conditions, unless_away

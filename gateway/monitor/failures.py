@@ -22,7 +22,8 @@ from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsGateway
 from gateway.monitor.counters import FLOW
-from msgplatform.core.flows import MAX_FAILURES, Failure, ViewLink
+from msgplatform.core.flows.health import MAX_FAILURES, Failure
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_ANSWER
 from msgplatform.monitor import failure_store

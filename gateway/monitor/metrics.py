@@ -19,7 +19,9 @@ from gateway.lifecycle import keys
 from gateway.models import SmsGateway
 from gateway.presence import LinkState
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.flows import Metrics, Sample, Status, ViewLink, Wait
+from msgplatform.core.flows.health import Status, Wait
+from msgplatform.core.flows.metric import Metrics, Sample
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
 
 _PRIORITIES = range(10)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gateway.monitor.failures import GATEWAY
-from msgplatform.core.flows import Runbook
+from msgplatform.core.flows.health import Runbook
 
 _GATEWAYS = "admin:gateway_smsgateway_changelist"
 

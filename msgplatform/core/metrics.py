@@ -26,12 +26,12 @@ from msgplatform.core import alerts, cells, flows, logging, web_requests
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats, watch
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.flows.metric import PREFIX
+from msgplatform.core.flows.metric import PREFIX, Metric, Metrics, Sample
 from msgplatform.core.tracing import figures
 
 log = logging.get(__name__)
 
-METRICS = flows.Metrics()
+METRICS = Metrics()
 _FLOW_READABLE = METRICS.gauge(
     "flow_readable", "1 when the state of a flow can be read; 0: its metrics are missing", "flow"
 )
@@ -70,7 +70,7 @@ class _PlatformCollector(Collector):
         return []
 
 
-def declared() -> Iterator[tuple[str, Iterable[flows.Metric]]]:
+def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
     """Whose metrics, and all of them: the platform's own, those of its web servers, each flow's."""
     yield "Platform", METRICS
     yield "Traces", figures.METRICS
@@ -79,7 +79,7 @@ def declared() -> Iterator[tuple[str, Iterable[flows.Metric]]]:
         yield str(flow.title), flow.health.declared_metrics
 
 
-def _flow_samples() -> Iterator[flows.Sample]:
+def _flow_samples() -> Iterator[Sample]:
     for flow in flows.all():
         readable = True
         try:
@@ -91,7 +91,7 @@ def _flow_samples() -> Iterator[flows.Sample]:
         yield _FLOW_READABLE.of(readable, flow=flow.name)
 
 
-def _daemon_samples() -> Iterator[flows.Sample]:
+def _daemon_samples() -> Iterator[Sample]:
     try:
         alive = heartbeats.alive()
     except RedisError:
@@ -112,7 +112,7 @@ def _daemon_samples() -> Iterator[flows.Sample]:
         yield _DISK.of(beat.disk_bytes, host=host)
 
 
-def _platform_samples() -> Iterator[flows.Sample]:
+def _platform_samples() -> Iterator[Sample]:
     """The state that alerts report, for the time when no alert can be stored."""
     try:
         kinds = alerts.open_kinds()
@@ -128,11 +128,11 @@ def _platform_samples() -> Iterator[flows.Sample]:
         yield _REDIS_LIMIT.of(memory.limit, redis=name)
 
 
-def _families(samples: Iterable[flows.Sample]) -> Iterator[Family]:
+def _families(samples: Iterable[Sample]) -> Iterator[Family]:
     """Prometheus wants all samples of a metric together. In a cell each of them names it."""
     exemplars = figures.exemplars()
     cell = [label] if (label := cells.own().label) else []
-    of_metric: dict[flows.Metric, list[flows.Sample]] = {}
+    of_metric: dict[Metric, list[Sample]] = {}
     for sample in samples:
         of_metric.setdefault(sample.metric, []).append(sample)
     for metric, some in of_metric.items():
@@ -147,13 +147,13 @@ def _families(samples: Iterable[flows.Sample]) -> Iterator[Family]:
         yield family
 
 
-def _label_names(metric: flows.Metric, cell: Sequence[str]) -> list[str]:
+def _label_names(metric: Metric, cell: Sequence[str]) -> list[str]:
     return [*metric.labels, *(["cell"] if cell else [])]
 
 
 def _histogram(
-    metric: flows.Metric,
-    samples: Iterable[flows.Sample],
+    metric: Metric,
+    samples: Iterable[Sample],
     cell: Sequence[str],
     exemplars: Mapping[figures.Key, figures.Exemplar],
 ) -> HistogramMetricFamily:

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from msgplatform.core import flows
 from msgplatform.core.errors import Conflict, InvalidInput, NotNow
+from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.models import AuditLog, BulkJob
 
 _State = BulkJob.State
@@ -19,7 +20,7 @@ CHANGES: Mapping[str, _State] = {
 }  # fmt: skip
 
 
-def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> flows.Counted:
+def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> Counted:
     """How many messages a job would change, counted to a bound. Raises InvalidInput."""
     flow = flows.get(flow_name)
     if flow is None or not flow.actions:
@@ -65,7 +66,7 @@ def find_started(request: JobRequest) -> BulkJob | None:
     return job
 
 
-def start(request: JobRequest, size: flows.Counted, actor: str) -> BulkJob:
+def start(request: JobRequest, size: Counted, actor: str) -> BulkJob:
     """A job that `run_bulk` takes up, with its line in the audit log; `size` is the answer of
     `count`. Raises IntegrityError if another request of this name starts one at the same time."""
     with transaction.atomic():

@@ -22,6 +22,7 @@ from msgplatform.core.connections import briefly
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.actions import Ending
 from msgplatform.core.flows.bulk_pages import read_id
 from msgplatform.models import BulkBatch, BulkJob
 
@@ -34,7 +35,7 @@ FIRST_SECONDS, LAST_SECONDS = 1.0, 3600.0
 _STEP_SECONDS = 30.0
 # How long ids are kept: longer than any retry schedule lasts.
 KEEP_IDS = timedelta(days=30)
-ENDINGS: tuple[flows.Ending, ...] = ("arrived", "failed", "waiting")
+ENDINGS: tuple[Ending, ...] = ("arrived", "failed", "waiting")
 _LETTERS = {ending: ending[0] for ending in ENDINGS}
 _UNKNOWN = "u"
 _BATCHES_AT_ONCE = 20  # batches
@@ -151,7 +152,7 @@ class MessagePage:
     cursor: str = ""
 
 
-def list_messages(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -> MessagePage:
+def list_messages(job: BulkJob, ending: Ending, cursor: str, limit: int) -> MessagePage:
     """The messages that are counted under this ending, in the order in which they were sent again.
 
     Reads no more batches than it needs. `cursor` is a batch and a place in it. Raises InvalidInput.
@@ -176,6 +177,6 @@ def list_messages(job: BulkJob, ending: flows.Ending, cursor: str, limit: int) -
     return MessagePage(listed_ids)
 
 
-def has_dropped_ids(job: BulkJob, ending: flows.Ending) -> bool:
+def has_dropped_ids(job: BulkJob, ending: Ending) -> bool:
     """True if the ids of some messages with this ending are not kept any more."""
     return job.batches.filter(ids="", **{f"{ending}__gt": 0}).exists()

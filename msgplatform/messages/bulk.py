@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from msgplatform.core.flows import Applied, BulkAction, Fields, Selection
+from msgplatform.core.flows.actions import Applied, BulkAction, Selection
 from msgplatform.core.flows.bulk_pages import Page, read_id
-from msgplatform.core.flows.messages import Source, Values
+from msgplatform.core.flows.messages import Fields, Source, Values
 from msgplatform.messages import engine
 from msgplatform.messages.scan import Candidates, scan
 

@@ -23,11 +23,8 @@ from typing import Any, TypeVar
 from django.db.models import BooleanField, ExpressionWrapper, Q
 from django.utils.translation import gettext as _
 
-from msgplatform.api import filters
-from msgplatform.api.filters import position
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
-from msgplatform.core.flows import Hit, SearchResult, TextSearchResult
 from msgplatform.core.flows.bulk_pages import Page, read_id
 from msgplatform.core.flows.messages import (
     MAX_ID,
@@ -38,6 +35,9 @@ from msgplatform.core.flows.messages import (
     Systems,
     Values,
 )
+from msgplatform.core.flows.page import Hit, SearchResult, TextSearchResult
+from msgplatform.messages import filters
+from msgplatform.messages.filters import position
 from msgplatform.messages.scan import Candidates, Scan, scan
 
 BATCH = 500  # ids of one page that is checked

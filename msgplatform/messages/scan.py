@@ -17,7 +17,7 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.flows import Hit, SearchResult, TextSearchResult
+from msgplatform.core.flows.page import Hit, SearchResult, TextSearchResult
 
 # A row in the order of the search: its id, or its id and where it stands in an index.
 K = TypeVar("K")

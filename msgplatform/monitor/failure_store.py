@@ -22,7 +22,8 @@ from django.db.models import F, Sum
 from django.db.models.functions import Greatest
 
 from msgplatform.core.data import sql, transactions
-from msgplatform.core.flows import MAX_FAILURES, Failure, Flow
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
 from msgplatform.models.failures import MAX_ANSWER, MAX_NOTE, MAX_SAID
 

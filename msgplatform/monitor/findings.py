@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgplatform.core import flows
-from msgplatform.core.flows import Finding
+from msgplatform.core.flows.health import Finding
 from msgplatform.models import Alert
 from msgplatform.monitor import runbooks
 

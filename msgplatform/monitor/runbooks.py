@@ -28,7 +28,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
 from msgplatform.core.daemons.watch import kinds
-from msgplatform.core.flows import Button, Runbook
+from msgplatform.core.flows.health import Button, Runbook
 from msgplatform.models import Alert
 
 LANGUAGES = ("en", "zh-hans")

@@ -12,9 +12,8 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from msgplatform.core.flows import Button, Failure, Runbook, ViewLink
-from msgplatform.core.flows.health import Severity
-from msgplatform.core.flows.text import Text
+from msgplatform.core.flows.health import Button, Failure, Runbook, Severity
+from msgplatform.core.flows.text import Text, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import FailureGroup
 from msgplatform.monitor.failure_store import as_failure

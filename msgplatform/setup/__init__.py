@@ -6,6 +6,6 @@ fields         the body that describes a whole object, and its fields as JSON ha
 refusals       the errors by which a change is refused, field by field
 platform_file  all objects as a file that is kept in a repository and applied
 
-From a Resource are made the console's form (`msgplatform.admin.resource_admin`), the management API
-(`msgplatform.api.management.resources`), the platform file, and the entries of the audit log.
+A Resource makes the console's form (`doors/admin/resource_admin.py`), the management API
+(`doors/api/management/resources.py`), the platform file, and the entries of the audit log.
 """

@@ -11,14 +11,16 @@ from typing import Any, TypeVar
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.api import filter_fields
-from msgplatform.core import flows
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.flows import Ending, Hit, Preview
-from msgplatform.core.flows.bulk_pages import Described, Tally
+from msgplatform.core.flows.actions import BulkAction, Ending
+from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
+from msgplatform.core.flows.messages import Fields, FilterField
+from msgplatform.core.flows.page import Hit
+from msgplatform.core.flows.text import Text
+from msgplatform.messages import filter_fields
 from msgplatform.messages.bulk import Select, bulk_action
 from notify import presence
 from notify.actions import backfill, replay
@@ -169,14 +171,14 @@ def _anywhere(
 
 
 def _action(
-    title: flows.Text,
-    fields: flows.Fields,
-    help: flows.Text,
+    title: Text,
+    fields: Fields,
+    help: Text,
     select: Select,
     required: Sequence[str] = (),
     of_messages: bool = False,
     **more: Any,
-) -> flows.BulkAction:
+) -> BulkAction:
     return bulk_action(
         select,
         title=title,
@@ -199,14 +201,14 @@ _FAILED = statuses(
 )
 
 
-ACTIONS: Mapping[str, flows.BulkAction] = {
+ACTIONS: Mapping[str, BulkAction] = {
     "resend": _action(
         _("Send failed deliveries again"),
         {
             "subscription": SUBSCRIPTION,
             "biz": filter_fields.BIZ,
             "status": _FAILED,
-            "answer": flows.FilterField(
+            "answer": FilterField(
                 _("Answer"),
                 _("How the last attempt ended, as the page Failures shows it: HTTP 503"),
             ),

@@ -18,7 +18,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Applied
+from msgplatform.core.flows.actions import Applied
 from msgplatform.core.flows.bulk_pages import Page
 from msgplatform.core.flows.messages import Check, Source, Values
 from msgplatform.messages.engine import select_ids

@@ -10,13 +10,13 @@ from django.db import connection
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from msgplatform.api.filters import number
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Applied
+from msgplatform.core.flows.actions import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id, read_time
 from msgplatform.core.flows.messages import MAX_ID, Values
 from msgplatform.messages.bulk import Row, select_in_places
+from msgplatform.messages.filters import number
 from notify.actions.deliveries import FAILED, ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading

@@ -20,7 +20,9 @@ from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import (
+from msgplatform.core.errors import Conflict, Undecryptable
+from msgplatform.core.lazy_text import translated
+from msgplatform.doors.admin import (
     ResourceAdmin,
     ResourceForm,
     SecretPageAdmin,
@@ -28,10 +30,8 @@ from msgplatform.admin import (
     confirmed,
     next_page,
 )
-from msgplatform.admin.fields import LinesField
-from msgplatform.admin.pages import show_page
-from msgplatform.core.errors import Conflict, Undecryptable
-from msgplatform.core.lazy_text import translated
+from msgplatform.doors.admin.fields import LinesField
+from msgplatform.doors.admin.pages import show_page
 from notify import operations
 from notify.models import BizReceive, Receive
 from notify.setup.consumers import Consumer

@@ -8,8 +8,8 @@ from typing import Any
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.admin import cells
-from msgplatform.admin.chart import Chart, Line, labels
+from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery, Point
 from notify.admin import health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg

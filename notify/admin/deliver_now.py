@@ -11,10 +11,10 @@ from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext, ngettext
 
-from msgplatform.admin import ModelAdmin, audit
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import NotNow
 from msgplatform.core.lazy_text import translated
+from msgplatform.doors.admin import ModelAdmin, audit
 from msgplatform.person_limits import answers_limited_people
 from notify import operations
 from notify.models import BizReceive

@@ -17,7 +17,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext as _
 
-from msgplatform.admin import ModelAdmin
+from msgplatform.doors.admin import ModelAdmin
 from notify.api.asyncapi import fields
 from notify.api.asyncapi.messages import (
     BINARY_HEADERS,

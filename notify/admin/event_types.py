@@ -12,8 +12,8 @@ from django.urls import URLPattern
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
-from msgplatform.admin import AutocompleteFilter, ResourceAdmin, ResourceForm, cells
-from msgplatform.admin.fields import JsonField, ObjectField
+from msgplatform.doors.admin import AutocompleteFilter, ResourceAdmin, ResourceForm, cells
+from msgplatform.doors.admin.fields import JsonField, ObjectField
 from notify.admin import event_reference
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType

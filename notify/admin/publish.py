@@ -18,11 +18,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
-from msgplatform.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
-from msgplatform.admin.pages import show_page
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
 from msgplatform.core.json.sample import sample
 from msgplatform.core.lazy_text import translated
+from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
+from msgplatform.doors.admin.pages import show_page
 from msgplatform.models import Biz
 from msgplatform.person_limits import answers_limited_people
 from notify.intake import catalogue, intake

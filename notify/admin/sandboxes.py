@@ -10,12 +10,12 @@ from django import forms
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import Select, audit, sees_personal
-from msgplatform.admin.fields import LinesField, each
-from msgplatform.admin.sandbox_pages import SandboxPages
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
 from msgplatform.core.sandbox import USUAL, Behaviour, Sandbox
+from msgplatform.doors.admin import Select, audit, sees_personal
+from msgplatform.doors.admin.fields import LinesField, each
+from msgplatform.doors.admin.sandbox_pages import SandboxPages
 from msgplatform.models import Biz
 from notify.admin import publish
 from notify.models import BizReceive

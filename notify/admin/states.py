@@ -17,9 +17,9 @@ from django.urls import reverse
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, audit
-from msgplatform.admin.pages import show_page
-from msgplatform.api.filters import MAX_SELECTION
+from msgplatform.doors.admin import ModelAdmin, audit
+from msgplatform.doors.admin.pages import show_page
+from msgplatform.messages.filters import MAX_SELECTION
 from notify import operations
 from notify.models import BizReceive
 

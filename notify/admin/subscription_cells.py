@@ -8,8 +8,8 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.core.durations import age
+from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from notify.admin.health import COUNTED, Busy, Health, is_failing
 from notify.directory import waits
 from notify.models import BizReceive

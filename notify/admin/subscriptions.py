@@ -14,7 +14,7 @@ from django.urls import URLPattern, path
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
-from msgplatform.admin import (
+from msgplatform.doors.admin import (
     AutocompleteFilter,
     ChoiceFilter,
     HealthList,

@@ -16,10 +16,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
-from msgplatform.admin import ModelAdmin, Select, Textarea, audit
-from msgplatform.admin.pages import send_form, show_page
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import schema as json_schema
+from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit
+from msgplatform.doors.admin.pages import send_form, show_page
 from msgplatform.person_limits import answers_limited_people
 from notify.models import BizReceive, EventType
 from notify.sender import trial_send

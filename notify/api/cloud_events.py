@@ -16,9 +16,9 @@ import msgspec
 from rest_framework.exceptions import UnsupportedMediaType
 from rest_framework.request import Request
 
-from msgplatform.api import json
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
+from msgplatform.doors.api import json
 
 MEDIA_TYPE = "application/cloudevents+json"
 _VERSION = "1.0"

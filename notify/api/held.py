@@ -12,10 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.management.resources import OF_SYSTEM, ResourceListView, audit
-from msgplatform.api.schema import operation
 from msgplatform.core.data.counting import capped
 from msgplatform.core.errors import NotNow
+from msgplatform.doors.api.management.resources import OF_SYSTEM, ResourceListView, audit
+from msgplatform.doors.api.schema import operation
 from notify import operations
 from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive, ReceiveMsg, first_due

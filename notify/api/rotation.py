@@ -13,11 +13,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.bodies import field, text
-from msgplatform.api.json import decode
-from msgplatform.api.management.resources import audit
-from msgplatform.api.schema import operation
 from msgplatform.core.errors import Conflict, InvalidInput, NotNow
+from msgplatform.doors.api.bodies import field, text
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import audit
+from msgplatform.doors.api.schema import operation
 from notify import operations
 from notify.models import Receive
 from notify.setup.consumers import Consumer

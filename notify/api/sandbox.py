@@ -9,15 +9,15 @@ from rest_framework import serializers, status
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from msgplatform.api.bodies import field
-from msgplatform.api.json import decode
-from msgplatform.api.management.resources import audit
-from msgplatform.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
-from msgplatform.api.query import QueryView
-from msgplatform.api.schema import operation
 from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.sandbox import MAX_BODY_BYTES, Behaviour
+from msgplatform.doors.api.bodies import field
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import audit
+from msgplatform.doors.api.management.sandbox import MAX_BYTES, AnswerBody, AnswerSerializer
+from msgplatform.doors.api.query import QueryView
+from msgplatform.doors.api.schema import operation
 from notify.api.subscriptions import subscription_of
 from notify.models import BizReceive
 from notify.sandbox import calls

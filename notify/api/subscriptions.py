@@ -10,8 +10,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.management.resources import ResourceListView, audit, own_rows
-from msgplatform.api.schema import operation
+from msgplatform.doors.api.management.resources import ResourceListView, audit, own_rows
+from msgplatform.doors.api.schema import operation
 from notify import operations
 from notify.models import BizReceive
 

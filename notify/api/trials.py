@@ -11,11 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.bodies import field, text
-from msgplatform.api.json import decode
-from msgplatform.api.management.resources import audit
-from msgplatform.api.schema import operation
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.api.bodies import field, text
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import audit
+from msgplatform.doors.api.schema import operation
 from notify.api.serializers import EVENT_TYPE
 from notify.api.subscriptions import subscription_of
 from notify.intake import intake

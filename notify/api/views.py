@@ -11,10 +11,13 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.generics import RetrieveAPIView
 from rest_framework.request import Request
 
-from msgplatform.api import filters
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.bodies import IdempotencyKey, field, items, text
-from msgplatform.api.intake import (
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.core.flows.messages import Values
+from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.core.tracing import context
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.bodies import IdempotencyKey, field, items, text
+from msgplatform.doors.api.intake import (
     AcceptedSerializer,
     BatchView,
     SingleIntake,
@@ -22,14 +25,11 @@ from msgplatform.api.intake import (
     answer,
     idempotency_key,
 )
-from msgplatform.api.json import decode
-from msgplatform.api.query import NAME, QueryView
-from msgplatform.api.schema import operation
-from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.flows.messages import Values
-from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.core.tracing import context
-from msgplatform.messages.api_list import MessageListView
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.message_list import MessageListView
+from msgplatform.doors.api.query import NAME, QueryView
+from msgplatform.doors.api.schema import operation
+from msgplatform.messages import filters
 from notify.api import cloud_events
 from notify.api.serializers import EVENT_TYPE, MessageDetailSerializer, MessageSerializer
 from notify.intake import catalogue, intake
@@ -220,7 +220,7 @@ def _event(biz: int, body: PublishBody) -> intake.Event:
     )
 
 
-# The plain publish, which the web server answers without Django (`msgplatform/web/fast_intake.py`).
+# The plain publish, which the web server answers without Django (`doors/web/fast_intake.py`).
 PUBLISH = SingleIntake("/api/v1/messages", PublishBody, _publish_later)
 
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from msgplatform.core import flows
 from msgplatform.core.archive import retention
+from msgplatform.core.flows.contract import Flow, Link
+from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.moving import Moving
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 from msgplatform.core.intake.moved_keys import TableKeys
 from notify.feed.actions.actions import ACTIONS
 from notify.feed.messages.index import MESSAGES
@@ -16,12 +20,12 @@ from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.person_data import stores
 from notify.feed.retention import ARCHIVES, kept_data
 
-FLOW = flows.Flow(
+FLOW = Flow(
     name="feed",
     title=_("Feed"),
     daemons=(
-        flows.Daemon("run_feed_dispatcher", priority=540, help="writes posts into timelines"),
-        flows.Daemon("run_feed_cleaner", priority=545, help="deletes what is no longer needed"),
+        Daemon("run_feed_dispatcher", priority=540, help="writes posts into timelines"),
+        Daemon("run_feed_cleaner", priority=545, help="deletes what is no longer needed"),
     ),
     urls="notify.feed.urls",
     single_intakes=("notify.feed.api.post_views.POST",),
@@ -34,11 +38,11 @@ FLOW = flows.Flow(
     },
     scope_permissions={"feed:write": ("feed.add_feed", "feed.change_feed", "feed.delete_feed")},
     messages=MESSAGES,
-    moving=flows.Moving(keys=(TableKeys(FeedIdempotency),)),
+    moving=Moving(keys=(TableKeys(FeedIdempotency),)),
     person_stores=stores,
     kept=kept_data,
     actions=ACTIONS,
-    health=flows.Health(
+    health=Health(
         read_status=metrics.status,
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,
@@ -51,15 +55,15 @@ FLOW = flows.Flow(
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,
     ),
-    setup=flows.Setup(
+    setup=Setup(
         first_steps=first_steps.steps,
         first_calls=lambda: first_steps.CALLS,
     ),
     icons={"Feed": "dynamic_feed", "EventQueue": "queue"},
     links=(
-        flows.Link(
+        Link(
             _("Users"), "group", "admin:feed_users", ("feed.view_feed", "feed.view_feeduser")
         ),
-        flows.Link(_("Scheduler"), "speed", "admin:feed_scheduler", ("feed.view_eventqueue",)),
+        Link(_("Scheduler"), "speed", "admin:feed_scheduler", ("feed.view_eventqueue",)),
     ),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from msgplatform.api import converters  # noqa: F401 - registers <id:…>
+from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
 from notify.feed.api import requests  # noqa: F401 - registers <uid:…>
 from notify.feed.api.post_views import PostBatchView, PostListView, PostView
 from notify.feed.api.relation_views import RelationBatchView, RelationListView

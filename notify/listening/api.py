@@ -14,12 +14,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.bodies import field, text
-from msgplatform.api.json import decode
-from msgplatform.api.schema import operation
 from msgplatform.core import long_polls
 from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.bodies import field, text
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.schema import operation
 from notify import directory
 from notify.listening import leases, results
 from notify.listening.watch import WATCH, topic

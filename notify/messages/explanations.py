@@ -15,7 +15,7 @@ from django.utils.translation import ngettext
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.data import sql
-from msgplatform.core.flows import PageLink, Value
+from msgplatform.core.flows.page import PageLink, Value
 from msgplatform.models import Biz
 from notify import presence
 from notify.maker import ending, expiry

@@ -9,11 +9,11 @@ from django.db.models import Q
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from msgplatform.api import filter_fields, filters
-from msgplatform.api.converters import ID
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import MAX_OPTIONS, Fields, FilterField, Option, Text
-from msgplatform.core.flows.messages import Systems
+from msgplatform.core.flows.messages import MAX_OPTIONS, Fields, FilterField, Option, Systems
+from msgplatform.core.flows.text import Text
+from msgplatform.doors.api.converters import ID
+from msgplatform.messages import filter_fields, filters
 from notify.messages.states import ACCEPTED
 from notify.models import BizMsg, BizReceive, EventType, ReceiveMsg
 

@@ -17,11 +17,11 @@ from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import MessageStore
 from msgplatform.core.flows.messages import (
     MAX_SORTED,
     Check,
     Index,
+    MessageStore,
     Reader,
     Source,
     Systems,

@@ -14,8 +14,8 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from msgplatform.core.flows import Hit
 from msgplatform.core.flows.messages import Values
+from msgplatform.core.flows.page import Hit
 from msgplatform.models import Biz
 from notify.archive.stores import Store
 from notify.messages import states

@@ -10,15 +10,16 @@ from django.db.models import Count
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, pgettext
 
-from msgplatform.api.filters import number
 from msgplatform.core import flows
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Call, File, Page, PageLink, TimelineEntry
+from msgplatform.core.flows.actions import BulkAction
+from msgplatform.core.flows.page import Call, File, Page, PageLink, TimelineEntry
 from msgplatform.core.intake.idempotency import key_of
 from msgplatform.core.json import text as json_text
 from msgplatform.core.lazy_text import joined
 from msgplatform.messages.engine import read_filter
+from msgplatform.messages.filters import number
 from msgplatform.models import Biz, BulkJob
 from notify.archive import stores
 from notify.archive.stores import Store, reading
@@ -177,7 +178,7 @@ def _covering_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[Timeline
 
 
 def _covers(
-    action: flows.BulkAction, filter: Mapping[str, Any], message: Any, deliveries: Sequence[Any]
+    action: BulkAction, filter: Mapping[str, Any], message: Any, deliveries: Sequence[Any]
 ) -> bool:
     try:
         values = read_filter(action.fields, filter)

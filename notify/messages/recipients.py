@@ -12,9 +12,10 @@ from django.db.models import Case, Q, Value, When
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
 
-from msgplatform.api.filters import number
-from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.page import Attempt, Call, PageLink, Recipient, Section
+from msgplatform.core.flows.page import Value as Fact
+from msgplatform.messages.filters import number
 from notify import directory, orders
 from notify.archive.stores import Store
 from notify.maker import ending
@@ -88,7 +89,7 @@ def cards(
     deliveries: Sequence[Any],
     attempts: dict[int, list[Any]],
     circumstances: Circumstances,
-) -> list[flows.Recipient]:
+) -> list[Recipient]:
     """A card for each delivery."""
     short = len(message.payload) * len(deliveries) <= _COMMANDS_BYTES
     return [
@@ -109,7 +110,7 @@ def _card(
     attempts: Sequence[Any],
     circumstances: Circumstances,
     has_command: bool,
-) -> flows.Recipient:
+) -> Recipient:
     subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
     consumer = name(subscription, delivery.biz_receive_id)
     status = Status(delivery.status)
@@ -117,9 +118,9 @@ def _card(
     notes = []
     if status in (Status.PENDING, Status.QUEUED) and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
-    return flows.Recipient(
+    return Recipient(
         id=str(delivery.pk),
-        name=flows.PageLink.to(subscription, consumer) if subscription else consumer,
+        name=PageLink.to(subscription, consumer) if subscription else consumer,
         state=str(status.label),
         tone=TONES[status],
         since=delivery.updated_at,
@@ -136,7 +137,7 @@ def _card(
     )
 
 
-def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, flows.Value]:
+def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, Fact]:
     attempts = str(delivery.send_times)
     if subscription is not None:
         with suppress(*directory.UNUSABLE):  # a schedule that somebody must correct
@@ -147,7 +148,7 @@ def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, flows.Va
                 "tried": delivery.send_times,
                 "most": max_attempts,
             }
-    facts: dict[str, flows.Value] = {_("Attempts"): attempts, _("Delivery"): str(delivery.pk)}
+    facts: dict[str, Fact] = {_("Attempts"): attempts, _("Delivery"): str(delivery.pk)}
     if subscription is not None:
         receive = subscription.receive
         facts[_("Address")] = _("a listener") if receive.is_listened else shown_url(receive.url)
@@ -157,14 +158,14 @@ def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, flows.Va
     return facts
 
 
-def _attempt(row: Any, subscription: BizReceive | None, now: datetime) -> flows.Attempt:
+def _attempt(row: Any, subscription: BizReceive | None, now: datetime) -> Attempt:
     is_delivered = 200 <= row.http_status < 300 and not row.error
     sections = [
-        flows.Section(_("Answer"), _removal_reason(row, subscription, is_delivered, now)),
-        flows.Section(_("Headers of the answer"), row.response_headers.strip()),
-        flows.Section(_("Body of the answer"), row.response_body.strip()),
+        Section(_("Answer"), _removal_reason(row, subscription, is_delivered, now)),
+        Section(_("Headers of the answer"), row.response_headers.strip()),
+        Section(_("Body of the answer"), row.response_body.strip()),
     ]
-    return flows.Attempt(
+    return Attempt(
         at=row.at,
         title=_("Attempt %d") % row.number,
         answer=states.answer(row),
@@ -205,7 +206,7 @@ def _resend_effect(delivery: Any, status: Status, subscription: BizReceive | Non
     return ""
 
 
-def _call(message: Any, subscription: BizReceive, consumer: str) -> flows.Call:
+def _call(message: Any, subscription: BizReceive, consumer: str) -> Call:
     """The request as it would be made today; nobody kept it."""
     prefix = subscription.receive.header_prefix
     at = f"{message.created_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
@@ -214,7 +215,7 @@ def _call(message: Any, subscription: BizReceive, consumer: str) -> flows.Call:
     if cloud_events := CloudEvents.of(subscription.format, source(subscription.biz.name)):
         content, attributes = cloud_events.render(str(message.pk), body)
         body = content.decode()
-    return flows.Call(
+    return Call(
         _("Repeat this delivery with curl"),
         shown_url(subscription.receive.url),
         {

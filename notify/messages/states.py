@@ -9,7 +9,7 @@ from typing import Any
 from django.utils import formats, timezone
 from django.utils.translation import gettext as _
 
-from msgplatform.core.flows import Tone
+from msgplatform.core.flows.page import Tone
 from msgplatform.core.lazy_text import joined
 from notify.models import BizMsg, ReceiveMsg
 

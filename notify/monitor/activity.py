@@ -9,8 +9,7 @@ from django.db.models import Q
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.flows import Activity, Dimension, Figure, Group, Key, Measure
-from msgplatform.core.flows.activity import Counts
+from msgplatform.core.flows.activity import Activity, Counts, Dimension, Figure, Group, Key, Measure
 from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named_rows, row_id
 from notify.models import EventType

@@ -13,7 +13,8 @@ from typing import Any
 from django.db.models import QuerySet
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from msgplatform.core.flows import MAX_FAILURES, Button, Failure, ViewLink
+from msgplatform.core.flows.health import MAX_FAILURES, Button, Failure
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue

@@ -11,7 +11,7 @@ from django.db.models import Q
 from msgplatform.core.data import sql
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Finding
+from msgplatform.core.flows.health import Finding
 from notify import presence
 from notify.models import BizReceive, EventType
 from notify.monitor import metrics

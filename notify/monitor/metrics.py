@@ -19,7 +19,8 @@ from django.utils.translation import gettext_noop
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import KeptCounts
-from msgplatform.core.flows import Metrics, Sample, Status, Wait
+from msgplatform.core.flows.health import Status, Wait
+from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgplatform.core.flows import Runbook
+from msgplatform.core.flows.health import Runbook
 from notify.monitor.failures import DELIVER_NOW, SUBSCRIPTION
 
 RUNBOOKS: Mapping[str, Runbook] = {

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msgplatform.core import flows
-from msgplatform.core.flows import BulkAction, FilterField, Flow
+from msgplatform.core.flows.actions import BulkAction
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.messages import FilterField
 
 _HEAD = """\
 # Bulk actions

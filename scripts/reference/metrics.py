@@ -11,8 +11,7 @@ import yaml
 from django.conf import settings
 
 from msgplatform.core import metrics
-from msgplatform.core.flows import Metric
-from msgplatform.core.flows.metric import PREFIX
+from msgplatform.core.flows.metric import PREFIX, Metric
 
 _HEAD = """\
 # Metrics

@@ -15,7 +15,7 @@ from tests.cluster import Cluster
 SET_UP = """
 import json
 from crmsync.models import Crm, LandingPage, Policy, Source
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 biz = Biz.objects.create(name="cars")
 LandingPage.objects.create(biz=biz, appkey="test-drive", title="Test drive", form_fields=[

@@ -14,7 +14,7 @@ from tests.cluster import Cluster
 
 SET_UP = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 biz = Biz.objects.create(name="town")
 print(json.dumps(keys.create(biz, "test", ["feed:write", "feed:read"])[1]))

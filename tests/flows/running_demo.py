@@ -59,7 +59,7 @@ class Demo:
     def address(self) -> str:
         """Where it listens, once it does; its web server has a port of its own."""
         for child in self.children:
-            if found := re.search(r"msgplatform\.web .*--port (\d+)", command(child)):
+            if found := re.search(r"msgplatform\.doors\.web .*--port (\d+)", command(child)):
                 return f"http://127.0.0.1:{found[1]}"
         return ""
 

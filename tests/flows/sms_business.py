@@ -19,7 +19,7 @@ _AHEAD = 3
 ROWS = """
 import json
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 for pk, (name, fields) in enumerate({gateways!r}.items(), 1):

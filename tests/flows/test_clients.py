@@ -40,7 +40,7 @@ _TYPESCRIPT_BLOCK = re.compile(r"^```ts\n(.*?)^```", re.MULTILINE | re.DOTALL)
 EVENTS, KILLS = (4_000, 8) if os.environ.get("MSGPLATFORM_FULL_LOAD") else (360, 3)  # of each kind
 KEYS = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 biz, _ = Biz.objects.get_or_create(name={system!r})
 scopes = ["events:write", "events:read", "feed:write", "feed:read", "sms:write", "sms:read",

@@ -26,7 +26,7 @@ from tests.flows.sms_cluster import SmsCluster
 
 KEYS = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 biz, _ = Biz.objects.get_or_create(name="orders")
 print(json.dumps([

@@ -41,7 +41,7 @@ SET_UP = """
 import json
 from crmsync.models import Crm, LandingPage, Policy, Source
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, EventType, Receive
 biz = Biz.objects.create(name="shop")

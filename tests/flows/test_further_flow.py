@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 900
 SET_UP = """
 from django.contrib.auth import get_user_model
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 get_user_model().objects.create_superuser("chief", password="of the post")
 print(keys.create(Biz.objects.create(name="writers"), "k", ["letters:read", "letters:write"])[1])

@@ -44,7 +44,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from crmsync.models import Crm, LandingPage, Policy, Source
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import AlertChannel, Biz
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name="shop")

@@ -50,7 +50,7 @@ def test_a_new_address_holds_within_a_second(shared_cluster: Cluster) -> None:
     """Of a consumer that the management API changes, again and again."""
     cluster = shared_cluster
     with cast(cluster, {"old": [], "new": []}, {"movers": ["old"]}) as (tokens, sinks):
-        code = "import json; from msgplatform.api.access import keys"
+        code = "import json; from msgplatform.doors.api.access import keys"
         make = "keys.create(None, 'mover', ['manage:consumers'])[1]"
         manager = cluster.script(f"{code}; print(json.dumps({make}))")
         for turn in range(6):

@@ -24,7 +24,7 @@ CLOSED_SECONDS = 1.5
 
 CAST = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name={name!r})

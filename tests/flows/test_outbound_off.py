@@ -73,7 +73,7 @@ print(json.dumps({
     "tries": Item.objects.exclude(attempt=0).count()}))
 """
 DOCTOR = """
-from msgplatform import doctor
+from msgplatform.operation import doctor
 print([f.what for f in doctor.examine() if "OUTBOUND is off" in f.what])
 """
 OVERVIEW = """

@@ -40,7 +40,7 @@ PEOPLE = f"""
 import json
 from django.contrib.auth.models import User
 from gateway.models import SmsAccount
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 User.objects.create_superuser("admin", password={PASSWORD!r})
 biz = Biz.objects.create(name="clinic")

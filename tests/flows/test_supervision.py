@@ -21,13 +21,13 @@ import redis
 import requests
 
 from msgplatform.core.servers.private_server import free_port, private_directory
-from msgplatform.supervision.address import hold, public_url, resolve
-from msgplatform.supervision.config import Program
-from msgplatform.supervision.run import Lock, Refused, Supervisor, is_running
+from msgplatform.operation.supervision.address import hold, public_url, resolve
+from msgplatform.operation.supervision.config import Program
+from msgplatform.operation.supervision.run import Lock, Refused, Supervisor, is_running
 from tests.cluster import Console
 from tests.waiting import pause
 
-pytestmark = pytest.mark.both_databases("msgplatform/supervision/preparation.py")
+pytestmark = pytest.mark.both_databases("msgplatform/operation/supervision/preparation.py")
 
 ROOT = Path(__file__).resolve().parents[2]
 # Of the whole platform with nothing to do, the embedded Redis and SQLite.
@@ -195,7 +195,8 @@ def test_an_address_is_held_by_one_platform_before_anything_listens():
     """Two that start at the same time would share it: the web server sets SO_REUSEPORT."""
     port = free_port()
     code = (
-        "import time, django; django.setup(); from msgplatform.supervision.address import hold; "
+        "import time, django; django.setup(); "
+        "from msgplatform.operation.supervision.address import hold; "
         f"held = hold('127.0.0.1', {port}); print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as other:
@@ -321,7 +322,8 @@ def test_the_platform_runs_once_dies_with_up_and_stops_in_order(folder):
         _assert_idle_is_small(platform)
         children = children_of(platform)
         running = commands(children)
-        assert running.count("msgplatform.web") == 2  # the server and its worker, which it forked
+        # The server and its worker, which it forked.
+        assert running.count("msgplatform.doors.web") == 2
         with redis.Redis(unix_socket_path=str(folder / "run" / "sms.sock")) as sms:
             assert sms.config_get("appendfsync") == {"appendfsync": "always"}
 
@@ -356,11 +358,11 @@ def _assert_callers_did_not_wait_for_programs(platform):
     """Programs start when the web server answers."""
     times: dict[str, float] = {}  # of the first process of each
     for child in children_of(platform):
-        for name in ("msgplatform.web", "run_maker"):
+        for name in ("msgplatform.doors.web", "run_maker"):
             if name in commands([child]):
                 times[name] = min(child.create_time(), times.get(name, math.inf))
     # Without this order both start within a moment, and a web server takes longer to answer.
-    assert "run_maker" not in times or times["run_maker"] > times["msgplatform.web"] + 0.5
+    assert "run_maker" not in times or times["run_maker"] > times["msgplatform.doors.web"] + 0.5
     until(lambda: "run_maker" in commands(children_of(platform)))
 
 
@@ -487,8 +489,8 @@ if len(sys.argv) > 1 and sys.argv[1] == "run_maker":
     os._exit(1)
 """
 LOOK = """
-from msgplatform.console import condition
-from msgplatform import doctor
+from msgplatform.doors.console import condition
+from msgplatform.operation import doctor
 from msgplatform.models import Alert
 print(dict(condition.look().exits))
 print([f.what for f in doctor.examine() if "ends again" in f.what])

@@ -32,7 +32,7 @@ ROWS = """
 import json
 from crmsync.models import Crm, LandingPage, Policy, Source
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name="shop")

@@ -70,7 +70,7 @@ SmsAccount.objects.create(
 """
 UPDATED = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import ReceiveMsg
 scopes = ["events:write", "sms:write", "sms:read"]

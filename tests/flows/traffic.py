@@ -12,7 +12,7 @@ from tests.cluster import Cluster
 
 CAST = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 tokens = {{}}

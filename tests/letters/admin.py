@@ -1,6 +1,6 @@
 from django.contrib import admin
 
-from msgplatform.admin import ReadOnlyAdmin
+from msgplatform.doors.admin import ReadOnlyAdmin
 from tests.letters.models import Letter
 
 

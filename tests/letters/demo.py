@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 
 from demo.run import Run, Scenario
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from tests.letters.models import Letter
 

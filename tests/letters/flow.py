@@ -9,30 +9,40 @@ from typing import Any
 from django.conf import settings
 from django.db.models import Q
 
-from msgplatform.api import filter_fields
-from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
+from msgplatform.core.flows import page
+from msgplatform.core.flows.actions import Applied, BulkAction
 from msgplatform.core.flows.bulk_pages import Page, read_id
-from msgplatform.core.flows.messages import BY_ID, Source, ordered
-from msgplatform.messages import engine
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.health import Finding, Health, Status
+from msgplatform.core.flows.messages import (
+    BY_ID,
+    Fields,
+    FilterField,
+    MessageStore,
+    Source,
+    ordered,
+)
+from msgplatform.core.flows.metric import Metric
+from msgplatform.core.flows.page import Hit, TimelineEntry
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.messages import engine, filter_fields
 from tests.letters.models import Letter
 
-DELIVERED = flows.Metric("letters_delivered", "Letters that were delivered")
+DELIVERED = Metric("letters_delivered", "Letters that were delivered")
 
 
-def _status() -> flows.Status:
+def _status() -> Status:
     delivered = Letter.objects.filter(delivered=True).count()
-    return flows.Status(
-        Letter.objects.filter(delivered=False).count(), None, {"delivered": delivered}
-    )
+    return Status(Letter.objects.filter(delivered=False).count(), None, {"delivered": delivered})
 
 
-def _page(id: str, _after: str = "") -> flows.Page | None:
+def _page(id: str, _after: str = "") -> page.Page | None:
     row = Letter.objects.filter(pk=id).first() if id.isdecimal() else None
     if row is None:
         return None
-    entry = flows.TimelineEntry(row.created_at, "Posted", "accepted")
-    return flows.Page(str(row.pk), f"Letter {row.pk}", {"system": row.biz.name}, row.text, [entry])
+    entry = TimelineEntry(row.created_at, "Posted", "accepted")
+    return page.Page(str(row.pk), f"Letter {row.pk}", {"system": row.biz.name}, row.text, [entry])
 
 
 class _Delivered:
@@ -48,14 +58,14 @@ class _Delivered:
         pks = list(rows[:limit])
         return Page(pks, str(pks[-1]) if len(pks) == limit else "")
 
-    def apply(self, ids: Sequence[int]) -> flows.Applied:
-        return flows.Applied(Letter.objects.filter(pk__in=ids).delete()[0])
+    def apply(self, ids: Sequence[int]) -> Applied:
+        return Applied(Letter.objects.filter(pk__in=ids).delete()[0])
 
 
-def _lines(ids: Sequence[int]) -> dict[int, flows.Hit]:
+def _lines(ids: Sequence[int]) -> dict[int, Hit]:
     rows = Letter.objects.filter(pk__in=ids).select_related("biz")
     return {
-        row.pk: flows.Hit(
+        row.pk: Hit(
             str(row.pk),
             row.text,
             "delivered" if row.delivered else "posted",
@@ -71,10 +81,10 @@ def _records(biz: int, ids: Sequence[int]) -> dict[int, Letter]:
     return {row.pk: row for row in rows}
 
 
-FIELDS: flows.Fields = {
+FIELDS: Fields = {
     "id": filter_fields.message_id("A letter's id"),
     "biz": filter_fields.BIZ,
-    "text": flows.FilterField("Text", "A word of it"),
+    "text": FilterField("Text", "A word of it"),
 }
 LETTERS = Source(
     rows=Letter.objects.all,
@@ -82,30 +92,30 @@ LETTERS = Source(
     indexes=[BY_ID, ordered("biz")],
     conditions={"id": "id", "biz": "biz_id", "text": lambda text: Q(text__contains=text)},
 )
-MESSAGES = flows.MessageStore(
+MESSAGES = MessageStore(
     fields=FIELDS,
     sources=lambda _values: [LETTERS],
     readings=lambda query, _personal: [*engine.exact_id(query), {"text": query}],
     page=_page,
     records=_records,
 )
-FLOW = flows.Flow(
+FLOW = Flow(
     name="letters",
     title="Letters",
-    daemons=(flows.Daemon("run_postman", help="delivers"),),
+    daemons=(Daemon("run_postman", help="delivers"),),
     urls="tests.letters.urls",
     permission="letters.view_letter",
     bulk_permission="letters.change_letter",
     scopes={"letters:read": "read letters", "letters:write": "post letters"},
     messages=MESSAGES,
     actions={
-        "return": flows.BulkAction(
+        "return": BulkAction(
             title="Return to the sender", fields={"text": FIELDS["text"]}, select=_Delivered
         )
     },
-    health=flows.Health(
+    health=Health(
         read_status=_status,
-        examine=lambda: [flows.Finding("ok", f"a stamp is {settings.LETTERS_STAMP}")],
+        examine=lambda: [Finding("ok", f"a stamp is {settings.LETTERS_STAMP}")],
         metrics=lambda: [DELIVERED.of(Letter.objects.filter(delivered=True).count())],
         declared_metrics=(DELIVERED,),
     ),

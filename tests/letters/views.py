@@ -7,7 +7,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.serializers import BaseSerializer, CharField, ModelSerializer
 
-from msgplatform.messages.api_list import MessageListView
+from msgplatform.doors.api.message_list import MessageListView
 from tests.letters.flow import MESSAGES
 from tests.letters.models import Letter
 

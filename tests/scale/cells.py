@@ -30,7 +30,7 @@ call_command("set_cell")
 """
 _NEW_SYSTEM = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name={name!r})

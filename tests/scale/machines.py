@@ -9,13 +9,14 @@ from pathlib import Path
 from types import TracebackType
 
 from msgplatform.core import flows
+from msgplatform.core.flows.programs import BULK
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import WEB
 from tests.flows.sms_cluster import SmsCluster
 from tests.scale.haproxy import HaProxy, render
 from tests.support.cells_proxy import HOST
 
-PROGRAMS = (WEB, flows.BULK.command, *sorted(
+PROGRAMS = (WEB, BULK.command, *sorted(
     daemon.command for flow in flows.all() for daemon in flow.daemons
 ))  # fmt: skip
 MACHINES = ("a", "b")
@@ -96,7 +97,7 @@ class TwoMachines(SmsCluster):
             return super()._command(name)
         if program == WEB:
             port = str(self.web_ports[machine])
-            return [sys.executable, "-m", "msgplatform.web", "--port", port]
+            return [sys.executable, "-m", "msgplatform.doors.web", "--port", port]
         return [sys.executable, "manage.py", program]
 
     def serves(self, machine: str) -> bool:

@@ -34,7 +34,7 @@ _CERTIFICATE = (
 _FIRST_USER = ".venv/bin/python manage.py createsuperuser --noinput --email ops@example.com"
 _WATCHED = """
 import json
-from msgplatform import doctor
+from msgplatform.operation import doctor
 print(json.dumps(any(one.what == "a program watches the platform" for one in doctor.examine())))
 """
 

@@ -31,13 +31,13 @@ class Server:
     def __init__(
         self,
         log: Path,
-        application: str = "msgplatform.web.asgi:application",
+        application: str = "msgplatform.doors.web.asgi:application",
         environment: Mapping[str, str] | None = None,
         head_seconds: int = 60,
     ) -> None:
         self.port = free_port()
         program = (
-            "from msgplatform.web.__main__ import Options, serve; "
+            "from msgplatform.doors.web.__main__ import Options, serve; "
             f"serve(Options(port={self.port}, head_seconds={head_seconds}), {application!r})"
         )
         command = [sys.executable, "-c", program]

@@ -13,9 +13,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.flows import contract
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.health import Health, Status
+from msgplatform.core.flows.messages import MessageStore
+from msgplatform.core.flows.metric import Metric
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import ApiKey, Biz
 from tests.support.answers import Answer
 
@@ -24,21 +28,21 @@ READ, WRITE = "things:read", "things:write"
 _numbers = itertools.count(1)
 
 
-_WAITING = flows.Metric("things_waiting", "Things that wait", ("kind",))
+_WAITING = Metric("things_waiting", "Things that wait", ("kind",))
 # A flow that only declares scopes.
-THINGS = flows.Flow(
+THINGS = Flow(
     name="things",
     title="Things",
     permission="msgplatform.view_biz",
     scopes={READ: "Read things.", WRITE: "Write things."},
-    messages=flows.MessageStore(
+    messages=MessageStore(
         fields={},
         sources=lambda values: [],
         readings=lambda query, personal: [],
         page=lambda id, after="": None,
     ),
-    health=flows.Health(
-        read_status=lambda: flows.Status(backlog=0, oldest_seconds=None),
+    health=Health(
+        read_status=lambda: Status(backlog=0, oldest_seconds=None),
         metrics=lambda: [_WAITING.of(7.0, kind="big")],
         declared_metrics=(_WAITING,),
     ),

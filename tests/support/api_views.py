@@ -19,9 +19,9 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform import urls
-from msgplatform.api.json import decode
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
+from msgplatform.doors.api.json import decode
 from msgplatform.models import AuditLog, MinuteCounter
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from django.core.handlers.wsgi import WSGIHandler
 
 from gateway.intake import accept
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
+from msgplatform.doors.web.answers import Answer
+from msgplatform.doors.web.application import Application, intakes
+from msgplatform.doors.web.django_app import DjangoApp
+from msgplatform.doors.web.fast_intake import FastIntake
 from msgplatform.models import Biz
-from msgplatform.web.answers import Answer
-from msgplatform.web.application import Application, intakes
-from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.fast_intake import FastIntake
 from tests.support import sms_rows
 
 SCOPES = ["events:write", "feed:write", "sms:write"]

@@ -9,9 +9,9 @@ from msgplatform.core.data import ids
 
 ids._LOOK_SECONDS = 1.0
 
-from msgplatform.web.asgi import application  # noqa: E402 - the first look begins here
+from msgplatform.doors.web.asgi import application  # noqa: E402 - the first look begins here
 
-from msgplatform.api.access import key_cache  # noqa: E402  # isort: skip - Django has to be set up
+from msgplatform.doors.api.access import key_cache  # noqa: E402  # isort: skip - Django has to be set up
 
 key_cache.TTL_SECONDS, key_cache.REFRESH_SECONDS = 5.0, 4.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from msgplatform.web import bodies, wsgi  # before what follows: it sets Django up
-from msgplatform.web.application import Application
-from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.fast_intake import FastIntake
+from msgplatform.doors.web import bodies, wsgi  # before what follows: it sets Django up
+from msgplatform.doors.web.application import Application
+from msgplatform.doors.web.django_app import DjangoApp
+from msgplatform.doors.web.fast_intake import FastIntake
 
 __all__ = ["application", "wsgi"]
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from django.test import Client
 from jsonschema import Draft202012Validator
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from tests.support.answers import Answer
 from tests.support.api_document import document
 

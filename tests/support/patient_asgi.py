@@ -15,6 +15,6 @@ env.MYSQL_OPTIONS["read_timeout"] = 300
 assert GroupCommit.__init__.__kwdefaults__
 GroupCommit.__init__.__kwdefaults__["timeout"] = 300.0
 
-from msgplatform.web.asgi import application  # noqa: E402 - reads the settings
+from msgplatform.doors.web.asgi import application  # noqa: E402 - reads the settings
 
 __all__ = ["application"]

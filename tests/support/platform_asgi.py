@@ -7,7 +7,7 @@ import os
 
 os.environ["DJANGO_SETTINGS_MODULE"] = "msgplatform.settings"
 
-from msgplatform.web.asgi import application
+from msgplatform.doors.web.asgi import application
 
 from gateway.directory import Directory  # isort: skip - Django has to be set up
 from gateway.intake import accept

@@ -19,8 +19,8 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.adapters.base import AdapterSettings, CRMAdapter
 from crmsync.adapters.registry import registry
 from crmsync.models import Crm
-from msgplatform.admin import Select
 from msgplatform.core import sandbox
+from msgplatform.doors.admin import Select
 
 _HTTP = {
     "url": "https://crm.example.com/api/leads",

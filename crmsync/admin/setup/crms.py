@@ -27,11 +27,11 @@ from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.setup.crms import CrmResource, addresses_of
 from crmsync.trials import connection
-from msgplatform.admin import HealthList, ResourceAdmin, audit, cells
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
 from msgplatform.core.queues import jobs
+from msgplatform.doors.admin import HealthList, ResourceAdmin, audit, cells
 
 # Counted no further: a CRM may have a million dead records.
 COUNTED = 10_000

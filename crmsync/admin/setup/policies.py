@@ -25,7 +25,10 @@ from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import progress
 from crmsync.policies import run_requests
 from crmsync.setup.policies import PolicyResource
-from msgplatform.admin import (
+from msgplatform.core.connections import RedisError
+from msgplatform.core.durations import age
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.doors.admin import (
     AutocompleteFilter,
     HealthList,
     ResourceAdmin,
@@ -33,9 +36,6 @@ from msgplatform.admin import (
     Textarea,
     cells,
 )
-from msgplatform.core.connections import RedisError
-from msgplatform.core.durations import age
-from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.person_limits import answers_limited_people, is_limited
 
 

@@ -16,9 +16,9 @@ from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Crm, Policy, Source
 from crmsync.trials import probing
-from msgplatform.admin import ModelAdmin, audit, row_id
 from msgplatform.core import personal
 from msgplatform.core.errors import PlatformError
+from msgplatform.doors.admin import ModelAdmin, audit, row_id
 
 # The words and the tone for each fate of a row; fates that need a look come first.
 FATES: dict[preview.Fate, tuple[Any, str]] = {

@@ -10,7 +10,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.response import TemplateResponse
 
-from msgplatform.admin import ModelAdmin
+from msgplatform.doors.admin import ModelAdmin
 
 
 def posted_form(

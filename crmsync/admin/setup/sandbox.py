@@ -14,11 +14,11 @@ from django.utils.translation import gettext_lazy as _
 from crmsync.adapters.sandbox import adapter
 from crmsync.adapters.sandbox.store import MAX_RECORDS, Call, Records
 from crmsync.models import Crm, Policy, Source
-from msgplatform.admin import TextInput, audit, sees_personal
-from msgplatform.admin.sandbox_pages import SandboxPages
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.sandbox import Behaviour
+from msgplatform.doors.admin import TextInput, audit, sees_personal
+from msgplatform.doors.admin.sandbox_pages import SandboxPages
 
 _SHOWN = 200  # records on the page; the API has all
 # Of the policy that comes with a sandbox: a person waits for the first lead.

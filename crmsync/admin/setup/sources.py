@@ -18,11 +18,11 @@ from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import source_from_row
 from crmsync.setup.sources import SourceResource
 from crmsync.trials import probing
-from msgplatform.admin import ResourceAdmin, audit, cells
 from msgplatform.core.data import databases
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
 from msgplatform.core.fields import Unreadable
+from msgplatform.doors.admin import ResourceAdmin, audit, cells
 
 
 @admin.register(Source)

@@ -14,9 +14,9 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm
 from crmsync.trials import lead
-from msgplatform.admin import ModelAdmin, TextInput, audit
-from msgplatform.admin.fields import ObjectField
-from msgplatform.admin.pages import send_form, show_page
+from msgplatform.doors.admin import ModelAdmin, TextInput, audit
+from msgplatform.doors.admin.fields import ObjectField
+from msgplatform.doors.admin.pages import send_form, show_page
 
 
 class TestLeadForm(forms.Form):

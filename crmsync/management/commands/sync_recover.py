@@ -10,9 +10,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from crmsync.messages.fields import read_policy
 from crmsync.recovery.operation_finder import OperationFinder
 from crmsync.recovery.replay import ReplayCounts, replay
-from msgplatform.api import filters
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import filters
 
 _AGE = re.compile(r"(\d{1,6})([smhd])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}

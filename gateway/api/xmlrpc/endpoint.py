@@ -24,12 +24,12 @@ from rest_framework.exceptions import Throttled
 
 from gateway.api.xmlrpc import faults
 from gateway.api.xmlrpc.methods import MAX_CALLS, MAX_SHOWN, count_messages, find_method
-from msgplatform.api.access import keys
-from msgplatform.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
-from msgplatform.api.json import read_body
-from msgplatform.api.problems.problem import MissingScope
 from msgplatform.core import logging
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.api.access import keys
+from msgplatform.doors.api.access.throttling import ApiKeyThrottle, count_failure, refuse_guesser
+from msgplatform.doors.api.json import read_body
+from msgplatform.doors.api.problems.problem import MissingScope
 
 log = logging.get(__name__)
 

@@ -11,10 +11,10 @@ from django.db.utils import DataError, InterfaceError, OperationalError
 from rest_framework import exceptions as drf
 
 from gateway.intake.request import LimitReached
-from msgplatform.api.problems.problem import BodyTooLarge, MissingScope
 from msgplatform.core import errors
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import transactions
+from msgplatform.doors.api.problems.problem import BodyTooLarge, MissingScope
 
 # The XML-RPC specification extension "Fault Code Interoperability".
 NOT_XML: Final = -32700

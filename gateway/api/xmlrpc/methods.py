@@ -14,13 +14,13 @@ from gateway.api.xmlrpc import faults
 from gateway.intake import accept
 from gateway.intake.request import MAX_EXPIRE_DAYS
 from gateway.messages import incoming, states
-from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.api.bodies import MAX_BATCH
-from msgplatform.api.filters import number
-from msgplatform.api.json import decode_item
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.intake.verdicts import judge_each, limit_items
+from msgplatform.doors.api.access.key_cache import ApiCaller
+from msgplatform.doors.api.bodies import MAX_BATCH
+from msgplatform.doors.api.json import decode_item
+from msgplatform.messages.filters import number
 
 MULTICALL = "system.multicall"
 MAX_CALLS = 100

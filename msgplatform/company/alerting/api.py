@@ -10,11 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.management.resources import audit
-from msgplatform.api.schema import operation
 from msgplatform.company.alerting import outbox
 from msgplatform.company.alerting.setup import SCOPE
 from msgplatform.core.errors import NotNow, Undecryptable
+from msgplatform.doors.api.management.resources import audit
+from msgplatform.doors.api.schema import operation
 from msgplatform.models import AlertChannel
 
 

@@ -1,8 +1,8 @@
 from django.urls import path
 
-from msgplatform.api.management.resources import routes
 from msgplatform.company.alerting import api
 from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
+from msgplatform.doors.api.management.resources import routes
 
 urlpatterns = [
     *routes(AlertChannelResource),

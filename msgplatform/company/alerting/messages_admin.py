@@ -12,11 +12,11 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import cells
-from msgplatform.admin.base import sees_personal
-from msgplatform.admin.filters import PickFilter
-from msgplatform.admin.rows import RowsAdmin
 from msgplatform.core import personal
+from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.base import sees_personal
+from msgplatform.doors.admin.filters import PickFilter
+from msgplatform.doors.admin.rows import RowsAdmin
 from msgplatform.models import AlertChannel, AlertMessage
 
 State = AlertMessage.State

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from msgplatform.company.alerting import texts
 from msgplatform.core import flows
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
+from msgplatform.core.flows.contract import Flow
 from msgplatform.models import Alert, AlertChannel, AlertMessage
 from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
 from msgplatform.monitor.statistics.points import CounterQuery
@@ -74,7 +75,7 @@ def write(channel: AlertChannel, now: datetime) -> tuple[str, str]:
         return title, "\n\n".join([*paragraphs, sentence])
 
 
-def _flow(flow: flows.Flow, activity: Activity, now: datetime) -> Iterator[str]:
+def _flow(flow: Flow, activity: Activity, now: datetime) -> Iterator[str]:
     totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
     yield f"{flow.title}: {_figures(activity, whole(totals))}"
     systems = next((part for part in activity.dimensions if part.name == SYSTEM), None)

@@ -14,14 +14,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api.bodies import field, text
-from msgplatform.api.json import decode
-from msgplatform.api.management.resources import actor, audit
-from msgplatform.api.query import ListView, QueryView
-from msgplatform.api.schema import operation
 from msgplatform.company.person_data import erasures, people, reports
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.person.identity import KINDS, MAX_IDENTIFIERS
+from msgplatform.doors.api.bodies import field, text
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import actor, audit
+from msgplatform.doors.api.query import ListView, QueryView
+from msgplatform.doors.api.schema import operation
 from msgplatform.models import Erasure
 from msgplatform.models.erasures import MAX_REASON
 

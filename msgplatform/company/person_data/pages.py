@@ -21,13 +21,13 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from msgplatform import person_limits
-from msgplatform.admin import Textarea, confirmed, sees_personal
 from msgplatform.company.person_data import erasures, people, reports
 from msgplatform.company.person_data.stores import all_stores
-from msgplatform.console.views.page import page
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person.identity import KINDS, Person
+from msgplatform.doors.admin import Textarea, confirmed, sees_personal
+from msgplatform.doors.console.views.page import page
 from msgplatform.models import Erasure
 from msgplatform.models.erasures import MAX_REASON
 

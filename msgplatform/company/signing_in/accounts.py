@@ -14,9 +14,9 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
-from msgplatform.admin import confirmation
-from msgplatform.api.access import throttling
 from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.doors.admin import confirmation
+from msgplatform.doors.api.access import throttling
 
 CHAT = "chat"
 _FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"

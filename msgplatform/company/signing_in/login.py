@@ -24,12 +24,12 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-# Not from `msgplatform.admin`: the admin's site imports this module while it is made.
+# Not from `msgplatform.doors.admin`: the admin's site imports this module while it is made.
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 
-from msgplatform.api.access import throttling
-from msgplatform.api.access.rates import Rate
 from msgplatform.core import logging
+from msgplatform.doors.api.access import throttling
+from msgplatform.doors.api.access.rates import Rate
 
 if TYPE_CHECKING:  # Unfold's is Django's with its own widgets, but has no types
     from django.contrib.admin.forms import AdminAuthenticationForm as AuthenticationForm

@@ -24,10 +24,10 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_POST
 
-from msgplatform.admin import confirmation
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.signing_in.login import LoginForm
 from msgplatform.company.signing_in.refusal import refuse
+from msgplatform.doors.admin import confirmation
 
 _provider_addresses: list[Callable[[HttpRequest], str]] = []
 

@@ -15,8 +15,8 @@ from django.urls import reverse_lazy
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import INPUT_CLASSES
 
-from msgplatform.admin.auditing import SECRET, audit
 from msgplatform.company.signing_in.login import OwnPasswordForm
+from msgplatform.doors.admin.auditing import SECRET, audit
 from msgplatform.models import AuditLog
 from msgplatform.person_limits import answers_limited_people
 

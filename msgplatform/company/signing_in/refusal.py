@@ -10,9 +10,9 @@ from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from msgplatform.api.access import throttling
-from msgplatform.api.access.rates import Rate
 from msgplatform.core import logging
+from msgplatform.doors.api.access import throttling
+from msgplatform.doors.api.access.rates import Rate
 from msgplatform.models import AuditLog
 
 log = logging.get(__name__)

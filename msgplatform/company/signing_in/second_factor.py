@@ -14,11 +14,11 @@ from django.dispatch import receiver
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from msgplatform.admin.auditing import audit
-from msgplatform.api.access import throttling
 from msgplatform.core import logging
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
+from msgplatform.doors.admin.auditing import audit
+from msgplatform.doors.api.access import throttling
 from msgplatform.models import AuditLog, Role
 from msgplatform.roles import ADMINISTRATOR
 

@@ -23,10 +23,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
-from msgplatform.admin import confirmed
-from msgplatform.admin.auditing import audit
 from msgplatform.company.signing_in import accounts, second_factor
-from msgplatform.console.views.page import page
+from msgplatform.doors.admin import confirmed
+from msgplatform.doors.admin.auditing import audit
+from msgplatform.doors.console.views.page import page
 from msgplatform.person_limits import answers_limited_people
 
 # The time of a session's last request is stored this often.

@@ -30,8 +30,6 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 
 from msgplatform import person_limits
-from msgplatform.admin import confirmation
-from msgplatform.admin.auditing import audit
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.signing_in.refusal import refuse
 from msgplatform.company.single_sign_on import guarded, logout
@@ -39,6 +37,8 @@ from msgplatform.company.single_sign_on.company import ID, Refused
 from msgplatform.company.single_sign_on.trouble import refuse_answer
 from msgplatform.core import alerts, logging
 from msgplatform.core.daemons.watch import kinds
+from msgplatform.doors.admin import confirmation
+from msgplatform.doors.admin.auditing import audit
 from msgplatform.models import AuditLog, Biz
 
 log = logging.get(__name__)

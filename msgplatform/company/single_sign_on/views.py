@@ -27,16 +27,16 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_GET, require_POST
 
-from msgplatform.admin import confirmed
-from msgplatform.api.access import throttling
-from msgplatform.api.access.rates import Rate
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.single_sign_on import guarded, logout
 from msgplatform.company.single_sign_on.company import ID, CompanyProvider, Refused
 from msgplatform.company.single_sign_on.trouble import name_of, refuse_answer
-from msgplatform.console.views.page import page
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
+from msgplatform.doors.admin import confirmed
+from msgplatform.doors.api.access import throttling
+from msgplatform.doors.api.access.rates import Rate
+from msgplatform.doors.console.views.page import page
 
 log = logging.get(__name__)
 _refusal_lines = Every(10.0)

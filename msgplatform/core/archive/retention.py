@@ -23,7 +23,7 @@ from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.flows import Metric, Sample
+from msgplatform.core.flows.metric import Metric, Sample
 from msgplatform.core.lazy_text import lazy_message
 
 EVERY_SECONDS = 600.0

@@ -17,132 +17,48 @@ activity   counters, for charts and statistics
 metric     samples for `/metrics`
 programs   the daemons
 text       texts and links for people
+
+This module imports none of them: a program loads the parts that it uses.
 """
 
-from msgplatform.core.flows.actions import (
-    Applied,
-    BulkAction,
-    Ending,
-    Note,
-    Resent,
-    Selection,
-    Step,
-    unnoted,
-)
-from msgplatform.core.flows.activity import Activity, Dimension, Figure, Group, Key, Measure
-from msgplatform.core.flows.bulk_pages import Counted, Preview, PreviewGroup
-from msgplatform.core.flows.contract import (
-    Flow,
-    Link,
-    all,
-    get,
-    redis_roles,
-    register,
-    roles,
-)
-from msgplatform.core.flows.health import (
-    MAX_FAILURES,
-    Button,
-    Failure,
-    Finding,
-    Health,
-    Runbook,
-    Status,
-    Wait,
-)
-from msgplatform.core.flows.messages import (
-    MAX_OPTIONS,
-    Fields,
-    FilterField,
-    MessageStore,
-    Option,
-    personal_names,
-)
-from msgplatform.core.flows.metric import Metric, Metrics, Sample
-from msgplatform.core.flows.moving import KeyStore, MovedTable, Moving
-from msgplatform.core.flows.page import (
-    Attempt,
-    Call,
-    File,
-    Hit,
-    Page,
-    PageLink,
-    Recipient,
-    SearchResult,
-    Section,
-    TextSearchResult,
-    TimelineEntry,
-    Tone,
-    Value,
-)
-from msgplatform.core.flows.programs import BULK, Daemon
-from msgplatform.core.flows.setup import FirstCall, FirstStep, Setup, Snippet
-from msgplatform.core.flows.text import Text, ViewLink
+from __future__ import annotations
 
-__all__ = [
-    "BULK",
-    "MAX_FAILURES",
-    "MAX_OPTIONS",
-    "Activity",
-    "Applied",
-    "Attempt",
-    "BulkAction",
-    "Button",
-    "Call",
-    "Counted",
-    "Daemon",
-    "Dimension",
-    "Ending",
-    "Failure",
-    "Fields",
-    "Figure",
-    "File",
-    "FilterField",
-    "Finding",
-    "FirstCall",
-    "FirstStep",
-    "Flow",
-    "Group",
-    "Health",
-    "Hit",
-    "Key",
-    "KeyStore",
-    "Link",
-    "Measure",
-    "MessageStore",
-    "Metric",
-    "Metrics",
-    "MovedTable",
-    "Moving",
-    "Note",
-    "Option",
-    "Page",
-    "PageLink",
-    "Preview",
-    "PreviewGroup",
-    "Recipient",
-    "Resent",
-    "Runbook",
-    "Sample",
-    "SearchResult",
-    "Section",
-    "Selection",
-    "Setup",
-    "Snippet",
-    "Status",
-    "Step",
-    "Text",
-    "TextSearchResult",
-    "TimelineEntry",
-    "Tone",
-    "Value",
-    "ViewLink",
-    "Wait",
-    "all",
-    "get",
-    "personal_names",
-    "redis_roles",
-    "register",
-    "roles",
-    "unnoted",
-]
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from msgplatform.core.connections import RedisRole
+    from msgplatform.core.flows.contract import Flow
+
+_registry: dict[str, Flow] = {}
+
+
+def register(flow: Flow) -> None:
+    """Add a flow; the same name twice is a programming error."""
+    if flow.name in _registry:
+        raise ValueError(f"a flow named {flow.name!r} is registered already")
+    _registry[flow.name] = flow
+
+
+def all() -> list[Flow]:
+    """Every registered flow, in the order of INSTALLED_APPS."""
+    return list(_registry.values())
+
+
+def get(name: str) -> Flow | None:
+    """The flow of this name, or None."""
+    return _registry.get(name)
+
+
+def roles() -> set[str]:
+    """The roles of the programs that should run, as their heartbeats name them."""
+    from msgplatform.core.flows.programs import BULK
+
+    programs = [BULK, *(daemon for flow in all() for daemon in flow.daemons)]
+    return {program.command.removeprefix("run_") for program in programs}
+
+
+def redis_roles() -> list[RedisRole]:
+    """Every Redis that the platform uses: the work Redis, then the servers of flows."""
+    from msgplatform.core.connections import WORK
+
+    return [WORK, *(role for flow in all() for role in flow.redis)]

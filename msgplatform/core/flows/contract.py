@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from django.urls import reverse
 
-from msgplatform.core.connections import WORK, RedisRole
+from msgplatform.core.connections import RedisRole
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.messages import MessageStore
 from msgplatform.core.flows.moving import Moving
-from msgplatform.core.flows.programs import BULK, Daemon
+from msgplatform.core.flows.programs import Daemon
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
 
@@ -103,34 +103,3 @@ class Flow:
         is asked for beside it."""
         act = self.bulk_permission or self.resend_permission
         return bool(self.actions and act and user.has_perms([self.permission, act]))
-
-
-_registry: dict[str, Flow] = {}
-
-
-def register(flow: Flow) -> None:
-    """Add a flow; the same name twice is a programming error."""
-    if flow.name in _registry:
-        raise ValueError(f"a flow named {flow.name!r} is registered already")
-    _registry[flow.name] = flow
-
-
-def all() -> list[Flow]:
-    """Every registered flow, in the order of INSTALLED_APPS."""
-    return list(_registry.values())
-
-
-def get(name: str) -> Flow | None:
-    """The flow of this name, or None."""
-    return _registry.get(name)
-
-
-def roles() -> set[str]:
-    """The roles of the programs that should run, as their heartbeats name them."""
-    programs = [BULK, *(daemon for flow in all() for daemon in flow.daemons)]
-    return {program.command.removeprefix("run_") for program in programs}
-
-
-def redis_roles() -> list[RedisRole]:
-    """Every Redis that the platform uses: the work Redis, then the servers of flows."""
-    return [WORK, *(role for flow in all() for role in flow.redis)]

@@ -12,8 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Dimension, Group, Key
-from msgplatform.core.flows.activity import SYSTEM
+from msgplatform.core.flows.activity import SYSTEM, Dimension, Group, Key
 from msgplatform.core.flows.text import Text
 from msgplatform.models import Biz
 from msgplatform.monitor.subjects import Subject

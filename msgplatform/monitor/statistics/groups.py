@@ -15,8 +15,7 @@ from typing import Any
 from django.db.models import Sum
 from django.utils.translation import gettext as _
 
-from msgplatform.core.flows import Activity, Dimension, Group, Key
-from msgplatform.core.flows.activity import Counts
+from msgplatform.core.flows.activity import Activity, Counts, Dimension, Group, Key
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics.points import CounterQuery
 

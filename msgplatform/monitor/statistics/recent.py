@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from django.db.models import Sum
 
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows import Activity, Flow, Group, Key
-from msgplatform.core.flows.activity import WHOLE, Counts
+from msgplatform.core.flows.activity import WHOLE, Activity, Counts, Group, Key
+from msgplatform.core.flows.contract import Flow
 from msgplatform.models import MinuteCounter
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups

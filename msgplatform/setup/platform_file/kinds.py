@@ -20,7 +20,7 @@ from msgplatform.setup.resource import Resource
 
 Kind = type[Resource]
 _PART = re.compile(r"<(\w+):(\w+)>")
-_PLATFORM_URLS = "msgplatform.api.management.urls"
+_PLATFORM_URLS = "msgplatform.doors.api.management.urls"
 
 
 @cache

@@ -1,4 +1,4 @@
-// Draws every canvas with `data-chart` (msgplatform/admin/chart.py) with the theme's Chart.js: again
+// Draws every canvas with `data-chart` (msgplatform/doors/admin/chart.py) with the theme's Chart.js: again
 // when the theme changes between light and dark, and when a page says that it has new numbers.
 "use strict";
 

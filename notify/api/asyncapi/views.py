@@ -14,10 +14,10 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from msgplatform import person_limits
-from msgplatform.api.access.authentication import ApiCaller, ApiKeyAuthentication, HasScope
-from msgplatform.api.filters import business_system
-from msgplatform.api.json import MEDIA_TYPE
-from msgplatform.api.query import NAME, QueryView
+from msgplatform.doors.api.access.authentication import ApiCaller, ApiKeyAuthentication, HasScope
+from msgplatform.doors.api.json import MEDIA_TYPE
+from msgplatform.doors.api.query import NAME, QueryView
+from msgplatform.messages.filters import business_system
 from notify.api.asyncapi.document import Selection
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType

@@ -9,31 +9,33 @@ from functools import partial
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.api import filter_fields
-from msgplatform.api.filters import number
-from msgplatform.core import flows
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.bulk_pages import Described, Tally
+from msgplatform.core.flows.actions import BulkAction, Ending
+from msgplatform.core.flows.bulk_pages import Described, Preview, Tally
+from msgplatform.core.flows.messages import Fields, FilterField
+from msgplatform.core.flows.page import Hit
+from msgplatform.messages import filter_fields
 from msgplatform.messages.bulk import Selected, bulk_action
+from msgplatform.messages.filters import number
 from notify.feed.actions.resend import dismiss_events, select_events
 from notify.feed.messages import states as message_lines
 from notify.feed.messages.index import TOPIC
 from notify.feed.models import EventQueue
 
-_ENDINGS: Mapping[int | None, flows.Ending] = {
+_ENDINGS: Mapping[int | None, Ending] = {
     EventQueue.Status.SET_ASIDE: "failed", EventQueue.Status.WAITING: "waiting",
     EventQueue.Status.IN_SLICES: "waiting",
 }  # fmt: skip
 _CHUNK = 500
 
-_FIELDS: flows.Fields = {
+_FIELDS: Fields = {
     "topic": TOPIC,
     "biz": filter_fields.BIZ,
-    "user": flows.FilterField(_("User"), _("The business system's own id of a user, exact")),
-    "answer": flows.FilterField(
+    "user": FilterField(_("User"), _("The business system's own id of a user, exact")),
+    "answer": FilterField(
         _("Answer"), _("The class of their error, as the page Failures shows it: ValueError")
     ),
     "since": filter_fields.since(_("Posted at this time or later")),
@@ -57,7 +59,7 @@ def _describe(qids: Sequence[int]) -> Described[tuple[str, str]]:
             yield qid, (topic, kind), id_numbers.datetime_of(qid)
 
 
-def _show(events: Tally[tuple[str, str]], started_at: datetime) -> flows.Preview:
+def _show(events: Tally[tuple[str, str]], started_at: datetime) -> Preview:
     topics, kinds = EventQueue.Topic, EventQueue.Kind
     titles = {
         (topic, kind): f"{topics(topic).label} · {kinds(kind).label}"
@@ -66,7 +68,7 @@ def _show(events: Tally[tuple[str, str]], started_at: datetime) -> flows.Preview
     return events.preview(started_at, titles, list(message_lines.lines(events.sample).values()))
 
 
-def outcome(qids: Sequence[str]) -> dict[str, flows.Ending]:
+def outcome(qids: Sequence[str]) -> dict[str, Ending]:
     """What became of events that wait again. One that is gone was handled: the cleaner deletes no
     others."""
     rows = EventQueue.objects.filter(qid__in=[int(qid) for qid in qids])
@@ -74,11 +76,11 @@ def outcome(qids: Sequence[str]) -> dict[str, flows.Ending]:
     return {qid: _ENDINGS.get(statuses.get(int(qid)), "arrived") for qid in qids}
 
 
-def lines(qids: Sequence[str]) -> list[flows.Hit]:
+def lines(qids: Sequence[str]) -> list[Hit]:
     return list(message_lines.lines([int(qid) for qid in qids]).values())
 
 
-ACTIONS: Mapping[str, flows.BulkAction] = {
+ACTIONS: Mapping[str, BulkAction] = {
     "resend": bulk_action(
         select_events,
         title=_("Replay events that were set aside"),

@@ -20,7 +20,9 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import (
+from msgplatform.core.data import ids, sql
+from msgplatform.core.durations import age
+from msgplatform.doors.admin import (
     AutocompleteFilter,
     ChoiceFilter,
     IdTimeFilter,
@@ -31,10 +33,8 @@ from msgplatform.admin import (
     cells,
     row_id,
 )
-from msgplatform.admin.pages import show_page
-from msgplatform.admin.recent_rows import RecentRowsList
-from msgplatform.core.data import ids, sql
-from msgplatform.core.durations import age
+from msgplatform.doors.admin.pages import show_page
+from msgplatform.doors.admin.recent_rows import RecentRowsList
 from notify.feed.actions.resend import resend_events
 from notify.feed.admin import scheduler, users
 from notify.feed.messages.states import TONES

@@ -14,12 +14,12 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, cells
-from msgplatform.admin.chart import Chart, Line, Unit, labels
-from msgplatform.admin.pages import show_page
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.durations import age
+from msgplatform.doors.admin import ModelAdmin, cells
+from msgplatform.doors.admin.chart import Chart, Line, Unit, labels
+from msgplatform.doors.admin.pages import show_page
 from notify.feed import presence
 from notify.feed.dispatcher.pace import COMFORTABLE, parse_hours
 from notify.feed.models import EventQueue, FeedPace

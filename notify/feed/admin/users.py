@@ -19,10 +19,10 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.admin import ModelAdmin, TextInput, cells, row_id, sees_personal
-from msgplatform.admin.pages import show_page
 from msgplatform.core import personal
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.admin import ModelAdmin, TextInput, cells, row_id, sees_personal
+from msgplatform.doors.admin.pages import show_page
 from msgplatform.models import Biz
 from notify.feed import timeline
 from notify.feed.intake.posts import check_uid

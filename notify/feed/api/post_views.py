@@ -9,9 +9,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
-from msgplatform.api import filter_fields
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.intake import (
+from msgplatform.core.flows.messages import Fields, Values
+from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.intake import (
     AcceptedSerializer,
     BatchView,
     SingleIntake,
@@ -19,11 +20,10 @@ from msgplatform.api.intake import (
     answer,
     idempotency_key,
 )
-from msgplatform.api.json import decode
-from msgplatform.api.schema import operation
-from msgplatform.core.flows.messages import Fields, Values
-from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.messages.api_list import MessageListView
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.message_list import MessageListView
+from msgplatform.doors.api.schema import operation
+from msgplatform.messages import filter_fields
 from notify.feed.api.requests import (
     KIND_PATTERN,
     UID_PATTERN,

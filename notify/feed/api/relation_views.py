@@ -12,14 +12,14 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.intake import BatchView
-from msgplatform.api.json import decode
-from msgplatform.api.query import ListView
-from msgplatform.api.schema import operation
 from msgplatform.core.data import sql
 from msgplatform.core.errors import NotNow
 from msgplatform.core.intake.verdicts import Verdict
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.intake import BatchView
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.query import ListView
+from msgplatform.doors.api.schema import operation
 from notify.feed.api.post_views import UID
 from notify.feed.api.requests import ChangeBody, ChangesBody
 from notify.feed.api.serializers import (

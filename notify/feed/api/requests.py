@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 from django.urls import register_converter
 
-from msgplatform.api.bodies import IdempotencyKey, choice, items, text
-from msgplatform.api.converters import ID_PATTERN
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.api.bodies import IdempotencyKey, choice, items, text
+from msgplatform.doors.api.converters import ID_PATTERN
 from notify.feed.intake.posts import UID, check_uid
 from notify.feed.intake.relations import Action
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, MAX_UID, Topic

@@ -11,14 +11,14 @@ from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 from rest_framework.views import APIView
 
-from msgplatform.api.access.authentication import caller_of
-from msgplatform.api.converters import ID
-from msgplatform.api.filters import number
-from msgplatform.api.json import decode
-from msgplatform.api.query import QueryView
-from msgplatform.api.schema import operation
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.converters import ID
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.query import QueryView
+from msgplatform.doors.api.schema import operation
+from msgplatform.messages.filters import number
 from notify.feed import timeline
 from notify.feed.api.post_views import KIND, UID
 from notify.feed.api.requests import ReadBody

@@ -14,12 +14,20 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.api import filter_fields, filters
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Fields, FilterField, MessageStore
-from msgplatform.core.flows.messages import BY_ID, Check, Source, Values, merged
+from msgplatform.core.flows.messages import (
+    BY_ID,
+    Check,
+    Fields,
+    FilterField,
+    MessageStore,
+    Source,
+    Values,
+    merged,
+)
+from msgplatform.messages import filter_fields, filters
 from msgplatform.messages.engine import exact_id
 from msgplatform.models import Biz
 from notify.feed.intake.posts import check_kind, check_uid

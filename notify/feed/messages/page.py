@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from msgplatform.api.filters import number
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Call, Page, PageLink, Recipient, TimelineEntry, Value
+from msgplatform.core.flows.page import Call, Page, PageLink, Recipient, TimelineEntry, Value
 from msgplatform.core.intake.idempotency import key_of
+from msgplatform.messages.filters import number
 from msgplatform.models import Biz
 from notify.feed.messages import states
 from notify.feed.models import (

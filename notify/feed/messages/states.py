@@ -10,7 +10,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 from django.utils.translation import pgettext
 
-from msgplatform.core.flows import Hit, Tone
+from msgplatform.core.flows.page import Hit, Tone
 from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed, FeedUser
 

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Finding
+from msgplatform.core.flows.health import Finding
 from msgplatform.core.lazy_text import lazy_message
 from notify.feed.monitor import backlog, failures
 

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.data import sql
-from msgplatform.core.flows import MAX_FAILURES, Failure, ViewLink
+from msgplatform.core.flows.health import MAX_FAILURES, Failure
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue

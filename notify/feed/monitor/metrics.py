@@ -12,7 +12,8 @@ from msgplatform.core.archive import retention
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Metrics, Sample, Status
+from msgplatform.core.flows.health import Status
+from msgplatform.core.flows.metric import Metrics, Sample
 from notify.feed import presence
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from msgplatform.core.flows import Runbook
+from msgplatform.core.flows.health import Runbook
 
 RUNBOOKS: Mapping[str, Runbook] = {
     "feed.set_aside": Runbook("console:failures"),

@@ -2,8 +2,8 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.api.filters import business_system
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages.filters import business_system
 from notify.api.asyncapi.document import Selection
 from notify.models import EventType
 

@@ -38,7 +38,7 @@ print(json.dumps(True))
 ROWS = """
 import json
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 for name, prefix in {prefixes!r}.items():
     SmsGateway.objects.create(

@@ -14,10 +14,10 @@ from django.core.management import CommandError, call_command
 from django.db import connection
 
 from gateway.models import SmsGateway
-from msgplatform import doctor
 from msgplatform.core.errors import Permanent, Undecryptable
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.secrets.encryption import State
+from msgplatform.operation import doctor
 from notify.models import Receive
 from tests.support.sms_rows import gateway
 

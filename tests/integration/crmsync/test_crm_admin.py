@@ -8,8 +8,8 @@ import pytest
 from django.test import Client
 
 from crmsync.models import LandingPage, Lead
-from msgplatform.console.navigation import sidebar
 from msgplatform.core.data import ids
+from msgplatform.doors.console.navigation import sidebar
 from msgplatform.models import AuditLog, Biz
 from tests.integration.crmsync.support import form_fields, landing_page
 

@@ -10,10 +10,10 @@ from crmsync.flow import FLOW
 from crmsync.models import Policy, RecoveryEntry
 from crmsync.recovery import entries
 from crmsync.recovery.resend import resend
-from msgplatform.core import flows
 from msgplatform.core.data import sql
+from msgplatform.core.flows.bulk_pages import Counted
+from msgplatform.doors.templatetags.view_links import address
 from msgplatform.monitor import failure_store
-from msgplatform.templatetags.view_links import address
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.handler_marks import mark
 from tests.support.bulk_form import preview
@@ -79,7 +79,7 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
     mark(sync.on_its_way(policy, sync.requests("c")), Invalid("", "no"))
     (left,) = FLOW.health.failures()
     shown = preview(admin_client, "crmsync", action="resend", **left.filter)
-    assert (left.count, shown.context["counted"]) == (1, flows.Counted(1))
+    assert (left.count, shown.context["counted"]) == (1, Counted(1))
     step = FLOW.action("resend").step(left.filter, "", 10)
     while step.cursor:
         step = FLOW.action("resend").step(left.filter, step.cursor, 10)
@@ -92,6 +92,6 @@ def test_its_filter_means_these(policy: Policy, admin_client: Client) -> None:
     mark(queued, Invalid("", "no"), Invalid("", "no"), Retry(0, "busy"))
     failure = FLOW.health.failures()[0]
     shown = preview(admin_client, "crmsync", action=failure.action, **failure.filter)
-    assert shown.context["counted"] == flows.Counted(2)
+    assert shown.context["counted"] == Counted(2)
     listed = admin_client.get(address(failure.list_page)).context["cl"]
     assert listed.result_count == 2

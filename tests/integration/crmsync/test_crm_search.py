@@ -24,6 +24,7 @@ from crmsync.recovery import actions
 from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.page import Recipient
 from msgplatform.core.rates.breaker import State
 from msgplatform.messages import engine
 from msgplatform.models import Biz
@@ -403,7 +404,7 @@ class TestPage:
         page_again = admin_client.get(f"/console/crmsync/{lead.pk}").content.decode()
         assert "Sent again by admin" in page_again
 
-    def card(self, lead: Lead, crm_name: str) -> flows.Recipient:
+    def card(self, lead: Lead, crm_name: str) -> Recipient:
         page = message_page(str(lead.pk))
         assert page
         return next(card for card in page.recipients if str(card.name) == crm_name)
@@ -537,7 +538,7 @@ def test_the_csv_file_has_each_record_of_a_lead(
     biz: Biz, policy: Policy, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records of one lead have its id, also where they are on two pages."""
-    monkeypatch.setattr("msgplatform.console.views.message_list._CSV_PAGE", 2)
+    monkeypatch.setattr("msgplatform.doors.console.views.message_list._CSV_PAGE", 2)
     lead, other = new_lead(biz), hive("salesforce")
     for _ in range(3):
         carry(other, new_lead(biz), DEAD)

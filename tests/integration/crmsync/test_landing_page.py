@@ -13,7 +13,7 @@ from django.test import Client
 
 from crmsync.hive.pages import HONEYPOT
 from crmsync.models import LandingPage
-from msgplatform.api.access import throttling
+from msgplatform.doors.api.access import throttling
 from msgplatform.models import Biz
 from tests.integration.crmsync.support import form_fields, landing_page, stored
 from tests.support.answers import Answer

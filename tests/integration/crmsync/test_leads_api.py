@@ -10,7 +10,7 @@ import pytest
 
 from crmsync.api import views
 from crmsync.models import LandingPage, Lead, Record
-from msgplatform.api.access import keys, throttling
+from msgplatform.doors.api.access import keys, throttling
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.support import (
     LEADS,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from crmsync.models import LandingPage
-from msgplatform.api.access import keys, throttling
+from msgplatform.doors.api.access import keys, throttling
 from tests.integration.crmsync.support import (
     LEADS,
     ORIGIN,

@@ -12,9 +12,9 @@ from django.utils import timezone
 from crmsync.flow import FLOW
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.recovery import resend
-from msgplatform.core import flows
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.bulk_pages import Counted
 from tests.integration.crmsync import sync_support
 from tests.integration.crmsync.recovery_steps import (
     confirmed,
@@ -257,7 +257,7 @@ def test_the_preview_and_the_outcome(policy: Policy, action: str) -> None:
     settle()
     given = {"crm": "sales"}
     preview = flow.action(action).preview(given)
-    assert preview.counted == flows.Counted(4)
+    assert preview.counted == Counted(4)
     (group,) = preview.groups
     assert group.count == 4
     assert str(policy) in group.title

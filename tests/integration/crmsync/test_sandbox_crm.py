@@ -16,9 +16,9 @@ from crmsync.adapters.sandbox.store import Records
 from crmsync.models import Crm, Record
 from crmsync.monitor import conditions, failures
 from crmsync.setup.policies import PolicyResource
-from msgplatform.api.access import keys
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog
 from tests.integration.crmsync import sync_support as sync
 from tests.support import crm_rows

@@ -13,9 +13,9 @@ from django.test.utils import CaptureQueriesContext
 from crmsync.messages import page as message_page
 from crmsync.models import Crm, Item, Lead, Policy, Record, RecoveryEntry, Run, Source
 from crmsync.policies import run_requests
-from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import NotNow
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import AuditLog, Biz
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.support import Caller

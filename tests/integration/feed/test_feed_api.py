@@ -13,9 +13,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.urls import get_resolver
 
-from msgplatform.api.access import keys, throttling
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Unavailable
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.messages import engine
 from notify.feed.api.serializers import PostSerializer
 from notify.feed.intake import relations

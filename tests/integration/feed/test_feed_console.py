@@ -10,9 +10,9 @@ import pytest
 from django.test import Client
 from django.utils.html import escape
 
-from msgplatform.admin import recent_rows
 from msgplatform.core.data import ids, sql
-from msgplatform.core.flows import Hit
+from msgplatform.core.flows.page import Hit
+from msgplatform.doors.admin import recent_rows
 from msgplatform.models import AuditLog, Biz
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue

@@ -13,9 +13,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.admin import RowsAdmin, recent_rows
-from msgplatform.admin.chart import Chart
 from msgplatform.core.data import ids, sql
+from msgplatform.doors.admin import RowsAdmin, recent_rows
+from msgplatform.doors.admin.chart import Chart
 from msgplatform.models import Biz, Preferences
 from notify.feed import presence
 from notify.feed.models import EventQueue, Feed, FeedPace

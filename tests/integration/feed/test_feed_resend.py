@@ -10,9 +10,9 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.models import Biz
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue, receiver
@@ -46,7 +46,7 @@ def run(limit: int = 2, action: str = "resend", **given: Any) -> int:
             return done
 
 
-def counted(**given: Any) -> flows.Counted:
+def counted(**given: Any) -> Counted:
     return flow.action("resend").count(given)
 
 
@@ -58,12 +58,12 @@ def test_all_wait_again_and_nothing_else_changes(biz: Biz) -> None:
     aside = [set_aside(biz, "ann", topic=("friend", "vip")[n % 2]) for n in range(7)]
     handled = post(biz, "bob")
     drain()
-    assert counted() == flows.Counted(7)
+    assert counted() == Counted(7)
     assert run() == 7
     assert set(statuses(*aside)) == {_STATUS.WAITING}
     assert {event(qid).reason for qid in aside} == {""}
     assert statuses(handled) == [_STATUS.HANDLED]
-    assert counted() == flows.Counted(0)
+    assert counted() == Counted(0)
     assert run() == 0
 
 
@@ -125,7 +125,7 @@ def test_what_is_selected(biz: Biz) -> None:
         ({"until": soon}, [friend, vip, theirs, bobs]),
     )
     for given, wanted in cases:
-        assert counted(**given) == flows.Counted(len(wanted)), given
+        assert counted(**given) == Counted(len(wanted)), given
         assert run(**given) == len(wanted)
         waiting = [q for q in (friend, vip, theirs, bobs) if event(q).status == _STATUS.WAITING]
         assert waiting == wanted
@@ -149,7 +149,7 @@ def test_a_page_looks_at_so_many(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> N
     first = flow.action("resend").step({"user": "bob"}, "", 5).cursor
     step = flow.action("resend").step({"user": "bob"}, first, 5)
     assert (step.done, bool(step.cursor)) == (0, True)
-    assert counted(user="bob") == flows.Counted(1)
+    assert counted(user="bob") == Counted(1)
     assert run(user="bob") == 1
     assert statuses(bobs) == [_STATUS.WAITING]
 
@@ -200,8 +200,8 @@ def test_they_are_on_the_page_failures_until_they_are_replayed(biz: Biz) -> None
     }  # fmt: skip
     wanted = found["events of topic friend", "ValueError"]
     assert wanted.said == "ValueError: this one cannot be written"
-    assert counted(**wanted.filter) == flows.Counted(3)
-    assert counted(**{**wanted.filter, "answer": "KeyError"}) == flows.Counted(0)
+    assert counted(**wanted.filter) == Counted(3)
+    assert counted(**{**wanted.filter, "answer": "KeyError"}) == Counted(0)
     assert run(2, **wanted.filter) == 3
     assert [str(f.where) for f in flow.health.failures()] == ["events of topic vip"]
 
@@ -209,7 +209,7 @@ def test_they_are_on_the_page_failures_until_they_are_replayed(biz: Biz) -> None
 def test_the_preview_and_the_outcome(biz: Biz) -> None:
     aside = [set_aside(biz, uid, topic=("friend", "vip")[n > 1]) for n, uid in enumerate("abc")]
     preview = flow.action("resend").preview({})
-    assert preview.counted == flows.Counted(3)
+    assert preview.counted == Counted(3)
     assert [(group.title, group.count) for group in preview.groups] == [
         ("friend · post", 2), ("vip · post", 1),
     ]  # fmt: skip
@@ -235,7 +235,7 @@ def test_dismissed_events_end_with_their_reasons(biz: Biz) -> None:
     bobs = set_aside(biz, "bob")
     assert [each.kind for each in flow.health.conditions()] == ["feed.set_aside"]
     preview = flow.action("dismiss").preview({"user": "ann"})
-    assert (preview.counted, len(preview.sample)) == (flows.Counted(5), 5)
+    assert (preview.counted, len(preview.sample)) == (Counted(5), 5)
     assert run(action="dismiss", user="ann") == 5
     for qid in qids:
         row = event(qid)

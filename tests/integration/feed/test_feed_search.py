@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.page import Hit, Recipient
 from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.feed.actions.resend import dismiss_events, resend_events
@@ -80,7 +80,7 @@ class TestSearch:
         id = set_aside(biz, "ann", data="x" * 100)
         (hit,) = engine.search(MESSAGES, str(id), 50).hits
         title = "ann: " + "x" * 59 + "…"
-        assert hit == flows.Hit(
+        assert hit == Hit(
             str(id), title, "set aside", hit.at, "orders", masked_title="ann", tone="bad",
             reason=REASON, details="friend",
         )  # fmt: skip
@@ -286,7 +286,7 @@ class TestTimeline:
         visited(biz, "bob")
         drain()
 
-        def card(id: int) -> flows.Recipient:
+        def card(id: int) -> Recipient:
             page = message_page.page(str(id))
             assert page
             (only,) = page.recipients

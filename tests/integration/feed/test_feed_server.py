@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.feed.models import EventQueue, Feed
 from tests.support.api_server import Server

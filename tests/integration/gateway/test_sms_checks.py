@@ -16,8 +16,9 @@ from django.core import checks as django_checks
 
 from gateway import checks
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform import doctor, env
+from msgplatform import env
 from msgplatform.core.servers.private_server import RedisServer
+from msgplatform.operation import doctor
 from tests.support import sms_rows
 from tests.support.sms_rows import Caller, account, gateway
 

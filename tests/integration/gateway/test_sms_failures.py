@@ -17,12 +17,13 @@ from gateway.models import SgipMt, SmsGateway
 from gateway.monitor import conditions
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
-from msgplatform.core import flows
 from msgplatform.core.daemons import watch
+from msgplatform.core.flows.bulk_pages import Counted
+from msgplatform.core.flows.health import Failure
+from msgplatform.doors.templatetags.view_links import address
 from msgplatform.messages import engine
 from msgplatform.models import Alert, MinuteCounter
 from msgplatform.monitor import failure_store
-from msgplatform.templatetags.view_links import address
 from tests.integration.gateway.sms_messages import archived
 from tests.support import sms_rows
 from tests.support.bulk_form import preview
@@ -83,14 +84,14 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     wanted = FLOW.health.failures()[0]
     assert (wanted.answer, wanted.count) == ("result 5", 2)
     shown = preview(admin_client, "sms", action=wanted.action, **wanted.filter)
-    assert shown.context["counted"] == flows.Counted(2)
+    assert shown.context["counted"] == Counted(2)
     assert resend(**wanted.filter) == 2
     assert counted() == {"result 11": 1}
     assert resend(**wanted.filter) == 2, "as every time; they have their keys"
     assert counted() == {"result 11": 1}
 
 
-def listed(client: Client, group: flows.Failure) -> set[str]:
+def listed(client: Client, group: Failure) -> set[str]:
     """The ids in the list of a group's messages."""
     return {hit.id for hit in client.get(address(group.list_page)).context["found"].hits}
 
@@ -146,7 +147,7 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
     archived(shop, result=5, to="13700000000")
     (left,) = FLOW.health.failures()
     shown = preview(admin_client, "sms", action="resend", **left.filter)
-    assert (left.count, shown.context["counted"]) == (1, flows.Counted(1))
+    assert (left.count, shown.context["counted"]) == (1, Counted(1))
     assert resend(**left.filter) == 1
     assert counted() == {}
 

@@ -24,8 +24,10 @@ from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor import failures
 from gateway.presence import LinkState
 from gateway.pump.pump import Pump
-from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.flows.actions import Step
+from msgplatform.core.flows.bulk_pages import Counted
+from msgplatform.core.flows.page import PageLink, Recipient, SearchResult
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.messages import engine
@@ -145,9 +147,7 @@ class TestSearch:
         for query in ("13800000077", "8613800000077"):
             (hit,) = engine.search(FLOW.messages, query, 10).hits
             assert (hit.id, hit.state) == (message, "pending")
-            assert engine.find(FLOW.messages, {"number": query}, "", 10) == flows.SearchResult(
-                [hit]
-            )
+            assert engine.find(FLOW.messages, {"number": query}, "", 10) == SearchResult([hit])
         assert engine.find(FLOW.messages, {"number": "13800000077", "biz": "0"}, "", 10).hits == []
 
     def test_a_foreign_one_by_the_digits_of_its_events(self, shop: Caller) -> None:
@@ -275,7 +275,7 @@ class TestSearch:
         for _ in range(5):
             archived(shop)
         sms_redis().flushall()
-        assert engine.search(FLOW.messages, "nothing", 10) == flows.SearchResult([])
+        assert engine.search(FLOW.messages, "nothing", 10) == SearchResult([])
         monkeypatch.setattr(engine, "BATCH", 2)
         monkeypatch.setattr(engine, "MAX_SCANNED", 4)
         found = engine.search(FLOW.messages, "r", 10)
@@ -339,7 +339,7 @@ class TestPage:
         assert {name: str(card[name]) for name in expected} == expected
         assert page.facts["Expires"] == f"{timezone.localtime(until):%Y-%m-%d %H:%M:%S}"
         number = page.facts["All to this number"]
-        assert isinstance(number, flows.PageLink)
+        assert isinstance(number, PageLink)
         assert number.url == "/console/search/sms?number=8613800000000"
         assert number.permission == "msgplatform.view_personal"
 
@@ -352,7 +352,7 @@ class TestPage:
         settle()
         assert ("Report 2/2", "delivered") in self.titles(message)
 
-    def card(self, message: str) -> flows.Recipient:
+    def card(self, message: str) -> Recipient:
         page = FLOW.messages.page(message)
         assert page is not None
         (only,) = page.recipients
@@ -425,7 +425,7 @@ class TestResend:
     def job(self, limit: int = 2, **given: str) -> int:
         """All steps of a job; how many it sent."""
         filter = {"since": str(timezone.localtime().year - 1) + "-01-01", **given}
-        done, step = 0, flows.Step("", 0)
+        done, step = 0, Step("", 0)
         while True:
             step = FLOW.action("resend").step(filter, step.cursor, limit)
             done += step.done
@@ -441,7 +441,7 @@ class TestResend:
         ]  # fmt: skip
         archived(shop)
         given = {"since": "2026-01-01"}
-        assert FLOW.action("resend").count(given) == flows.Counted(5)
+        assert FLOW.action("resend").count(given) == Counted(5)
         assert self.job() == 5
         claimed = store.claim(SmsGateway.objects.get().pk, "me", 100, 30)
         made = {item.mt.reference: item.mt for item in claimed}
@@ -457,7 +457,7 @@ class TestResend:
         original = archived(shop, result=5, to="+1 312 555 1234")
         for digits, count in (("13125551234", 1), ("8613125551234", 0)):
             given = {"since": "2026-01-01", "number": digits}
-            assert FLOW.action("resend").count(given) == flows.Counted(count), digits
+            assert FLOW.action("resend").count(given) == Counted(count), digits
         assert self.job() == 1
         (claimed,) = store.claim(SmsGateway.objects.get().pk, "me", 100, 30)
         assert claimed.mt.user_number == "13125551234"
@@ -466,7 +466,7 @@ class TestResend:
         assert page.call is not None
         assert json.loads(page.call.body)["to"] == "+13125551234"
         number = page.facts["All to this number"]
-        assert isinstance(number, flows.PageLink)
+        assert isinstance(number, PageLink)
         assert number.url.endswith("?number=%2B13125551234")
         found = engine.find(FLOW.messages, {"number": "+13125551234"}, "", 10)
         assert {hit.id for hit in found.hits} == {original, claimed.mt.id}
@@ -484,7 +484,7 @@ class TestResend:
         archived(shop, to="13800000009")
         given = {"since": "2026-01-01"}
         preview = FLOW.action("resend").preview(given)
-        assert preview.counted == flows.Counted(4)
+        assert preview.counted == Counted(4)
         assert [(group.title, group.count) for group in preview.groups] == [
             ("marketing · failed", 4)
         ]
@@ -593,7 +593,7 @@ class TestResend:
         given = {"since": "2026-01-01"}
         begun = FLOW.action("resend").step(given, "", 10)
         archived(shop, result=5)
-        assert FLOW.action("resend").step(given, begun.cursor, 10) == flows.Step("", 0)
+        assert FLOW.action("resend").step(given, begun.cursor, 10) == Step("", 0)
 
     @pytest.mark.parametrize(
         ("given", "field"),

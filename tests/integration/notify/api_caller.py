@@ -7,7 +7,7 @@ from typing import Any
 
 from django.test import Client
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from tests.support.answers import Answer
 

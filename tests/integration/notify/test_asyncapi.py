@@ -18,7 +18,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify import orders
 from notify.api.asyncapi import document

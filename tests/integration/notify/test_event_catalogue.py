@@ -12,7 +12,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from notify.intake import catalogue
 from notify.models import BizMsg, EventType, Receive

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import pytest
 
-from msgplatform.api.access import keys
 from msgplatform.core.connections import work_redis
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.maker.maker import Maker
 from notify.models import Attempt, Receive, ReceiveMsg

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from msgplatform.api.access import keys, throttling
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import AuditLog, Biz
 from notify.maker.maker import Maker
 from notify.models import BizReceive, Receive, ReceiveMsg

@@ -14,7 +14,7 @@ from pytest_django import Settings
 
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows import Page, PageLink, Recipient
+from msgplatform.core.flows.page import Page, PageLink, Recipient
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify import presence

@@ -6,8 +6,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from msgplatform.api.access import keys
 from msgplatform.core.queues import jobs
+from msgplatform.doors.api.access import keys
 from msgplatform.models import ApiKey, AuditLog, Biz
 from notify import orders
 

@@ -12,8 +12,8 @@ from django.db import connection
 from django.test import Client
 
 from msgplatform.core.data import ids, sql
+from msgplatform.doors.templatetags.message_page import SHOWN
 from msgplatform.models import Biz
-from msgplatform.templatetags.message_page import SHOWN
 from notify.messages import records
 from notify.models import Attempt, BizMsg, BizReceive, ColdBizMsg, ReceiveMsg
 from tests.integration.notify.api_caller import MESSAGES, Caller

@@ -11,12 +11,13 @@ from django.db.models.functions import Now
 from django.test import Client
 from pytest_django import Settings
 
-from msgplatform.api.filters import moment
 from msgplatform.core import flows
 from msgplatform.core.daemons import watch
 from msgplatform.core.data import sql
+from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
+from msgplatform.messages.filters import moment
 from msgplatform.models import Alert, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
@@ -148,7 +149,7 @@ def test_the_group_s_own_filter_sends_it_and_nothing_else(
     assert flow
     wanted = next(f for f in flow.health.failures() if f.count == 3)
     shown = preview(admin_client, "notify", action=wanted.action, **wanted.filter)
-    assert shown.context["counted"] == flows.Counted(3)
+    assert shown.context["counted"] == Counted(3)
     run(wanted.action, **wanted.filter)
     left = {(f.subject, f.answer, f.count) for f in flow.health.failures()}
     assert left == {(row.pk, "HTTP 503", 5), (other.pk, "HTTP 503", 2)}
@@ -180,7 +181,7 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
         (first.filter, 3), (second.filter, 2), (first.place_filter, 5), (second.place_filter, 5),
     ):  # fmt: skip
         shown = preview(admin_client, "notify", action="resend", **filter)
-        assert shown.context["counted"] == flows.Counted(count)
+        assert shown.context["counted"] == Counted(count)
         # The browser sends the form's time back: it is not one to the millisecond.
         widget = shown.context["form"]["failed_since"].as_widget()
         (sent,) = re.findall(r' value="([^"]+)"', widget)

@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Hit
+from msgplatform.core.flows.page import Hit
 from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.maker.maker import Maker

@@ -10,10 +10,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.core import flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows import bulk_pages
+from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Biz, BulkJob
 from notify.actions import actions, backfill
@@ -135,7 +135,7 @@ def test_replay_sends_delivered_ones_again(row: BizReceive) -> None:
     message(row, Status.PENDING, days=2)
     message(other, Status.DELIVERED, days=2)
     given = {"subscription": str(row.pk), "since": days_ago(3)}
-    assert actions.ACTIONS["replay"].count(given) == flows.Counted(12)
+    assert actions.ACTIONS["replay"].count(given) == Counted(12)
     assert finish("replay", 5, **given) == 12
     again = {pk for pk, (_, generation) in states().items() if generation == 1}
     assert again == set(final)
@@ -389,7 +389,7 @@ def test_what_the_archiver_moves_between_two_looks_is_sent_again(
         counted = actions.ACTIONS["replay"].count(given)
     if not moved:
         archive()
-    assert counted == flows.Counted(1)
+    assert counted == Counted(1)
     assert finish("replay", subscription=row.pk, since=given["since"]) == 1
     assert states()[wanted] == (Status.PENDING, 1)
 
@@ -410,5 +410,5 @@ def test_a_named_one_that_moves_between_two_looks_is_sent_again(row: BizReceive,
         return answer
 
     with connection.execute_wrapper(move):
-        assert actions.ACTIONS["resend"].count({"ids": str(wanted)}) == flows.Counted(1)
+        assert actions.ACTIONS["resend"].count({"ids": str(wanted)}) == Counted(1)
     assert moved or nth > seen

@@ -16,9 +16,9 @@ from django.db import OperationalError, connection
 from django.test.utils import override_settings
 from pytest_django import Settings
 
-from msgplatform.console import flow_card
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.console import flow_card
 from msgplatform.models import Biz, DayCounter, MinuteCounter
 from msgplatform.monitor import counters as platform_counters
 from msgplatform.monitor.statistics import groups

@@ -12,10 +12,10 @@ import pytest
 from django.conf import LazySettings
 from django.test import Client
 
-from msgplatform.api.access import keys
 from msgplatform.core import sandbox as core
 from msgplatform.core.data import sql
 from msgplatform.core.http.engine import engine_from_settings, outline
+from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss

@@ -13,7 +13,7 @@ import pytest
 from django.utils.translation import gettext_lazy
 from rest_framework.exceptions import ErrorDetail
 
-from msgplatform.api.json import JSONRenderer
+from msgplatform.doors.api.json import JSONRenderer
 from msgplatform.models import Biz
 from tests.support import api_support
 from tests.support.api_support import Api, problem

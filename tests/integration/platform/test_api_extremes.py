@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from msgplatform.api.access import keys, throttling
 from msgplatform.core import flows
 from msgplatform.core.json.values import MAX_STORED
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import ApiKey, AuditLog, Biz, BulkJob
 from notify.intake import catalogue
 from notify.models import BizReceive, EventType

@@ -11,8 +11,8 @@ from django.db import connections
 from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
-from msgplatform.api import health
 from msgplatform.core import connections as redis_connections
+from msgplatform.doors.api import health
 from tests.support import api_support
 from tests.support.api_support import Api, problem
 

@@ -16,10 +16,10 @@ from django.db.utils import OperationalError
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
-from msgplatform.api.access import key_cache, keys
-from msgplatform.api.access.key_cache import ApiCaller, KeyCache, ValidKey
 from msgplatform.core.daemons import bounded_call
 from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.doors.api.access import key_cache, keys
+from msgplatform.doors.api.access.key_cache import ApiCaller, KeyCache, ValidKey
 from msgplatform.models import ApiKey
 from tests.support import api_support
 from tests.support.api_support import READ, WRITE, Api

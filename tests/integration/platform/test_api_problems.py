@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from msgplatform.api.problems.problem import KINDS
+from msgplatform.doors.api.problems.problem import KINDS
 from tests.support import api_support
 from tests.support.answers import Answer
 from tests.support.api_support import Api, problem

@@ -9,8 +9,8 @@ import pytest
 from django.urls import get_resolver
 from rest_framework.generics import ListAPIView
 
-from msgplatform.api.access import keys, throttling
-from msgplatform.api.query import ListView
+from msgplatform.doors.api.access import keys, throttling
+from msgplatform.doors.api.query import ListView
 from tests.support.api_document import api_views, document
 from tests.support.api_support import Api, problem
 

@@ -10,10 +10,10 @@ import redis
 from django.test import override_settings
 from pytest_django import DjangoAssertNumQueries
 
-from msgplatform.api.access import keys, throttling
-from msgplatform.api.access.key_cache import ApiCaller
-from msgplatform.api.access.throttling import client_address
 from msgplatform.core import long_polls
+from msgplatform.doors.api.access import keys, throttling
+from msgplatform.doors.api.access.key_cache import ApiCaller
+from msgplatform.doors.api.access.throttling import client_address
 from tests.support import api_support
 from tests.support.api_support import Api, problem
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.forms import inlineformset_factory
 from django.test import Client
 
-from msgplatform.admin import auditing
+from msgplatform.doors.admin import auditing
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob
 from notify.models import Receive
 from tests.support.notify_rows import subscription

@@ -12,10 +12,12 @@ from django.urls import reverse
 from django.utils import translation
 
 from gateway.flow import FLOW
-from msgplatform.admin import systems
 from msgplatform.core import flows
 from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.errors import Unavailable
+from msgplatform.core.flows.actions import Step
+from msgplatform.core.flows.contract import Flow
+from msgplatform.doors.admin import systems
 from msgplatform.jobs import bulk, control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.messages import engine
@@ -240,7 +242,7 @@ MAY = {
 
 
 @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
-def test_whoever_only_looks_starts_and_stops_nothing(flow: flows.Flow) -> None:
+def test_whoever_only_looks_starts_and_stops_nothing(flow: Flow) -> None:
     """With every permission of bulk jobs, and without that to act on a message of the flow."""
     action = next(iter(flow.actions))
     job = BulkJob.objects.create(flow=flow.name, action=action, filter={}, created_by="somebody")
@@ -348,7 +350,7 @@ def test_the_page_at_work_counts(
     action = actions.ACTIONS["resend"]
     step_of = action.step
 
-    def stopped_meanwhile(*given: Any) -> flows.Step:
+    def stopped_meanwhile(*given: Any) -> Step:
         step = step_of(*given)
         control.change(job.pk, change)
         return step

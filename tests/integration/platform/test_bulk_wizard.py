@@ -12,9 +12,9 @@ from django.contrib.auth.models import Permission, User
 from django.db.models import F
 from django.test import Client
 
-from msgplatform.console.views import job as job_page
 from msgplatform.core.data import sql
 from msgplatform.core.rates.breaker import State
+from msgplatform.doors.console.views import job as job_page
 from msgplatform.jobs import outcomes
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkBatch, BulkJob

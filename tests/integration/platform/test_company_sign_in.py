@@ -22,11 +22,11 @@ from pytest_django.fixtures import Settings
 from structlog.testing import capture_logs
 
 from msgplatform import person_limits, roles
-from msgplatform.api.access import throttling
-from msgplatform.api.access.rates import Rate
 from msgplatform.company.signing_in import refusal
 from msgplatform.company.single_sign_on import company, guarded, views
 from msgplatform.core.servers.private_server import free_port
+from msgplatform.doors.api.access import throttling
+from msgplatform.doors.api.access.rates import Rate
 from msgplatform.models import Alert, AuditLog, Biz
 from tests.support import totp
 from tests.support.oidc_provider import CLIENT, OidcProvider, new_key

@@ -11,8 +11,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from msgplatform.api.access import throttling
 from msgplatform.company.signing_in import login
+from msgplatform.doors.api.access import throttling
 from msgplatform.models import ApiKey, Biz
 from notify import operations
 from notify.models import Receive

@@ -13,8 +13,8 @@ from django.test import Client, RequestFactory
 from django.test.utils import CaptureQueriesContext
 from django.utils.translation import gettext_lazy
 
-from msgplatform.api.problems import error_pages
 from msgplatform.core import flows
+from msgplatform.doors.api.problems import error_pages
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import AuditLog, Biz, BulkJob
 from notify.maker.maker import Maker

@@ -16,8 +16,8 @@ import pytest
 from django.db import connection, connections
 from django.utils import timezone
 
-from msgplatform.api.access import keys
 from msgplatform.core.data import ids
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz, IdNode
 from tests.servers import Servers
 from tests.support import sms_rows

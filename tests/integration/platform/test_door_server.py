@@ -16,8 +16,8 @@ import pytest
 from django.db import transaction
 from django.utils import timezone
 
-from msgplatform.api.access import keys
 from msgplatform.core.data import ids
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizMsg, IdempotencyKey
 from tests.support.api_server import Server

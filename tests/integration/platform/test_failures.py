@@ -15,15 +15,16 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import translation
 
-from msgplatform import doctor
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import watch
 from msgplatform.core.daemons.watch.kinds import PLATFORM
 from msgplatform.core.data import sql
-from msgplatform.core.flows import Finding
+from msgplatform.core.flows.bulk_pages import Counted
+from msgplatform.core.flows.health import Finding
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, Preferences
 from msgplatform.monitor import failure_store, runbooks
 from msgplatform.monitor.failure_store import Loss
+from msgplatform.operation import doctor
 from notify.models import BizReceive
 from tests.support.notify_rows import subscription
 
@@ -123,7 +124,7 @@ def test_send_again_leads_to_the_count_of_this_group(admin_client: Client, row: 
     link = re.search(r'href="(/console/bulk/notify[^"]*)"', text(admin_client))
     assert link
     shown = admin_client.get(link[1].replace("&amp;", "&"))
-    assert shown.context["counted"] == flows.Counted(0), "the rows of this test are not there"
+    assert shown.context["counted"] == Counted(0), "the rows of this test are not there"
     assert shown.context["form"].filter() == {
         "subscription": f"{row.biz.name}/{row.receive.name}", "status": "exhausted",
         "answer": "HTTP 503",

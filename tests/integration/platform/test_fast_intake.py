@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
-from msgplatform.api.access import keys, throttling
-from msgplatform.api.intake import SingleIntake
 from msgplatform.core.errors import NotNow, OutcomeUnknown, Unavailable
 from msgplatform.core.intake.verdicts import Verdict
-from msgplatform.web.application import Application
-from msgplatform.web.django_app import DjangoApp
+from msgplatform.doors.api.access import keys, throttling
+from msgplatform.doors.api.intake import SingleIntake
+from msgplatform.doors.web.application import Application
+from msgplatform.doors.web.django_app import DjangoApp
 from notify.api.views import PublishBody
 from tests.support.fast_intakes import Both, CountingIntake, plain
 

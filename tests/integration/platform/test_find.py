@@ -9,8 +9,9 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from msgplatform import roles
-from msgplatform.console.views import saved_filters, search
 from msgplatform.core import flows
+from msgplatform.core.flows.contract import Flow
+from msgplatform.doors.console.views import saved_filters, search
 from msgplatform.messages import engine
 from msgplatform.models import Biz, Role, SavedFilter
 from notify.models import BizReceive, ReceiveMsg
@@ -81,7 +82,7 @@ def test_what_is_shown_is_escaped(row: BizReceive, admin_client: Client) -> None
 
 
 @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
-def test_every_flow_searches_texts(flow: flows.Flow, admin_client: Client, sms_redis: Any) -> None:
+def test_every_flow_searches_texts(flow: Flow, admin_client: Client, sms_redis: Any) -> None:
     for query in ("消息 100%", "' OR 1=1 --"):
         assert all(
             answer["rows"].strip() == "" for answer in pieces(admin_client, query, flow.name)
@@ -165,7 +166,7 @@ def test_names_are_offered_to_who_may_see_the_messages(row: BizReceive) -> None:
 
 
 @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
-def test_what_a_field_offers_the_flow_takes(flow: flows.Flow, row: BizReceive) -> None:
+def test_what_a_field_offers_the_flow_takes(flow: Flow, row: BizReceive) -> None:
     pages = [("search", flow.messages.fields)]
     pages += [(name, action.fields) for name, action in flow.actions.items()]
     for page, fields in pages:

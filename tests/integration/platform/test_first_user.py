@@ -10,9 +10,9 @@ from django.contrib.auth import get_user_model
 from django.test import Client
 from django.utils import timezone
 
-from msgplatform import doctor
 from msgplatform.models import AuditLog
-from msgplatform.supervision import first_user
+from msgplatform.operation import doctor
+from msgplatform.operation.supervision import first_user
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 User = get_user_model()

@@ -10,6 +10,10 @@ import redis
 from crmsync.models import Crm
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.actions import Step
+from msgplatform.core.flows.bulk_pages import Counted
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.page import SearchResult
 from msgplatform.messages import engine
 from msgplatform.models import Biz
 from notify.models import BizReceive
@@ -21,7 +25,7 @@ FLOWS = flows.all()
 
 @pytest.mark.parametrize("flow", FLOWS, ids=lambda flow: flow.name)
 class TestContract:
-    def test_status_of_an_empty_platform(self, flow: flows.Flow, work_redis: redis.Redis) -> None:
+    def test_status_of_an_empty_platform(self, flow: Flow, work_redis: redis.Redis) -> None:
         deadline = time.monotonic() + 60
         # Counts of an earlier test's many rows are kept for a while.
         while (status := flow.health.status()).backlog and time.monotonic() < deadline:
@@ -29,7 +33,7 @@ class TestContract:
         assert (status.backlog, status.oldest_seconds, status.problem) == (0, None, "")
 
     def test_status_survives_a_broken_database(
-        self, flow: flows.Flow, django_db_blocker: pytest.FixtureRequest
+        self, flow: Flow, django_db_blocker: pytest.FixtureRequest
     ) -> None:
         from django.db import connection
 
@@ -45,14 +49,14 @@ class TestContract:
     @pytest.mark.parametrize(
         "query", ["", "nothing", "0", "9" * 18, "9" * 40, "' OR 1=1 --", "%", "\x00", "消息"]
     )
-    def test_search_takes_anything(self, flow: flows.Flow, query: str) -> None:
+    def test_search_takes_anything(self, flow: Flow, query: str) -> None:
         assert engine.search(flow.messages, query, 10).hits == []
 
     @pytest.mark.parametrize("id", ["", "x", "-1", "1.5", "9" * 40, "９"])
-    def test_page_of_an_unknown_id(self, flow: flows.Flow, id: str) -> None:
+    def test_page_of_an_unknown_id(self, flow: Flow, id: str) -> None:
         assert flow.messages.page(id) is None
 
-    def test_what_is_unknown_is_not_sent_again(self, flow: flows.Flow) -> None:
+    def test_what_is_unknown_is_not_sent_again(self, flow: Flow) -> None:
         assert flow.resend_permission
         action = flow.resend_action
         assert action
@@ -62,7 +66,7 @@ class TestContract:
                 action.resend(id, "", "somebody")
 
     @pytest.mark.parametrize("value", ["0", "9" * 30, "' OR 1=1 --", "%", "\x00", "消息", "x/y"])
-    def test_find_takes_anything(self, flow: flows.Flow, value: str) -> None:
+    def test_find_takes_anything(self, flow: Flow, value: str) -> None:
         """It finds nothing, or says what is wrong and where."""
         for field in flow.messages.fields:
             try:
@@ -71,17 +75,17 @@ class TestContract:
                 refused: tuple[str, bool] | None = (error.field, bool(str(error)))
             else:
                 refused = None
-                assert found == flows.SearchResult([])
+                assert found == SearchResult([])
             assert refused in (None, (field, True))
 
     @pytest.mark.parametrize("cursor", ["x", "-1", "9" * 40, "\x00"])
-    def test_find_refuses_a_wrong_cursor(self, flow: flows.Flow, cursor: str) -> None:
+    def test_find_refuses_a_wrong_cursor(self, flow: Flow, cursor: str) -> None:
         if flow.messages.fields:
             with pytest.raises(InvalidInput) as caught:
                 engine.find(flow.messages, {}, cursor, 10)
             assert caught.value.field == "cursor"
 
-    def test_find_and_bulk_refuse_an_unknown_field(self, flow: flows.Flow) -> None:
+    def test_find_and_bulk_refuse_an_unknown_field(self, flow: Flow) -> None:
         for ask in (
             *(
                 [lambda given: engine.find(flow.messages, given, "", 10)]
@@ -95,24 +99,24 @@ class TestContract:
                 ask({"no_such_field": "1"})
             assert caught.value.field == "no_such_field"
 
-    def test_nothing_is_unreadable(self, flow: flows.Flow) -> None:
+    def test_nothing_is_unreadable(self, flow: Flow) -> None:
         assert flow.messages.search_warning(None) == ""
 
-    def test_bulk_actions_of_nothing(self, flow: flows.Flow) -> None:
+    def test_bulk_actions_of_nothing(self, flow: Flow) -> None:
         """With the fields that an action asks for, until it asks for no more."""
         for name in flow.actions:
             filter: dict[str, str] = {}
             for _ in range(len(flow.actions[name].fields) + 1):
                 try:
-                    assert flow.action(name).count(filter) == flows.Counted(0)
+                    assert flow.action(name).count(filter) == Counted(0)
                     shown = flow.action(name).preview(filter)
-                    assert (shown.counted, list(shown.groups)) == (flows.Counted(0), [])
+                    assert (shown.counted, list(shown.groups)) == (Counted(0), [])
                     break
                 except InvalidInput as error:
                     asked = error.field
                 assert asked not in filter, name
                 filter[asked] = self.sample(asked)
-            assert flow.action(name).step(filter, shown.cursor, 100) == flows.Step("", 0)
+            assert flow.action(name).step(filter, shown.cursor, 100) == Step("", 0)
             step = flow.action(name).step(filter, "", 100)
             for _ in range(3):  # the first may only begin
                 assert step.done == 0
@@ -134,12 +138,12 @@ class TestContract:
             return str(Crm.objects.get_or_create(name="sales", adapter="sql")[0].pk)
         return "1" if field == "biz" else "2026-01-01"
 
-    def test_an_unknown_bulk_action_is_refused(self, flow: flows.Flow) -> None:
+    def test_an_unknown_bulk_action_is_refused(self, flow: Flow) -> None:
         with pytest.raises(InvalidInput) as caught:
             flow.action("no_such_action").count({})
         assert caught.value.field == "action"
 
-    def test_what_it_counts_can_be_shown(self, flow: flows.Flow) -> None:
+    def test_what_it_counts_can_be_shown(self, flow: Flow) -> None:
         activity = flow.health.activity
         assert activity
         names = [measure.name for measure in activity.measures]
@@ -159,9 +163,7 @@ class TestContract:
                     activity.condition({dimension.name: key})
                 assert caught.value.field == dimension.name
 
-    def test_metrics_have_names_and_numbers(
-        self, flow: flows.Flow, work_redis: redis.Redis
-    ) -> None:
+    def test_metrics_have_names_and_numbers(self, flow: Flow, work_redis: redis.Redis) -> None:
         samples = list(flow.health.metrics())
         assert samples
         for sample in samples:

@@ -19,8 +19,8 @@ from django.utils import timezone
 
 from crmsync.models import Crm, LandingPage, Policy, Record
 from gateway.intake import accept
-from msgplatform.api.access import keys
 from msgplatform.core import flows
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.maker.maker import Maker
 from notify.models import BizReceive, Receive, ReceiveMsg

@@ -19,7 +19,7 @@ from gateway.intake import accept
 from msgplatform import person_limits, roles
 from msgplatform.core import flows
 from msgplatform.core.data import sql
-from msgplatform.core.flows import MAX_FAILURES
+from msgplatform.core.flows.health import MAX_FAILURES
 from msgplatform.models import (
     Alert,
     AuditLog,

@@ -16,11 +16,11 @@ from django.urls import get_resolver
 
 from crmsync.models import Crm, LandingPage, Policy, Source
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys, throttling
-from msgplatform.api.access.authentication import answers_limited_keys, required_scope
-from msgplatform.api.management.statistics import StatisticsView
 from msgplatform.core import alerts, flows
 from msgplatform.core.data import sql
+from msgplatform.doors.api.access import keys, throttling
+from msgplatform.doors.api.access.authentication import answers_limited_keys, required_scope
+from msgplatform.doors.api.management.statistics import StatisticsView
 from msgplatform.models import (
     Alert,
     ApiKey,

@@ -11,8 +11,8 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries
 from pytest_django.fixtures import Settings
 
-from msgplatform.api.access import throttling
 from msgplatform.company.signing_in import login
+from msgplatform.doors.api.access import throttling
 from msgplatform.models import AuditLog
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]

@@ -21,10 +21,11 @@ from pytest_django.fixtures import Settings
 from crmsync.models import Crm, Policy, Record, Source
 from crmsync.setup.policies import PolicyResource
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys, throttling
-from msgplatform.api.management.alerts import SETTLED
-from msgplatform.core import alerts, flows
+from msgplatform.core import alerts
 from msgplatform.core.data import sql
+from msgplatform.core.flows.bulk_pages import Counted
+from msgplatform.doors.api.access import keys, throttling
+from msgplatform.doors.api.management.alerts import SETTLED
 from msgplatform.jobs import control
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob, MinuteCounter
@@ -982,7 +983,7 @@ def test_a_job_says_that_its_count_was_cut(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made(manager)
-    counted = flows.Counted(100_000, more=True)
+    counted = Counted(100_000, more=True)
     monkeypatch.setattr(control, "count", lambda *_: counted)
     asked = {"flow": "notify", "action": "resend", "filter": {"biz": "orders"}}
     job = manager.send("POST", "jobs", asked).json()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog
 from notify.maker.maker import Maker
 from notify.models import BizMsg, Receive, ReceiveMsg

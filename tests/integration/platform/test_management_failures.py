@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from msgplatform.api.access import keys, throttling
 from msgplatform.core.queues import jobs
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Acknowledgement, AuditLog, Biz, BulkJob, FailureGroup
 from notify import orders

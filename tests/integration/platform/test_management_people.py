@@ -9,7 +9,7 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 
 from msgplatform import roles
-from msgplatform.api.access import keys, throttling
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import AuditLog
 from tests.support.api_support import problem
 from tests.support.management import Manager

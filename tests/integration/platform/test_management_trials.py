@@ -10,7 +10,7 @@ from standardwebhooks import Webhook
 from crmsync.models import Crm
 from gateway.lifecycle import store
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.access import keys, throttling
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import AuditLog, Biz
 from notify.models import Attempt, BizMsg, BizReceive, Receive
 from tests.support import sms_rows

@@ -84,8 +84,8 @@ def test_the_csv_file_has_what_the_list_has(row: BizReceive, admin_client: Clien
 def test_the_csv_file_is_bounded_and_says_so(
     row: BizReceive, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("msgplatform.console.views.message_list._CSV_PAGE", 10)
-    monkeypatch.setattr("msgplatform.console.views.message_list._MAX_CSV_PAGES", 2)
+    monkeypatch.setattr("msgplatform.doors.console.views.message_list._CSV_PAGE", 10)
+    monkeypatch.setattr("msgplatform.doors.console.views.message_list._MAX_CSV_PAGES", 2)
     for _ in range(25):
         message(row, Status.DELIVERED, days=1)
     lines = rows_of(admin_client.get(f"{LIST}.csv?biz=orders"))

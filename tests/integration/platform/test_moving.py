@@ -22,11 +22,11 @@ from gateway.intake import accept
 from gateway.intake.request import Request
 from gateway.lifecycle import keys as sms_keys
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from msgplatform.api.access import keys
 from msgplatform.core.cells import Cell
 from msgplatform.core.data import ids
 from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.secrets import encryption
+from msgplatform.doors.api.access import keys
 from msgplatform.growth.moving import exporting, importing
 from msgplatform.models import ApiKey, AuditLog, Biz, CellRecord
 from notify.intake import intake

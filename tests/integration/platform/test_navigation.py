@@ -10,10 +10,10 @@ from django.contrib.auth.models import Permission, User
 from django.test import Client
 from django.utils import translation
 
-from msgplatform.admin import BoundedPaginator
-from msgplatform.console import navigation
-from msgplatform.console.views import page as pages
 from msgplatform.core.data import sql
+from msgplatform.doors.admin import BoundedPaginator
+from msgplatform.doors.console import navigation
+from msgplatform.doors.console.views import page as pages
 from msgplatform.models import Alert, Biz, BulkJob, Preferences
 from tests.support.notify_rows import publish, subscription
 

@@ -14,10 +14,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from gateway.models import SmsGateway
-from msgplatform.console.views import page as pages
 from msgplatform.core import alerts, flows
 from msgplatform.core.daemons import backlogs, exits, watch
 from msgplatform.core.data import sql
+from msgplatform.doors.console.views import page as pages
 from msgplatform.models import Biz, MinuteCounter, Preferences
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss

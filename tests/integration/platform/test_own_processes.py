@@ -6,8 +6,8 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from msgplatform.models import Biz
-from msgplatform.supervision import platform
-from msgplatform.supervision.run import Refused
+from msgplatform.operation.supervision import platform
+from msgplatform.operation.supervision.run import Refused
 from notify.models import BizReceive
 from tests.support.notify_rows import subscription
 from tests.support.sms_rows import gateway

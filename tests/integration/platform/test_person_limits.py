@@ -11,8 +11,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform import person_limits
-from msgplatform.admin.versions import SEEN
 from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.admin.versions import SEEN
 from msgplatform.models import AuditLog, Biz
 from tests.support.api_support import problem
 from tests.support.management import Manager

@@ -22,7 +22,7 @@ from demo.crmsync.crms import CallCentre, SalesTable
 from demo.notify import scenario as events
 from demo.sms import plan as sms
 from gateway.models import SmsAccount, SmsGateway
-from msgplatform.api.management.platform_file import schema
+from msgplatform.doors.api.management.platform_file import schema
 from msgplatform.models import AuditLog, Biz
 from msgplatform.setup.platform_file import text
 from notify.models import BizReceive, EventType, Receive

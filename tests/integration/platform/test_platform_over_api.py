@@ -16,8 +16,8 @@ from jsonschema import Draft202012Validator
 
 from crmsync.models import Crm
 from gateway.models import SmsGateway
-from msgplatform.admin import systems
-from msgplatform.api.access import keys, throttling
+from msgplatform.doors.admin import systems
+from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import ApiKey, AuditLog, Biz, KeptObject
 from msgplatform.setup.platform_file import kinds
 from notify.models import BizReceive, Receive

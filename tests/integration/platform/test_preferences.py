@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Alert, Biz, BulkJob, Preferences
 from notify.maker.maker import Maker
 from notify.models import ReceiveMsg

@@ -12,6 +12,7 @@ from django.test import Client
 from gateway.models import SgipMo, SgipMt
 from msgplatform import roles
 from msgplatform.core import flows
+from msgplatform.core.flows.messages import personal_names
 from msgplatform.models import AuditLog, BulkJob, Role, SavedFilter
 from tests.support import crm_rows, everything
 
@@ -74,7 +75,7 @@ def test_a_search_by_fields(
     answer = viewer.get(address, given)
     assert answer.context["found"] is None
     assert "only for people who may see personal data" in answer.content.decode()
-    (field,) = flows.personal_names(flows.get(flow).messages.fields) & set(given)  # type: ignore[union-attr]
+    (field,) = personal_names(flows.get(flow).messages.fields) & set(given)  # type: ignore[union-attr]
     assert f'name="{field}"' not in viewer.get(address).content.decode()
     assert f'name="{field}"' in operator.get(address).content.decode()
     # Nor is the beginning of another search of theirs changed by it.

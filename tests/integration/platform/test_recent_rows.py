@@ -12,8 +12,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.admin import recent_rows
 from msgplatform.core.data import sql
+from msgplatform.doors.admin import recent_rows
 from msgplatform.models import AuditLog, MinuteCounter
 from tests.support import table_rows
 

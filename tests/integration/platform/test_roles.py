@@ -10,9 +10,10 @@ from django.test import Client
 
 from gateway.models import SgipMt
 from msgplatform import roles
-from msgplatform.admin.systems import scope_permissions as permissions_of
-from msgplatform.api.access import keys
 from msgplatform.core import flows
+from msgplatform.core.flows.contract import Flow
+from msgplatform.doors.admin.systems import scope_permissions as permissions_of
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz, Role
 from notify.models import BizMsg, BizReceive, Receive
 from tests.support import everything
@@ -214,7 +215,7 @@ class TestNobodyGivesAwayMore:
         assert offered(client) == {"sms:write", "sms:read", "events:read"}
 
     @pytest.mark.parametrize("flow", flows.all(), ids=lambda flow: flow.name)
-    def test_permissions_for_scopes_exist(self, flow: flows.Flow) -> None:
+    def test_permissions_for_scopes_exist(self, flow: Flow) -> None:
         assert set(flow.scope_permissions) <= {*flow.scopes, *flow.management_scopes}
         wanted = {name for scope in flow.scope_permissions for name in permissions_of(scope)}
         assert wanted <= permissions(roles.ADMINISTRATOR)

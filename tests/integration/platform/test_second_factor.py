@@ -15,9 +15,9 @@ from django.test import Client
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from pytest_django.fixtures import Settings
 
-from msgplatform.api.access import throttling
 from msgplatform.core import invitations
 from msgplatform.core.secrets import encryption, reencrypt
+from msgplatform.doors.api.access import throttling
 from msgplatform.models import AuditLog
 from tests.support import totp
 

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from msgplatform.api.access import throttling
+from msgplatform.doors.api.access import throttling
 from msgplatform.models import AuditLog
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]

@@ -11,7 +11,7 @@ import pytest
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from msgplatform.web import static_files
+from msgplatform.doors.web import static_files
 
 pytestmark = pytest.mark.django_db
 

@@ -17,8 +17,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from msgplatform.admin import cells
 from msgplatform.core.data import sql
+from msgplatform.doors.admin import cells
 from msgplatform.models import Biz, DayCounter, MinuteCounter, Preferences
 from msgplatform.monitor import time_steps
 from notify.models import BizReceive

@@ -37,7 +37,7 @@ PROGRAMS = (
     "notify.maker.maker", "notify.sender.sender", "notify.marker.marker", "notify.api.views",
     "gateway.intake.accept", "gateway.sender.sender", "gateway.receiver.receiver",
     "gateway.forwarder.forwarder", "gateway.pump.pump", "crmsync.poller.poller",
-    "crmsync.handler.handler", "msgplatform.jobs.bulk", "msgplatform.web.application",
+    "crmsync.handler.handler", "msgplatform.jobs.bulk", "msgplatform.doors.web.application",
     "msgplatform.core.metrics", "notify.agent.relay",
 )  # fmt: skip
 

@@ -14,8 +14,8 @@ from django.test import Client
 
 from crmsync.models import Crm
 from gateway.models import SmsGateway
-from msgplatform.admin import versions
-from msgplatform.api.access import keys
+from msgplatform.doors.admin import versions
+from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from notify.models import BizReceive, Receive
 from tests.support.lock_waits import let_others_wait, until_somebody_waits

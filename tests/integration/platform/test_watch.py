@@ -17,7 +17,6 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from msgplatform import doctor
 from msgplatform.core import alerts, flows, metrics
 from msgplatform.core.daemons import backlogs, exits, heartbeats, standstill, watch, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
@@ -26,9 +25,11 @@ from msgplatform.core.daemons.watch import Watch, programs
 from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
 from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import server, sql
+from msgplatform.core.flows.health import MAX_FAILURES
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
+from msgplatform.operation import doctor
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.support.notify_rows import publish, subscription
@@ -465,7 +466,7 @@ def test_what_the_list_has_no_room_for_stays_open() -> None:
     failure_store.add("notify", [Loss(1, "timeout", 1)], now)
     watch.report_failures()
     assert open_keys() == {"notify.failures:1"}
-    many = [Loss(subject, "timeout", 1) for subject in range(2, 2 + flows.MAX_FAILURES)] * 2
+    many = [Loss(subject, "timeout", 1) for subject in range(2, 2 + MAX_FAILURES)] * 2
     failure_store.add("notify", many, now)
     watch.report_failures()
     assert "notify.failures:1" in open_keys()

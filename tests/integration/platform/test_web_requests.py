@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import redis
 
-from msgplatform.api.access import keys
 from msgplatform.core import web_requests
 from msgplatform.core.connections import RedisError
 from msgplatform.core.web_requests import Requests
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from tests.support.api_server import Server
 

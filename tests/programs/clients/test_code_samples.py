@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from crmsync.models import Lead
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.feed.models import Feed
 from notify.models import BizMsg

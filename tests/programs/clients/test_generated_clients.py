@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import ApiKey, Biz
 from notify.feed.models import Feed
 from notify.models import BizMsg, BizReceive, EventType

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizMsg
 from tests.cluster import ROOT

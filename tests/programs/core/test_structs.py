@@ -51,7 +51,7 @@ def test_threads_may_be_the_first_to_decode_a_class() -> None:
 def test_the_classes_of_the_web_are_made_ready() -> None:
     """Some can never be decoded; these must not end each program at its start."""
     code = (
-        "from msgplatform.web import wsgi\nfrom django.urls import get_resolver\n"
+        "from msgplatform.doors.web import wsgi\nfrom django.urls import get_resolver\n"
         "get_resolver().url_patterns\n"
         "from msgplatform.core import structs\nprint(structs.prepare())"
     )

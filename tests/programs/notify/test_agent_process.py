@@ -30,7 +30,7 @@ from tests.support.http_sinks import refusing_port
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith("AGENT_")}
 TOKEN = """
 import json
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 print(json.dumps(keys.create(Biz.objects.create(name={name!r}), "agent", ["events:write"])[1]))
 """

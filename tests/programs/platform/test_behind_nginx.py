@@ -29,8 +29,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from msgplatform import env
-from msgplatform.api.access import keys
 from msgplatform.core.servers.private_server import free_port
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from tests.support.api_server import Server
 

@@ -14,8 +14,9 @@ from django.core.checks import CheckMessage, run_checks
 from django.db import connections
 from django.test import override_settings
 
-from msgplatform import checks, doctor, env
+from msgplatform import checks, env
 from msgplatform.core.data.mysql import character_sets
+from msgplatform.operation import doctor
 from tests.servers import Servers
 
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
@@ -101,7 +102,7 @@ class TestWsgi:
     """It does not start on a wrong configuration, and says everything at once."""
 
     def test_starts(self, tmp_path: Path) -> None:
-        program = "from msgplatform.web.wsgi import application; assert callable(application)"
+        program = "from msgplatform.doors.web.wsgi import application; assert callable(application)"
         result = python(tmp_path, "-c", program, **GOOD)
         assert result.returncode == 0, result.stderr
 
@@ -110,7 +111,7 @@ class TestWsgi:
             "SECRET_KEY": "", "ENCRYPTION_KEY": "", "TIME_ZONE": "Mars", "API_RATE_READ": "x",
             "DEBUG": "perhaps",
         }  # fmt: skip
-        result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **{**GOOD, **wrong})
+        result = python(tmp_path, "-c", "import msgplatform.doors.web.wsgi", **{**GOOD, **wrong})
         assert result.returncode == 1
         assert "Traceback" not in result.stderr
         for variable in wrong:
@@ -126,7 +127,7 @@ class TestWsgi:
             "NOTIFY_LEASE_SECONDS": "20", "NOTIFY_ARCHIVE_DAYS": "3", "SMS_ARCHIVE_DAYS": "33",
         }  # fmt: skip
         environment = {**GOOD, "NOTIFY_KEEP_FAILED_DAYS": "1", **wrong}
-        result = python(tmp_path, "-c", "import msgplatform.web.wsgi", **environment)
+        result = python(tmp_path, "-c", "import msgplatform.doors.web.wsgi", **environment)
         daemon = python(tmp_path, "manage.py", "run_maker", **environment)
         assert (result.returncode, daemon.returncode) == (1, 1)
         assert "Traceback" not in result.stderr

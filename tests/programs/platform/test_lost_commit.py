@@ -21,7 +21,7 @@ GONE = "gone.sock"
 
 PREPARE = """
 from django.core.management import call_command
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 call_command("migrate", verbosity=0)
 say(keys.create(Biz.objects.create(name="orders"), "test", ["events:write"])[1])

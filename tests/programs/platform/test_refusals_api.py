@@ -14,9 +14,9 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from django.utils import timezone
 from rest_framework.settings import api_settings
 
-from msgplatform.api.access import keys, throttling
-from msgplatform.api.bodies import MAX_BATCH
-from msgplatform.api.intake import MAX_BATCH_BYTES
+from msgplatform.doors.api.access import keys, throttling
+from msgplatform.doors.api.bodies import MAX_BATCH
+from msgplatform.doors.api.intake import MAX_BATCH_BYTES
 from msgplatform.models import Biz
 from notify.api.views import MAX_MESSAGE_BYTES
 from notify.models import BizMsg, IdempotencyKey

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import EventType
 from tests.support.api_server import JSON, Server

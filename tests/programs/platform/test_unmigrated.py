@@ -20,8 +20,8 @@ FIRST_START = """
 import django
 django.setup()
 from django.core.checks import Error
-from msgplatform.supervision import preparation
-from msgplatform.supervision.run import Refused
+from msgplatform.operation.supervision import preparation
+from msgplatform.operation.supervision.run import Refused
 preparation.run(True, print)
 preparation.checks.run_checks = lambda **given: [Error("no triggers", hint="Grant TRIGGER")]
 try:

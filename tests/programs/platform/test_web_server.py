@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.api.access import keys
+from msgplatform.doors.api.access import keys
+from msgplatform.doors.web import bodies
+from msgplatform.doors.web.application import CLOSE_EVERY
 from msgplatform.models import Biz
-from msgplatform.web import bodies
-from msgplatform.web.application import CLOSE_EVERY
 from notify.models import BizMsg
 from tests.support.api_server import Server
 

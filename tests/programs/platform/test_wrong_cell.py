@@ -21,7 +21,7 @@ pytestmark = [
 ]
 FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 WEB = [
-    sys.executable, "-c", "import msgplatform.web.asgi",
+    sys.executable, "-c", "import msgplatform.doors.web.asgi",
 ]  # fmt: skip
 # All run the same code before their work, which the test below shows; a few are started.
 DAEMONS = ["run_maker", "run_sms_receiver"]

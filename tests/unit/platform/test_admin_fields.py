@@ -9,7 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.core.validators import RegexValidator
 
-from msgplatform.admin.fields import JsonField, LinesField, each
+from msgplatform.doors.admin.fields import JsonField, LinesField, each
 
 DIGITS = RegexValidator(r"^[0-9]+\Z", "digits only")
 

@@ -19,9 +19,9 @@ from gateway.messages import steps
 from gateway.messages.explanations import ending_reason
 from gateway.models import SgipMt
 from gateway.monitor.activity import ACTIVITY
-from msgplatform.console.statistics.form import StatisticsForm
-from msgplatform.console.views import failures
 from msgplatform.core import durations, flows
+from msgplatform.doors.console.statistics.form import StatisticsForm
+from msgplatform.doors.console.views import failures
 from notify.models import ReceiveMsg
 
 # Texts of several apps that mean the same in each of them.

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from django.utils import timezone, translation
 
-from msgplatform.admin.chart import Chart, Line, labels
+from msgplatform.doors.admin.chart import Chart, Line, labels
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 
-from msgplatform.console import curl
-from msgplatform.core.flows import Call
+from msgplatform.core.flows.page import Call
+from msgplatform.doors.console import curl
 
 NASTY = """it's "quoted" $HOME `id` \\ @/etc/passwd
 你好; rm -rf /"""

@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from msgplatform.core import flows
+from msgplatform.core.flows.programs import BULK
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 PROGRAMS = {daemon.command for flow in flows.all() for daemon in flow.daemons}
-PROGRAMS |= {flows.BULK.command}
+PROGRAMS |= {BULK.command}
 
 
 def by_units() -> set[str]:
@@ -44,7 +45,7 @@ def test_programs_end_before_the_servers_they_write_to() -> None:
     """compose stops a service before those that it depends on."""
     for name, service in services().items():
         command = " ".join(map(str, service.get("command", [])))
-        if "run_" in command or "msgplatform.web" in command:
+        if "run_" in command or "msgplatform.doors.web" in command:
             assert {"redis-work", "redis-sms", "migrate"} <= service["depends_on"].keys(), name
     assert "marker" in services()["sender"]["depends_on"]
 
@@ -52,7 +53,7 @@ def test_programs_end_before_the_servers_they_write_to() -> None:
 def test_the_web_server_collects_the_files_of_its_release() -> None:
     """The volume was filled by the release that made it."""
     command = services()["web"]["command"][-1]
-    assert command.index("collectstatic") < command.index("exec python -m msgplatform.web")
+    assert command.index("collectstatic") < command.index("exec python -m msgplatform.doors.web")
 
 
 def test_the_agent_gets_nothing_of_the_platform() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from msgplatform.web import django_app
-from msgplatform.web.bodies import Full
-from msgplatform.web.django_app import DjangoApp
+from msgplatform.doors.web import django_app
+from msgplatform.doors.web.bodies import Full
+from msgplatform.doors.web.django_app import DjangoApp
 
 SCOPE: dict[str, Any] = {
     "method": "GET", "path": "/", "query_string": b"", "http_version": "1.1", "scheme": "http",

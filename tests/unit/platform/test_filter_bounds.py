@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from msgplatform.api import filters
 from msgplatform.core.errors import InvalidInput
+from msgplatform.messages import filters
 
 NAMES = ("since", "until")
 

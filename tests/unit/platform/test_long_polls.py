@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from msgplatform.core.long_polls import HEADER, WAITING
-from msgplatform.web import bodies, long_polls
-from msgplatform.web.answers import Answer
-from msgplatform.web.long_polls import LongPolls
+from msgplatform.doors.web import bodies, long_polls
+from msgplatform.doors.web.answers import Answer
+from msgplatform.doors.web.long_polls import LongPolls
 
 TOPIC = "tests.long_polls:1"
 SOON = 60.0

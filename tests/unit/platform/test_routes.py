@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from django.urls import reverse
 
-from msgplatform.web.application import OTHER, Routes
+from msgplatform.doors.web.application import OTHER, Routes
 
 ROUTES = Routes()
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from msgplatform.core.data import ids
-from msgplatform.core.flows import Hit
+from msgplatform.core.flows.page import Hit
 from msgplatform.messages.scan import Candidates, Scan, scan
 
 PAGE = 10

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.supervision.config import Places, Program, Unwritable, render
+from msgplatform.operation.supervision.config import Places, Program, Unwritable, render
 
 PLACES = Places(run=Path("/s/run"), logs=Path("/s/logs"), socket=Path("/s/run/supervisor.sock"))
 

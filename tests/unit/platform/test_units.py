@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.core.management import get_commands, load_command_class
 
-from msgplatform.web import __main__ as web
+from msgplatform.doors.web import __main__ as web
 
 UNITS = Path(__file__).resolve().parents[3] / "deploy" / "systemd"
 
@@ -44,7 +44,7 @@ def test_the_web_unit_takes_another_address_and_number_of_workers(
 ) -> None:
     text = (UNITS / "msgplatform-web.service").read_text()
     assert "\nEnvironmentFile=-/etc/msgplatform.web.env\n" in text
-    (line,) = re.findall(r"^ExecStart=\S+ -m msgplatform\.web (.*)$", text, re.M)
+    (line,) = re.findall(r"^ExecStart=\S+ -m msgplatform\.doors\.web (.*)$", text, re.M)
     (options,) = re.findall(r"OPTIONS=(.+?) in /etc/msgplatform\.web\.env", text)
     served: list[web.Options] = []
     monkeypatch.setattr(web, "serve", served.append)

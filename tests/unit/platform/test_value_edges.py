@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from django.core.exceptions import ValidationError
 
-from msgplatform.api.intake import unquote_key
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
+from msgplatform.doors.api.intake import unquote_key
 from notify.subscriptions import limits
 
 

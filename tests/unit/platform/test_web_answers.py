@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from msgplatform.web import application as application_module
-from msgplatform.web.answers import PIECE, Answer
-from msgplatform.web.application import Application
-from msgplatform.web.django_app import DjangoApp
-from msgplatform.web.fast_intake import FastIntake
+from msgplatform.doors.web import application as application_module
+from msgplatform.doors.web.answers import PIECE, Answer
+from msgplatform.doors.web.application import Application
+from msgplatform.doors.web.django_app import DjangoApp
+from msgplatform.doors.web.fast_intake import FastIntake
 
 SIZE = 10 * PIECE + 1
 SCOPE: dict[str, Any] = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from msgplatform.web import bodies
-from msgplatform.web.bodies import Allowance, Disconnected, Full, TooLarge, TooSlow
+from msgplatform.doors.web import bodies
+from msgplatform.doors.web.bodies import Allowance, Disconnected, Full, TooLarge, TooSlow
 
 Message = dict[str, Any]
 

@@ -16,6 +16,8 @@ from msgplatform.core.daemons import backlogs
 from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.daemons.watch.kinds import BACKLOG, FAILURES, key, shown
 from msgplatform.core.daemons.watch.unread import Errors, noting
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.lazy_text import lazy_message
 
 
@@ -68,7 +70,7 @@ def report_failures() -> Errors:
         with noting(errors, kinds := [f"{flow.name}.{FAILURES}"]):
             failures = flow.health.failures()
             # An open alert may be about a place that the list has no room for.
-            undecided_keys = _Every() if len(failures) >= flows.MAX_FAILURES else ()
+            undecided_keys = _Every() if len(failures) >= MAX_FAILURES else ()
             alerts.reconcile(kinds, list(_failure_conditions(flow, failures)), undecided_keys)
     return errors
 
@@ -118,8 +120,8 @@ class _BacklogsOfFlows(Container[str]):
         return flows.get(flow_name) is not None
 
 
-def _failure_conditions(flow: flows.Flow, failures: Iterable[flows.Failure]) -> Iterator[Condition]:
-    places: dict[int, list[flows.Failure]] = defaultdict(list)
+def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Condition]:
+    places: dict[int, list[Failure]] = defaultdict(list)
     for failure in failures:
         if not failure.is_quiet:
             places[failure.subject].append(failure)

@@ -1,0 +1,1 @@
+"""The ways in: the API, the web server, the console."""

@@ -1,0 +1,102 @@
+"""The admin's base classes, and the admin of what all flows share.
+
+base         ModelAdmin and its kinds, bounded lists
+auditing     the audit log: who changed what, before and after
+confirmation  actions that ask again who a person is
+chart        charts over time: their numbers
+secret_page  a page that shows a new secret exactly once
+pages        pages beside lists and forms, and forms that send something
+sandbox_pages  the pages of a kind of sandbox
+cells        marks, links and second lines in lists
+rows         lists whose rows have a page instead of a form
+recent_rows  lists that look no further back than the newest rows
+fields       form fields
+resource_admin  the form of what people set up, made from its resource
+filters      list filters for tables of any size
+systems      business systems and API keys
+jobs         bulk jobs, counters of minutes
+alerts       open alerts, and their history
+people       users and groups
+audit_log    the list and the page of the audit log
+
+Beside this only `company/signing_in` imports the theme: flows import its classes from here.
+"""
+
+from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
+from unfold.widgets import UnfoldAdminSelectWidget as Select
+from unfold.widgets import UnfoldAdminTextareaWidget as Textarea
+from unfold.widgets import UnfoldAdminTextInputWidget as TextInput
+
+from msgplatform.doors.admin import (  # noqa: F401
+    alerts,
+    audit_log,
+    cells,
+    jobs,
+    people,
+)
+from msgplatform.doors.admin.auditing import (
+    MESSAGE_RESENT,
+    audit,
+    audit_messages,
+    message_target,
+)
+from msgplatform.doors.admin.base import (
+    BoundedPaginator,
+    HealthList,
+    ModelAdmin,
+    PlainList,
+    ReadOnlyAdmin,
+    limited_choices,
+    next_page,
+    sees_personal,
+)
+from msgplatform.doors.admin.confirmation import Confirmed, confirmed
+from msgplatform.doors.admin.filters import (
+    AutocompleteFilter,
+    ChoiceFilter,
+    IdTimeFilter,
+    MomentFilter,
+    PickFilter,
+    RowSelect,
+    row_id,
+)
+from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
+from msgplatform.doors.admin.rows import RowList, RowsAdmin
+from msgplatform.doors.admin.secret_page import SecretPageAdmin
+from msgplatform.doors.admin.systems import ApiKeyForm
+
+__all__ = [
+    "MESSAGE_RESENT",
+    "ApiKeyForm",
+    "AutocompleteFilter",
+    "BoundedPaginator",
+    "ChoiceFilter",
+    "Confirmed",
+    "HealthList",
+    "IdTimeFilter",
+    "ModelAdmin",
+    "MomentFilter",
+    "PasswordInput",
+    "PickFilter",
+    "PlainList",
+    "ReadOnlyAdmin",
+    "ResourceAdmin",
+    "ResourceForm",
+    "RowList",
+    "RowSelect",
+    "RowsAdmin",
+    "SecretPageAdmin",
+    "Select",
+    "TextInput",
+    "Textarea",
+    "alerts",
+    "audit",
+    "audit_messages",
+    "cells",
+    "confirmed",
+    "limited_choices",
+    "message_target",
+    "next_page",
+    "row_id",
+    "sees_personal",
+]

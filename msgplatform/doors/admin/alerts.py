@@ -1,0 +1,196 @@
+"""Alerts, open and resolved; people acknowledge and resolve them here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.daemons import watch
+from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.auditing import audit
+from msgplatform.doors.admin.base import sees_personal
+from msgplatform.doors.admin.filters import PickFilter
+from msgplatform.doors.admin.rows import RowsAdmin
+from msgplatform.models import Alert
+from msgplatform.models.failures import MAX_NOTE
+from msgplatform.monitor import alert_store, runbooks
+from msgplatform.person_limits import answers_limited_people
+
+_EARLIER_SHOWN = 10
+_COUNTED = 1000
+
+
+class StateFilter(PickFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [
+            ("open", gettext("open")), ("unseen", gettext("open, not acknowledged")),
+            # The overview counts these.
+            ("unseen_other", gettext("open, not acknowledged, besides failures")),
+            ("resolved", gettext("resolved")),
+        ]  # fmt: skip
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
+        match self.value():
+            case "open":
+                return queryset.filter(open_key__isnull=False)
+            case "unseen":
+                return queryset.filter(open_key__isnull=False, acknowledged_at=None)
+            case "unseen_other":
+                rows = queryset.filter(open_key__isnull=False, acknowledged_at=None)
+                return rows.exclude(kind__in=watch.failure_kinds())
+            case "resolved":
+                return queryset.filter(open_key=None)
+        return queryset
+
+
+class KindFilter(PickFilter):
+    title = _("kind")
+    parameter_name = "kind"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(kind, kind) for kind in sorted(runbooks.by_kind())]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Alert]) -> QuerySet[Alert]:
+        return queryset.filter(kind=self.value()) if self.value() else queryset
+
+
+@admin.register(Alert)
+class AlertAdmin(RowsAdmin):
+    limited_views = frozenset({"changelist_view", "change_view"})
+    sentence_fields = ("subject", "text", "note")
+    empty_text = _("No alert has been raised yet.")
+    list_display = ["subject_link", "kind", "times", "first_at", "last_at", "state_mark", "act"]
+    list_display_links = None
+    list_filter = [StateFilter, KindFilter]
+    search_help_text = _("An alert's id")
+    page_template = "admin/alert.html"
+    actions = ["resolve"]
+
+    def get_urls(self) -> list[URLPattern]:
+        act = self.admin_site.admin_view(self.act_view)
+        return [
+            path("<int:pk>/do/<slug:what>/", act, name="msgplatform_alert_act"),
+            *super().get_urls(),
+        ]
+
+    def limited_rows(self, rows: QuerySet[Alert], system_ids: frozenset[int]) -> QuerySet[Alert]:
+        """The alerts about rows of these systems."""
+        return runbooks.of_systems(rows, system_ids)
+
+    @admin.action(description=_("Mark as resolved"), permissions=["operate"])
+    def resolve(self, request: HttpRequest, queryset: QuerySet[Alert]) -> None:
+        rows = list(queryset.filter(resolved_at=None)[:_COUNTED])
+        with transaction.atomic():
+            count = alert_store.resolve([row.pk for row in rows])
+            for row in rows:
+                changes = {"resolved_at": [None, timezone.now().isoformat()]}
+                audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
+        text = ngettext("%d alert resolved.", "%d alerts resolved.", count) % count
+        messages.success(request, text)
+
+    def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
+        """Translate, then mask: the mask is for the texts in the person's language."""
+        translated_rows = list(rows)
+        for row in translated_rows:
+            row.translate()
+        super().mask(request, translated_rows)
+
+    # -- one -------------------------------------------------------------------------------------
+    def page(self, request: HttpRequest, row: Alert) -> Mapping[str, Any]:
+        same = Alert.objects.filter(key=row.key).order_by("-id")
+        earlier = list(same.exclude(pk=row.pk)[:_EARLIER_SHOWN])
+        self.mask(request, earlier)
+        # With its address.
+        button = runbooks.button(row) if row.open_key is not None else None
+        can_push = button is not None and request.user.has_perm(button[0].permission)
+        return {
+            "section": runbooks.section(row.kind),
+            "section_language": runbooks.language(),
+            "anchor": runbooks.anchor(row.kind),
+            "link": runbooks.link(row),
+            "button": button if can_push else None,
+            "link_title": runbooks.link_title(row),
+            "is_open": row.open_key is not None,
+            "opened": same.order_by()[:_COUNTED].count(),
+            "earlier": earlier,
+            "max_note": MAX_NOTE,
+            "note": row.note if sees_personal(request) else "",  # a mask is never saved
+            "seen": _acknowledgement_time(row),
+        }
+
+    @answers_limited_people
+    def act_view(self, request: HttpRequest, pk: int, what: str) -> HttpResponse:
+        """Acknowledge an alert, with a note, or resolve it."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        self.row(request, pk, change=True)
+        row = Alert.objects.get(pk=pk)  # as it is stored, for the audit log
+        note = request.POST.get("note", "").strip()[:MAX_NOTE]
+        if what == "resolve":
+            if alert_store.resolve([pk]):
+                now = timezone.now().isoformat()
+                changes: dict[str, list[str | None]] = {"resolved_at": [None, now]}
+                audit(request, "alert_resolved", str(row), key=row.key, changes=changes)
+                messages.success(
+                    request,
+                    gettext("It is resolved. If its cause still holds, it opens again by itself."),
+                )
+        elif what == "acknowledge" and not note:
+            messages.error(request, gettext("Say in the note who does what about it."))
+        elif what == "acknowledge":
+            # Only as it was on the page.
+            is_as_seen = request.POST.get("seen", "") == _acknowledgement_time(row)
+            if is_as_seen and alert_store.acknowledge(row, request.user.get_username(), note):
+                changes = {"note": [row.note or None, note]}
+                audit(request, "alert_acknowledged", str(row), key=row.key, changes=changes)
+                messages.success(request, gettext("It is acknowledged, and stays open."))
+            else:
+                messages.error(
+                    request,
+                    gettext("Somebody acknowledged or resolved it meanwhile; your note was not "
+                            "saved."),
+                )  # fmt: skip
+        return redirect("admin:msgplatform_alert_change", pk)
+
+    # -- columns ---------------------------------------------------------------------------------
+    @admin.display(description=_("alert"))
+    def subject_link(self, row: Alert) -> str:
+        url = reverse("admin:msgplatform_alert_change", args=[row.pk])
+        return cells.link(url, row.subject)
+
+    @admin.display(description=_("times"))
+    def times(self, row: Alert) -> str:
+        return str(row.count)
+
+    @admin.display(description=_("state"))
+    def state_mark(self, row: Alert) -> str:
+        if row.open_key is None:
+            at = cells.moment(row.resolved_at)
+            return cells.mark(gettext("resolved"), "plain", below=at)
+        if row.acknowledged_at:
+            acknowledgement = f"{row.acknowledged_by}: {row.note}"
+            return cells.mark(gettext("acknowledged"), "warn", below=cells.cut(acknowledgement))
+        return cells.mark(gettext("open"), "bad")
+
+    @admin.display(description=_("where to act"))
+    def act(self, row: Alert) -> str:
+        url = runbooks.link(row)
+        return cells.link(url, gettext("Act")) if url else cells.NOTHING
+
+
+def _acknowledgement_time(row: Alert) -> str:
+    """The time of its acknowledgement, for the form that acknowledges it once more."""
+    return row.acknowledged_at.isoformat() if row.acknowledged_at else ""

@@ -1,0 +1,145 @@
+"""The audit log in the console: the changes of people, with the values before and after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.contrib import admin
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
+
+from msgplatform.core import personal
+from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.base import sees_personal
+from msgplatform.doors.admin.filters import MomentFilter, PickFilter
+from msgplatform.doors.admin.recent_rows import RecentRowsList, first_recent
+from msgplatform.doors.admin.rows import RowList, RowsAdmin
+from msgplatform.models import AuditLog
+
+_LOOKED_AT = 500  # entries that are compared as they read behind the mask
+_LISTED = 200  # actions that the filter offers
+
+
+class ActionFilter(PickFilter):
+    """A filter by action; each choice costs one dive into the index of actions."""
+
+    title = _("action")
+    parameter_name = "action"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        rows = AuditLog.objects.order_by("action").values_list("action", flat=True)
+        actions: list[str] = []
+        action_name = rows.first()
+        while action_name is not None and len(actions) < _LISTED:
+            actions.append(action_name)
+            action_name = rows.filter(action__gt=action_name).first()
+        return [(action, action) for action in actions]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(action=self.value()) if self.value() else queryset
+
+
+class WhenFilter(MomentFilter):
+    """A period, as a range of ids: entries get theirs in the order of time, and the list is read by
+    them."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        since, until = (self.moment(name) for name in self.expected_parameters())
+        if since:
+            first = _first_at(since)
+            queryset = queryset.none() if first is None else queryset.filter(pk__gte=first)
+        if until and (first := _first_at(until)) is not None:
+            queryset = queryset.filter(pk__lt=first)
+        return queryset
+
+
+def _first_at(moment: datetime) -> int | None:
+    entries = AuditLog.objects.filter(at__gte=moment).order_by("at", "id")
+    return entries.values_list("pk", flat=True).first()
+
+
+class EntryList(RecentRowsList, RowList):
+    """The newest entries: none is ever deleted, and no index finds a part of a word."""
+
+
+@admin.register(AuditLog)
+class AuditLogAdmin(RowsAdmin):
+    sentence_fields = ("target", "detail")
+    rows_name = _("audit entries")  # below the list; the model's plural is the list's title
+    empty_text = _("Nobody has changed anything yet.")
+    list_display = ["at", "actor", "action", "target", "what"]
+    list_display_links = ["at"]
+    list_filter = [ActionFilter, ("at", WhenFilter)]
+    list_filter_submit = True
+    search_fields = ["actor", "target"]
+    search_help_text = _("A part of who, or of on what")
+    list_before_template = "admin/recent_bar.html"
+    page_template = "admin/audit_entry.html"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[EntryList]:
+        return EntryList
+
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
+        return {"action", "at_since", "at_until"}
+
+    def get_search_results(
+        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        """Search in the texts as this person sees them: a target may name somebody's number."""
+        rows, may_repeat = super().get_search_results(request, queryset, search_term)
+        text = search_term.strip().lower()
+        if not text or sees_personal(request):
+            return rows, may_repeat
+        # The list applies its limit after this search, which needs one of its own.
+        first = first_recent(queryset)
+        if first is not None:
+            rows = rows.filter(pk__gte=first)
+        newest = rows.order_by("-pk").values_list("pk", "actor", "target")[:_LOOKED_AT]
+        entry_ids = [
+            pk
+            for pk, actor, target in newest
+            if text in actor.lower() or text in personal.in_sentence(target).lower()
+        ]
+        return queryset.filter(pk__in=entry_ids), False
+
+    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+        return rows.filter(Q(actor__icontains=text) | Q(target__icontains=text))
+
+    def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
+        detail = row.detail if isinstance(row.detail, dict) else {}
+        changes = [
+            (_words(name), _as_text(values[0]), _as_text(values[1]))
+            for name, values in _changes(row).items()
+        ]
+        others = [(_words(name), _as_text(v)) for name, v in detail.items() if name != "changes"]
+        return {"changes": changes, "others": others}
+
+    @admin.display(description=pgettext_lazy("fields", "changed"))
+    def what(self, row: AuditLog) -> str:
+        names = ", ".join(_words(name) for name in _changes(row))
+        return cells.cut(names) if names else cells.NOTHING
+
+
+def _changes(row: AuditLog) -> dict[str, Any]:
+    """Field → [before, after]; older entries have none."""
+    changes = row.detail.get("changes") if isinstance(row.detail, dict) else None
+    pairs = changes.items() if isinstance(changes, dict) else ()
+    return {name: pair for name, pair in pairs if isinstance(pair, list) and len(pair) == 2}
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _as_text(value: Any) -> str:
+    """A stored value for people: lists line by line, nothing as a dash."""
+    if value is None or value in ("", [], {}):
+        return "–"
+    if isinstance(value, list):
+        return "\n".join(_as_text(each) for each in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,409 @@
+"""The base class of every admin in the platform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin import ShowFacets
+from django.contrib.admin.exceptions import DisallowedModelAdminLookup
+from django.core.exceptions import ValidationError
+from django.core.paginator import Page, Paginator
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.functional import cached_property
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from msgplatform import person_limits
+from msgplatform.core import personal
+from msgplatform.core.characters import NO_CONTROLS, has_controls
+from msgplatform.core.flows.text import Text
+from msgplatform.doors.admin import auditing
+from msgplatform.doors.admin.auditing import audit, hidden_fields
+from msgplatform.doors.admin.versions import ComparedAdmin
+from msgplatform.models import Biz
+
+if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
+    from django.contrib.admin.views.main import ChangeList
+else:
+    from unfold.views import ChangeList
+
+
+def sees_personal(request: HttpRequest) -> bool:
+    """True if this person may see payloads, texts and telephone numbers in clear."""
+    return bool(request.user.has_perm(personal.PERMISSION))
+
+
+class PlainList(ChangeList):
+    """A list that offers "show all" only if a filter leaves something out, and is called by what it
+    lists."""
+
+    result_list: Any
+    sortable_by: Sequence[Any]
+    title: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.title = capfirst(str(self.opts.verbose_name_plural))
+
+    def get_ordering_field(self, field_name: Any) -> Any:
+        """The field by which a column sorts, if its header offers that: an address may name any."""
+        return super().get_ordering_field(field_name) if field_name in self.sortable_by else None
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not (self.query or self.has_active_filters):
+            self.full_result_count = self.result_count
+
+
+def next_page(request: HttpRequest) -> str:
+    """The page of this console to which the form leads when it is saved; '' for none."""
+    url = request.GET.get("next", "")
+    return url if url_has_allowed_host_and_scheme(url, None) else ""
+
+
+def _refuse_controls(text: Any) -> None:
+    if isinstance(text, str) and has_controls(text, has_lines=True):
+        raise ValidationError(NO_CONTROLS)
+
+
+class HealthList(PlainList):
+    """A list that reads the health of all rows of its page at once, and of no others."""
+
+    read_health: Callable[[Sequence[Any]], Mapping[int, Any]]  # by primary key
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        self.result_list = rows = list(self.result_list)
+        health_by_id = self.read_health(rows)
+        for row in rows:
+            row.health = health_by_id[row.pk]
+
+
+class ModelAdmin(ComparedAdmin):
+    """The theme's admin with our defaults. Every change of a row is audited."""
+
+    list_per_page = 50
+    show_full_result_count = False  # a COUNT of the whole table, only to show it
+    # The audit log's name for a row: "consumer" for consumer_created; '' means the model's name.
+    audit_name = ""
+    empty_text: Text = ""  # of the list while there is no row; '': a sentence for any model
+    # Field → the column that people see in its place who may not change the row.
+    shown_instead: Mapping[str, str] = {}
+    # Columns that only people with the permission for personal data see in clear: what identifies
+    # a person, and what a message says.
+    personal_fields: Sequence[str] = ()
+    content_fields: Sequence[str] = ()
+    # Columns in whose sentences numbers and addresses are masked; a filter may ask for a whole one.
+    sentence_fields: Sequence[str] = ()
+    # Lookup of the id of the business system to which a row belongs. '': rows belong to the
+    # platform, and people who are limited to business systems are refused.
+    system_lookup = ""
+    # The views that answer limited people. Each gets its rows from `get_queryset`.
+    limited_views: frozenset[str] = frozenset()
+    # True if limited people with the permission may change the rows of their systems.
+    limited_may_change = False
+    # Columns of a system's own rows that limited people see and do not change.
+    limited_readonly: Sequence[str] = ()
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return PlainList
+
+    def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
+        """People who may not change a row see its fields as they are stored, without the hidden
+        ones."""
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is None or self.has_change_permission(request, obj):
+            return fieldsets
+        secret_names = hidden_fields(self.model)
+
+        def show(names: Sequence[Any]) -> list[Any]:
+            shown_names = [self.shown_instead.get(name, name) for name in names]
+            return [name for name in shown_names if name not in secret_names]
+
+        return [
+            (title, {**options, "fields": show(options["fields"])}) for title, options in fieldsets
+        ]
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """No filter in the URL on hidden fields: it would reveal them, one character at a time."""
+        names = lookup.split("__")
+        own_columns = {each.name for each in self.opts.concrete_fields if not each.is_relation}
+        model = self.model if names[0] in own_columns else None
+        secret_names = hidden_fields(model).intersection(names)
+        masked_names = [*self.personal_fields, *self.content_fields]
+        if names[1:] not in ([], ["exact"]):
+            masked_names += self.sentence_fields
+        if not secret_names and names[0] in masked_names:
+            return sees_personal(request)
+        return not secret_names and bool(super().lookup_allowed(lookup, value, request))
+
+    # -- people who are limited to business systems ------------------------------------------------
+    def limited_rows(self, rows: QuerySet[Any], system_ids: frozenset[int]) -> QuerySet[Any]:
+        """The rows that somebody sees who is limited to these business systems."""
+        if not self.system_lookup:
+            return rows.none()
+        return rows.filter(**{f"{self.system_lookup}__in": system_ids})
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
+        rows: QuerySet[Any] = super().get_queryset(request)
+        system_ids = person_limits.ids_of(request)
+        return rows if system_ids is None else self.limited_rows(rows, system_ids)
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is None and person_limits.is_limited(request):
+            # Instead of Django's way to the index, which shows the whole platform.
+            raise Http404(_("There is no such row in your business systems."))
+        return row
+
+    def is_refused(self, request: HttpRequest) -> bool:
+        """True if the person of this request is limited, and the rows are the platform's."""
+        return not self.limited_views and person_limits.is_limited(request)
+
+    def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return not self.is_refused(request) and bool(super().has_view_permission(request, obj))
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_refused = not self.limited_may_change and person_limits.is_limited(request)
+        return not is_refused and bool(super().has_change_permission(request, obj))
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_refused = "add_view" not in self.limited_views and person_limits.is_limited(request)
+        return not is_refused and bool(super().has_add_permission(request))
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_refused = "delete_view" not in self.limited_views and person_limits.is_limited(request)
+        return not is_refused and bool(super().has_delete_permission(request, obj))
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        fields = super().get_readonly_fields(request, obj)
+        is_limited = bool(self.limited_readonly) and person_limits.is_limited(request)
+        return [*fields, *self.limited_readonly] if is_limited else fields
+
+    def get_list_filter(self, request: HttpRequest) -> Any:
+        """Without the filters that name rows of other tables, for limited people."""
+        filters = super().get_list_filter(request)
+        if not person_limits.is_limited(request):
+            return filters
+        relations = {field.name for field in self.opts.get_fields() if field.is_relation}
+
+        def is_own(each: Any) -> bool:
+            name, kind = each if isinstance(each, tuple | list) else (each, each)
+            if getattr(kind, "keeps_to_limit", False):
+                return True
+            return name not in relations and not getattr(kind, "names_systems", False)
+
+        return [each for each in filters if is_own(each)]
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_dbfield(db_field, request, **kwargs)
+        if isinstance(field, forms.CharField):
+            field.validators = [*field.validators, _refuse_controls]
+        return field
+
+    def formfield_for_foreignkey(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_foreignkey(db_field, request, **kwargs)
+        if field is not None and person_limits.is_limited(request):
+            field.queryset = limited_choices(field.queryset, request)
+            # Without a system a row would be everybody's.
+            field.required = field.required or db_field.related_model is Biz
+        if field is not None and field.required and db_field.related_model is Biz:
+            rows: Any = field.queryset
+            ids = rows.values_list("pk", flat=True)[:2]
+            field.initial = ids[0] if len(ids) == 1 else None
+        return field
+
+    def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        field = super().formfield_for_manytomany(db_field, request, **kwargs)
+        if field is not None and person_limits.is_limited(request):
+            field.queryset = limited_choices(field.queryset, request)
+        return field
+
+    def render_change_form(
+        self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        if person_limits.is_limited(request):
+            context["show_history"] = False  # a link to a page that names other people's changes
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """For actions that change no setting: with the permission to operate these rows, or to
+        change them."""
+        user: Any = request.user
+        label, model = self.opts.app_label, self.opts.model_name
+        return not self.is_refused(request) and any(
+            user.has_perm(f"{label}.{verb}_{model}") for verb in ("operate", "change")
+        )
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        """Of an existing row save only the columns that the form changes: a daemon may have changed
+        others since the row was read."""
+        if not change:
+            super().save_model(request, obj, form, change)
+            return
+        columns = {field.name for field in self.opts.concrete_fields}
+        if changed_columns := columns.intersection(form.changed_data):
+            obj.save(update_fields=changed_columns)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        """After saving go to the page that the address names in `next`, such as the checklist."""
+        url = next_page(request)
+        if url and "_save" in request.POST:
+            messages.success(request, _("%s was saved.") % obj)
+            return redirect(url)
+        return super().response_add(request, obj, post_url_continue)
+
+    # -- the audit log ---------------------------------------------------------------------------
+    def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
+        """The entry of the audit log is saved with the row, in its transaction."""
+        super().save_related(request, form, formsets, change)
+        changes = self.audit_changes(form, change)
+        for formset in formsets:
+            changes |= auditing.of_formset(formset)
+        if changes or not change:
+            action = self.audit_action(form, change)
+            audit(request, action, self.audit_target(form.instance), changes=changes)
+
+    def audit_action(self, form: Any, change: bool) -> str:
+        return self.audit_action_name("changed" if change else "created")
+
+    def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
+        return auditing.of_form(form, change)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        audit(request, self.audit_action_name("deleted"), self.audit_target(obj))
+        super().delete_model(request, obj)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        with transaction.atomic():
+            for row in queryset:
+                audit(request, self.audit_action_name("deleted"), self.audit_target(row))
+            super().delete_queryset(request, queryset)
+
+    def audit_action_name(self, what: str) -> str:
+        return f"{self.audit_name or self.opts.model_name}_{what}"
+
+
+def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
+    """The rows of a form's field that a limited person may choose: those that their list has."""
+    none: QuerySet[Any] = rows.none()
+    if not admin.site.is_registered(rows.model):
+        return none
+    of_model = admin.site.get_model_admin(rows.model)
+    if not of_model.has_view_permission(request):
+        return none
+    keys = of_model.get_queryset(request).order_by().values("pk")
+    choices: QuerySet[Any] = rows.filter(pk__in=keys)
+    return choices
+
+
+class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time
+    """Pages through a hot table: the count is bounded, and only ids are sorted."""
+
+    # COUNT(*) of a hot table grows with the table; nobody pages further than this.
+    MAX_COUNT = 10_000
+    template_name = "admin/bounded_pages.html"
+
+    @cached_property
+    def count(self) -> int:
+        return min(self._bounded_count, self.MAX_COUNT)
+
+    @property
+    def is_cut(self) -> bool:
+        """True if there are more rows than `count`."""
+        return self._bounded_count > self.MAX_COUNT
+
+    @cached_property
+    def _bounded_count(self) -> int:
+        rows: Any = self.object_list
+        return int(rows.order_by()[: self.MAX_COUNT + 1].count())
+
+    def page(self, number: int | str) -> Page[Any]:
+        """Reads first the ids, which an index holds, then the rows of one page: a database that has
+        to sort then sorts numbers, not rows with all their columns."""
+        number = self.validate_number(number)
+        rows: Any = self.object_list
+        start = (number - 1) * self.per_page
+        ids = list(rows.values_list("pk", flat=True)[start : start + self.per_page])
+        rows_by_id = {row.pk: row for row in rows.order_by().filter(pk__in=ids)}
+        return Page([rows_by_id[pk] for pk in ids if pk in rows_by_id], number, self)
+
+
+class BoundedList(PlainList):
+    """A list whose only page is read by BoundedPaginator too; Django would read all rows.
+
+    The address may name the list's own filters and the primary key: a lookup on another column
+    would read the table, or ask for what is masked.
+    """
+
+    def get_filters(self, request: HttpRequest) -> Any:
+        filters = super().get_filters(request)
+        key = self.lookup_opts.pk.name
+        if other_names := set(filters[2]) - {"pk", "pk__exact", key, f"{key}__exact"}:
+            raise DisallowedModelAdminLookup(f"Filtering by {min(other_names)} not allowed")
+        return filters
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        if not self.multi_page:
+            self.result_list = self.paginator.page(1).object_list
+        rows_admin: Any = self.model_admin
+        rows_admin.mask(request, self.result_list)
+
+
+class ReadOnlyAdmin(ModelAdmin):
+    """Rows that only the platform writes; lists of any size.
+
+    Nobody edits them; people with the permission to change them may act on them.
+    """
+
+    paginator = BoundedPaginator
+    show_facets = ShowFacets.NEVER  # a count for each choice of a filter would read the table
+    # The help text for people who may not see personal data; '': the same as for others.
+    masked_search_help_text: Any = ""
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return BoundedList
+
+    def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
+        changelist: ChangeList = super().get_changelist_instance(request)
+        if self.masked_search_help_text and not sees_personal(request):
+            changelist.search_help_text = self.masked_search_help_text
+        return changelist
+
+    def has_add_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        return False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        row = super().get_object(request, object_id, from_field)
+        if row is not None:
+            self.mask(request, [row])
+        return row
+
+    def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
+        """Mask personal data in rows that are about to be shown, and never saved."""
+        masks = {
+            **dict.fromkeys(self.personal_fields, personal.masked),
+            **dict.fromkeys(self.content_fields, personal.text),
+            **dict.fromkeys(self.sentence_fields, personal.in_sentences),
+        }
+        if not masks or sees_personal(request):
+            return
+        for row in rows:
+            for name, mask in masks.items():
+                setattr(row, name, mask(getattr(row, name)))

@@ -1,0 +1,123 @@
+"""Proof, a short while ago, of who a person is: asked for again before secrets are shown, people
+and their roles are changed, and what cannot be undone is done.
+
+    @confirmed            a view of the console
+    class X(Confirmed)    an admin: its forms that add, change and delete
+
+A login is such a proof, unless the company's provider had remembered the person. Its page
+(`console:confirm`) asks for the second factor, of people without one for the password, and of
+people of the company's provider for another sign-in there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.auth.signals import user_logged_in
+from django.dispatch import receiver
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+
+from msgplatform.doors.admin.base import ModelAdmin
+
+# The session has the time of the last proof here, in seconds since 1970.
+_KEY = "confirmed_at"
+P = ParamSpec("P")
+R = TypeVar("R", bound=HttpResponseBase)
+
+
+@receiver(user_logged_in, dispatch_uid="msgplatform.confirmation")
+def record_login(sender: Any, request: HttpRequest, **other: Any) -> None:
+    record(request)
+
+
+def record(request: HttpRequest) -> None:
+    """Store that the person of this session has just proved who they are."""
+    request.session[_KEY] = time.time()
+
+
+def forget(request: HttpRequest) -> None:
+    """A login that proved nothing: the provider had remembered the person."""
+    request.session.pop(_KEY, None)
+
+
+def is_recent(request: HttpRequest) -> bool:
+    """True if the last proof is at most CONFIRM_MINUTES old."""
+    at: float = request.session.get(_KEY, 0.0)
+    return bool(0 <= time.time() - at <= settings.CONFIRM_MINUTES * 60)
+
+
+def confirmed(view: Callable[P, R]) -> Callable[P, R | HttpResponse]:
+    """A view that opens after a recent proof only; `staff_member_required` stands above it. A
+    method of an admin is such a view too.
+
+    Without a proof a form that was sent does nothing: people come back to its page afterwards.
+    """
+
+    @wraps(view)
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> R | HttpResponse:
+        request = next(each for each in args if isinstance(each, HttpRequest))
+        return view(*args, **kwargs) if is_recent(request) else ask(request)
+
+    return wrapper
+
+
+def ask(request: HttpRequest) -> HttpResponse:
+    """The way to the page that asks for a proof, and from there back to the page of this
+    request."""
+    page = request.get_full_path()
+    if request.method != "GET":
+        messages.warning(
+            request, _("Nothing was done yet: confirm that it is you, then do it again.")
+        )
+        page = _form_page(request)
+    return redirect(f"{reverse('console:confirm')}?{urlencode({'next': page})}")
+
+
+def _form_page(request: HttpRequest) -> str:
+    """The page of the form that was sent, as a path of our own; else the console."""
+    came_from = urlsplit(request.headers.get("Referer", ""))
+    path = came_from._replace(scheme="", netloc="", fragment="").geturl()
+    is_own = came_from.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
+    return path if is_own else reverse("console:overview")
+
+
+class Confirmed(ModelAdmin):
+    """An admin whose forms open after a recent proof only; people who may only look are not
+    asked."""
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        can_write = object_id is None or self.has_change_permission(request)
+        if can_write and not is_recent(request):
+            return ask(request)
+        return super().changeform_view(request, object_id, form_url, extra_context)
+
+    @confirmed
+    def delete_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        return super().delete_view(request, object_id, extra_context)
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> Any:
+        """Actions on ticked rows are sent to the list."""
+        if request.method == "POST" and not is_recent(request):
+            return ask(request)
+        return super().changelist_view(request, extra_context)

@@ -1,0 +1,223 @@
+"""Form fields that flows share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.core.validators import ProhibitNullCharactersValidator
+from django.utils.html import escape, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
+
+from msgplatform.core import durations
+from msgplatform.core.fields import Unreadable
+from msgplatform.core.json.text import parse_json
+from msgplatform.core.json.values import MAX_STORED, is_same
+from msgplatform.doors.admin import Textarea, TextInput
+
+Check = Callable[[Any], None]
+_no_null = ProhibitNullCharactersValidator()
+
+
+def each(check_list: Check) -> Check:
+    """Turn the validator of a list into one for a single item."""
+    return lambda item: check_list([item])
+
+
+class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
+    """A text area; on a page for looking only, the items of the list below each other."""
+
+    read_only = True  # the admin then has the widget show the stored value
+    show: Callable[[Any], str] = str
+
+    def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
+        if isinstance(value, list | tuple):
+            return format_html_join(mark_safe("<br>"), "{}", ((self.show(one),) for one in value))
+        return SafeString(super().render(name, value, attrs, renderer))
+
+
+class LinesField(forms.Field):
+    """A list of texts, one on each line, without repeats; an error for each invalid line.
+
+    `check` raises ValidationError for an invalid item.
+    """
+
+    widget = _Lines
+    may_repeat = False  # True if an item may occur twice
+
+    def __init__(self, *, check: Check, rows: int = 3, **kwargs: Any) -> None:
+        kwargs.setdefault("required", False)
+        super().__init__(widget=self.widget({"rows": rows, "class": "lines"}), **kwargs)
+        self.widget.show = self.show
+        self.check_item = check
+
+    def prepare_value(self, value: Any) -> Any:
+        is_list = isinstance(value, list | tuple)
+        return "\n".join(self.show(item) for item in value) if is_list else value
+
+    def to_python(self, value: Any) -> Any:
+        def item(line: str) -> Any:
+            value = self.read(line)
+            self.check_item(value)
+            return value
+
+        items = list(self.each_line(str(value or ""), item))
+        return items if self.may_repeat else list(dict.fromkeys(items))
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        try:
+            return not is_same(self.to_python(data), initial or self.to_python(""))
+        except ValidationError:
+            return True
+
+    def show(self, item: Any) -> str:
+        return str(item)
+
+    def read(self, line: str) -> Any:
+        """The item that a line means. Raises ValidationError."""
+        return line
+
+    def each_line(self, text: str, read: Callable[[str], Any]) -> Iterator[Any]:
+        """The items that `read` returns for the lines that are not empty. Raises ValidationError
+        with the errors of all lines."""
+        _no_null(text)
+        errors = []
+        for number, line in enumerate(text.splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                yield read(line.strip())
+            except ValidationError as error:
+                words = " ".join(error.messages)
+                errors.append(_("Line %(number)d: %(error)s") % {"number": number, "error": words})
+        if errors:
+            raise ValidationError(errors)
+
+
+class WaitsField(LinesField):
+    """Delays in seconds, written with units: `5 s`, `30 min`, `2 h`, `1 d`."""
+
+    may_repeat = True
+
+    def show(self, item: Any) -> str:
+        for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
+            if item and not item % seconds:
+                return f"{item // seconds:g} {unit}"
+        return f"{item:g} s"
+
+    def read(self, line: str) -> int | float:
+        try:
+            return durations.seconds(line)
+        except ValueError:
+            raise ValidationError(
+                _("%r is not a valid delay: write 30 s, 5 min, 2 h or 1 d.") % line
+            ) from None
+
+
+class _TypedText(str):
+    """Text as a person typed it, which the form shows again unchanged. Any other text is a JSON
+    value."""
+
+
+class JsonField(forms.Field):
+    """Any JSON value, over several lines; an error names its line. None when it is empty."""
+
+    widget = Textarea
+
+    def __init__(self, *, rows: int = 8, **kwargs: Any) -> None:
+        kwargs.setdefault("required", False)
+        attrs = {"rows": rows, "class": "lines", "spellcheck": "false"}
+        super().__init__(widget=self.widget(attrs), **kwargs)
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        return initial if self.disabled or data is None else _TypedText(data)
+
+    def prepare_value(self, value: Any) -> Any:
+        if value is None or isinstance(value, _TypedText):
+            return value
+        return json.dumps(value, indent=2, ensure_ascii=False)
+
+    def to_python(self, value: Any) -> Any:
+        text = str(value or "").strip()
+        _no_null(text)
+        return parse_json(text, MAX_STORED) if text else None
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        try:
+            return not is_same(self.to_python(data), initial)
+        except ValidationError:
+            return True
+
+
+class ObjectField(JsonField):
+    """A JSON object, one property on each line."""
+
+    def to_python(self, value: Any) -> Any:
+        properties = super().to_python(str(value or "").strip() or "{}")
+        if not isinstance(properties, dict):
+            raise ValidationError(_('Write an object: {"name": "value"}.'))
+        return properties
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(initial or {}, data)
+
+
+class _NeverShown:
+    """A widget that sends no value to the browser, not even the one that was just entered."""
+
+    def format_value(self, value: Any) -> str:
+        return ""
+
+
+class _SecretTextarea(_NeverShown, Textarea):  # type: ignore[misc]  # unfold has no types
+    pass
+
+
+class _SecretInput(_NeverShown, TextInput):  # type: ignore[misc]  # unfold has no types
+    pass
+
+
+class WriteOnly(forms.Field):
+    """A field whose value is never shown; left empty, it keeps the stored value (see `keep`)."""
+
+    is_secret = True
+    _stored_value: Any = None
+
+    def keep(self, value: Any, description: str) -> None:
+        """`description` is that of the stored value, without it."""
+        if isinstance(value, Unreadable):
+            self.required = True
+            self.help_text = _("The stored value cannot be decrypted: enter it again.")
+            return
+        self._stored_value = value
+        if value:
+            self.required = False
+            self.help_text = _("Never shown; leave it empty to keep it.")
+        if value and description:
+            # The theme prints help texts as HTML.
+            words = _("%s Never shown; leave it empty to keep it.")
+            self.help_text = words % escape(description)
+
+    def clean(self, value: Any) -> Any:
+        # Blanks count as empty: a password manager or a paste may leave some.
+        is_kept = not str(value or "").strip() and self._stored_value
+        return self._stored_value if is_kept else super().clean(value)
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return bool(str(data or "").strip())
+
+
+class SecretObjectField(WriteOnly, ObjectField):
+    """Secrets by name, as JSON; write-only."""
+
+    widget = _SecretTextarea
+
+
+class SecretTextField(WriteOnly, forms.CharField):
+    """One line of secret text; write-only."""
+
+    widget = _SecretInput({"autocomplete": "off", "spellcheck": "false"})

@@ -1,0 +1,176 @@
+"""List filters for tables of any size: their choices do not grow with the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.contrib.admin import FieldListFilter
+from django.contrib.admin.options import ModelAdmin
+from django.contrib.admin.views.main import ChangeList
+from django.contrib.admin.widgets import AutocompleteSelect
+from django.db.models import Field, Model, QuerySet
+from django.http import HttpRequest
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext_lazy as _
+from unfold.contrib.filters.admin.autocomplete_filters import AutocompleteSelectFilter
+from unfold.contrib.filters.admin.dropdown_filters import ChoicesDropdownFilter, DropdownFilter
+from unfold.widgets import UnfoldAdminTextInputWidget
+
+from msgplatform import person_limits
+from msgplatform.core.data import ids
+from msgplatform.doors.admin.base import limited_choices
+
+_MAX_ID = 2**63 - 1  # the largest BIGINT
+_TEMPLATE = "admin/form_filter.html"
+_PRESETS = (
+    (timedelta(hours=1), _("last hour")),
+    (timedelta(hours=5), _("last 5 hours")),
+    (timedelta(days=1), _("last day")),
+    (timedelta(days=7), _("last week")),
+)
+
+
+def row_id(text: Any) -> int | None:
+    """The number in a URL's text; None if it cannot be the id of a row."""
+    text = str(text or "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19):
+        return None
+    number = int(text)
+    return number if number <= _MAX_ID else None
+
+
+class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unfold has no types
+    """Rows of a related row, which is found by typing; its admin needs `search_fields`."""
+
+    template = _TEMPLATE
+    keeps_to_limit = True
+
+    def value(self) -> str | None:
+        """The chosen key; None for a row that the person may not see, as for one that is gone."""
+        choice: str | None = super().value()
+        if row_id(choice) is None:
+            return None
+        if person_limits.is_limited(self.request):
+            rows = limited_choices(self.field.remote_field.model._default_manager, self.request)
+            return choice if rows.filter(pk=choice).exists() else None
+        return choice
+
+
+class RowSelect(AutocompleteSelect):
+    """A select box in a form, whose rows are found by typing: `RowSelect(field, admin.site)`."""
+
+    def optgroups(self, name: str, value: Any, attr: Any = None) -> Any:
+        return super().optgroups(name, [v for v in value if row_id(v) is not None], attr)
+
+
+class ChoiceFilter(ChoicesDropdownFilter):  # type: ignore[misc]  # unfold has no types
+    """One of a field's choices."""
+
+    template = _TEMPLATE
+
+
+class PickFilter(DropdownFilter):  # type: ignore[misc]  # unfold has no types
+    """A filter whose subclass has `lookups` and `queryset`."""
+
+    template = _TEMPLATE
+
+
+class TimeForm(forms.Form):
+    """Two times in the reader's time zone."""
+
+    def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for suffix, label in (("since", _("Since")), ("until", _("Until"))):
+            self.fields[f"{name}_{suffix}"] = forms.CharField(
+                label=label,
+                required=False,
+                widget=UnfoldAdminTextInputWidget({"type": "datetime-local"}),
+            )
+
+
+class IdTimeFilter(FieldListFilter):
+    """A period, as a range of ids: our ids are ordered by time, and the primary key is an index.
+
+    Use it as `("id", IdTimeFilter)`; the parameters are `id_since` and `id_until`.
+    """
+
+    template = "admin/time_filter.html"
+
+    def __init__(
+        self,
+        field: Field[Any, Any],
+        request: HttpRequest,
+        params: dict[str, Any],
+        model: type[Model],
+        model_admin: ModelAdmin[Any],
+        field_path: str,
+    ) -> None:
+        self.field_path = field_path
+        super().__init__(field, request, params, model, model_admin, field_path)
+        self.title = _("time")
+
+    def expected_parameters(self) -> list[str | None]:
+        return [f"{self.field_path}_since", f"{self.field_path}_until"]
+
+    def has_output(self) -> bool:
+        return True
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        since, until = (self.moment(name) for name in self.expected_parameters())
+        # min: a time far in the future has an id that no BIGINT holds.
+        if since:
+            queryset = queryset.filter(
+                **{f"{self.field_path}__gte": min(ids.first_id_at(since), _MAX_ID)}
+            )
+        if until:
+            queryset = queryset.filter(
+                **{f"{self.field_path}__lt": min(ids.first_id_at(until), _MAX_ID)}
+            )
+        return queryset
+
+    def choices(self, changelist: ChangeList) -> Iterator[Any]:
+        data = {name: self._text(name) for name in self.expected_parameters()}
+        # To the minute, as the form's inputs show it.
+        now = timezone.now().replace(second=0, microsecond=0)
+        since, until = (str(name) for name in self.expected_parameters())
+        presets = [
+            (
+                title,
+                changelist.get_query_string(
+                    {since: timezone.localtime(now - span).strftime("%Y-%m-%dT%H:%M")}, [until, "p"]
+                ),
+            )
+            for span, title in _PRESETS
+        ]
+        yield {"form": TimeForm(self.field_path, data), "presets": presets}
+
+    def _text(self, name: str | None) -> str:
+        value = self.used_parameters.get(str(name))
+        return str(value[-1] if isinstance(value, list) else value or "")
+
+    def moment(self, name: str | None) -> datetime | None:
+        """An aware time; None if there is none, or it cannot be read."""
+        try:
+            moment = parse_datetime(self._text(name))
+            if moment is not None and timezone.is_naive(moment):
+                moment = timezone.make_aware(moment)
+            # As databases have it; the first and the last day may overflow.
+            return moment.astimezone(UTC) if moment is not None else None
+        except (ValueError, OverflowError):
+            return None
+
+
+class MomentFilter(IdTimeFilter):
+    """A period of a column that is a time: `("created_at", MomentFilter)`."""
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        since, until = (self.moment(name) for name in self.expected_parameters())
+        if since:
+            queryset = queryset.filter(**{f"{self.field_path}__gte": since})
+        if until:
+            queryset = queryset.filter(**{f"{self.field_path}__lt": until})
+        return queryset

@@ -1,0 +1,110 @@
+"""Bulk jobs, and the counters of minutes that their program adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core import flows
+from msgplatform.doors.admin.auditing import audit
+from msgplatform.doors.admin.base import ReadOnlyAdmin
+from msgplatform.doors.admin.filters import MomentFilter, PickFilter, row_id
+from msgplatform.doors.admin.recent_rows import RecentRowsList
+from msgplatform.models import BulkJob, MinuteCounter
+
+
+@admin.register(BulkJob)
+class BulkJobAdmin(ReadOnlyAdmin):
+    system_lookup = "biz_id"
+    limited_views = frozenset({"changelist_view", "change_view"})
+    sentence_fields = ("filter", "error")
+    empty_text = _("No bulk job has been started yet.")
+    list_display = ["__str__", "state", "done", "total_text", "rate", "created_by", "created_at"]
+    list_filter = ["state", "flow"]
+    actions = ["pause", "resume", "cancel"]
+
+    @admin.display(description=_("total"), ordering="total")
+    def total_text(self, job: BulkJob) -> str:
+        total = f"{job.total:,}"
+        return gettext("more than %(n)s") % {"n": total} if job.more else total
+
+    def change_view(
+        self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
+    ) -> HttpResponse:
+        """A job has a page of its own, with its progress."""
+        number = row_id(object_id)
+        if number is None:
+            raise Http404
+        return redirect("console:job", number)
+
+    def _set_state(self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str) -> None:
+        """Only jobs of flows in which the person may act on many messages, as for starting one."""
+        flow_names = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
+        if jobs.exclude(flow__in=flow_names).exists():
+            raise PermissionDenied
+        from_states = BulkJob.FROM[to]
+        # Only jobs in these states: one that has ended meanwhile must not start again.
+        with transaction.atomic():
+            for job in jobs.filter(state__in=from_states):
+                changes = {"state": [job.state, to]}
+                audit(request, f"bulk_{to}", job.audit_target, changes=changes)
+            count = jobs.filter(state__in=from_states).update(state=to)
+        messages.success(request, ngettext("%d job changed.", "%d jobs changed.", count) % count)
+
+    @admin.action(description=_("Pause"), permissions=["operate"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
+        self._set_state(request, queryset, BulkJob.State.PAUSED)
+
+    @admin.action(description=_("Resume"), permissions=["operate"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
+        self._set_state(request, queryset, BulkJob.State.PENDING)
+
+    @admin.action(description=_("Cancel"), permissions=["operate"])
+    def cancel(self, request: HttpRequest, queryset: QuerySet[BulkJob]) -> None:
+        self._set_state(request, queryset, BulkJob.State.CANCELLED)
+
+
+class CounterFilter(PickFilter):
+    """The counters of which statistics are made: those that were counted are in no index."""
+
+    title = _("counter")
+    parameter_name = "name"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        names: set[str] = set()
+        for activity in (flow.health.activity for flow in flows.all() if flow.health.activity):
+            names.update(name for measure in activity.stored_measures for name in measure.counters)
+            names.update(name for figure in activity.figures for name in figure.counters)
+        return [(name, name) for name in sorted(names)]
+
+    def queryset(
+        self, request: HttpRequest, queryset: QuerySet[MinuteCounter]
+    ) -> QuerySet[MinuteCounter]:
+        return queryset.filter(name=self.value()) if self.value() else queryset
+
+
+@admin.register(MinuteCounter)
+class MinuteCounterAdmin(ReadOnlyAdmin):
+    list_display = ["minute", "flow", "biz_id", "subject", "name", "value"]
+    list_filter = ["flow", CounterFilter, ("minute", MomentFilter)]
+    list_filter_submit = True
+    list_before_template = "admin/recent_bar.html"
+    sortable_by = ()
+    recent_by = "minute"
+    # The columns of an index: a database that sorts by the minute alone sorts the whole table.
+    ordering = ["-minute", "-flow", "-biz_id", "-subject", "-name"]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
+        return RecentRowsList
+
+    def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
+        return {"minute_since", "minute_until"}

@@ -1,0 +1,180 @@
+"""The console's form of what people set up, made from its `Resource`.
+
+Fields in groups, texts, refusals, what is fixed and what can be deleted are the resource's; a
+subclass adds lists, cells and widgets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import partial
+from typing import Any, ClassVar
+
+from django import forms
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.text import capfirst
+
+from msgplatform.core.errors import Temporary
+from msgplatform.doors.admin import fields
+from msgplatform.doors.admin.base import ModelAdmin
+from msgplatform.setup import fields as json_fields
+from msgplatform.setup.declaration import Before
+from msgplatform.setup.fields import fields_of
+from msgplatform.setup.resource import Resource
+
+
+class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
+    """Asks the resource for its faults, and sends no stored secret to a browser."""
+
+    resource: Resource  # the admin sets it
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for name in self.resource.secret_fields & self.fields.keys():
+            field: Any = self.fields[name]
+            if isinstance(field, fields.WriteOnly):
+                if self.instance.pk:
+                    column = self.instance._meta.get_field(name)
+                    text = self.resource.secret_text(self.instance, name)
+                    field.keep(column.value_from_object(self.instance), text)
+                self.initial.pop(name, None)
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        checked_names = self.resource.checked_fields
+        names = self.fields.keys() if checked_names is None else checked_names & self.fields.keys()
+        if names - values.keys():  # a field that has no valid value says so itself
+            return values
+        row = copy(self.instance)  # the form's own row must not change before it is valid
+        columns = {column.name for column in row._meta.concrete_fields}
+        for name in columns & values.keys():
+            setattr(row, name, values[name])
+        relations = {relation.name for relation in row._meta.many_to_many}
+        self.resource.related = {name: values[name] for name in relations & values.keys()}
+        is_stored = self.instance.pk is not None
+        before = Before(self.instance, frozenset(self.kept_secrets())) if is_stored else None
+        invalid_names = {*self.errors}
+        try:
+            faults = list(self.resource.faults(row, before))
+        except Temporary as error:  # what checks it does not answer
+            faults = [("", str(error))]
+        for name, sentence in faults:
+            if name not in invalid_names:
+                self.add_error(name if name in self.fields else None, str(sentence))
+        return values
+
+    def kept_secrets(self) -> set[str]:
+        """The secret fields whose stored values stay."""
+        return {name for name in self.resource.secret_fields if name not in self.changed_data}
+
+
+class ResourceAdmin(ModelAdmin):
+    """The admin of one kind of object."""
+
+    resource: ClassVar[type[Resource]]
+    form = ResourceForm
+    # Whether people may delete a row; None: where DELETE deletes it, and does not switch it off.
+    may_delete: bool | None = None
+    # Form fields of the admin's own, by column: they get `label`, `help_text` and `required`.
+    form_fields: Mapping[str, Callable[..., forms.Field]] = {}
+    # Further arguments of form fields, such as a widget.
+    field_options: Mapping[str, Mapping[str, Any]] = {}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        this: Any = self
+        groups = [(title, {"fields": names}) for title, names in self.resource.groups]
+        this.fieldsets = groups or None
+        if lookup := self.resource.system_lookup:
+            self.system_lookup = lookup.rpartition("__")[0] or "pk"
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        texts = self.resource.form_texts
+        form: Any = super().get_form(request, obj, change, **{"help_texts": texts, **kwargs})
+        form.resource = self.resource(request.user.get_username())  # a class of this request's own
+        if obj is not None and not self.has_change_permission(request, obj):
+            # Django leaves all fields out, and with them the widgets that show lists.
+            for column in self.opts.concrete_fields:
+                if _form_field(self.resource, column) or column.name in self.form_fields:
+                    form.base_fields[column.name] = self.formfield_for_dbfield(column, request)
+        return form
+
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        options = self.field_options.get(db_field.name, {})
+        make = self.form_fields.get(db_field.name) or _form_field(self.resource, db_field)
+        if make is None:
+            return super().formfield_for_dbfield(db_field, request, **kwargs, **options)
+        usual = {
+            "label": capfirst(db_field.verbose_name), "required": not db_field.blank,
+            "help_text": kwargs.get("help_text", db_field.help_text),
+        }  # fmt: skip
+        if (default := db_field.get_default()) not in ({}, [], "", None):
+            usual["initial"] = default
+        return make(**{**usual, **options})
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        fixed_names = list(self.resource.fixed_fields(obj)) if obj else []
+        return [*super().get_readonly_fields(request, obj), *fixed_names]
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_locked = obj is not None and bool(self.resource.lock_reason(obj))
+        return not is_locked and super().has_change_permission(request, obj)
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        is_deleted = self.resource.is_deleted if self.may_delete is None else self.may_delete
+        if not is_deleted or (obj is not None and self.resource.removal_fault(obj)):
+            return False
+        return super().has_delete_permission(request, obj)
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        dependent_names = form.resource.set_dependent_fields(obj, form.changed_data)
+        super().save_model(request, obj, form, change)
+        if change and dependent_names:
+            obj.save(update_fields=dependent_names)
+        transaction.on_commit(self.resource.forget_cached)
+
+    def delete_model(self, request: HttpRequest, obj: Any) -> None:
+        super().delete_model(request, obj)
+        transaction.on_commit(self.resource.forget_cached)
+
+    def delete_queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        super().delete_queryset(request, queryset)
+        transaction.on_commit(self.resource.forget_cached)
+
+    def audit_target(self, obj: Any) -> str:
+        return self.resource.title(obj)
+
+    def audit_action_name(self, what: str) -> str:
+        return f"{self.resource.audit_word()}_{what}"
+
+
+def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Field] | None:
+    """The class of the form's field where the JSON field is not what Django's forms have."""
+    by_column = {field.source: field for field in fields_of(resource.serializer_class).values()}
+    json_field = by_column.get(column.name)
+    if isinstance(json_field, json_fields.TextListField):
+        return partial(fields.LinesField, check=_check_item(column.validators))
+    if isinstance(json_field, json_fields.WaitsField):
+        return partial(fields.WaitsField, check=_check_item(column.validators))
+    if isinstance(json_field, json_fields.ObjectField):
+        return fields.SecretObjectField if json_field.write_only else fields.ObjectField
+    if isinstance(json_field, json_fields.SecretTextField):
+        # Required although the column may be empty: an empty field keeps what is stored.
+        make = partial(fields.SecretTextField, max_length=json_field.max_length)
+        return lambda **options: make(**{**options, "required": True})
+    return None
+
+
+def _check_item(validators: Sequence[Callable[[Any], None]]) -> fields.Check:
+    """The column's validators of a list, for a single item."""
+
+    def check(item: Any) -> None:
+        for validate in validators:
+            validate([item])
+
+    return check

@@ -1,0 +1,232 @@
+"""Business systems and their API keys. Nobody gives a key more than they may do themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import QuerySet
+from django.forms import ModelForm
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+from unfold.widgets import (
+    UnfoldAdminCheckboxSelectMultipleWidget,
+    UnfoldAdminSelect2MultipleWidget,
+)
+
+from msgplatform import person_limits
+from msgplatform.core import flows, personal
+from msgplatform.doors.admin.auditing import audit
+from msgplatform.doors.admin.base import next_page
+from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
+from msgplatform.doors.admin.secret_page import SecretPageAdmin
+from msgplatform.doors.api.access import keys
+from msgplatform.doors.api.management.systems import Key, System
+from msgplatform.models import ApiKey, Biz
+from msgplatform.setup.platform_file import kinds
+
+# Scope → the permissions of the console that allow as much.
+_PLATFORM = {
+    "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
+    "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
+    "manage:alerts": ("msgplatform.view_alert", "msgplatform.change_alert", personal.PERMISSION),
+    "manage:alert-channels": (
+        "msgplatform.add_alertchannel", "msgplatform.change_alertchannel",
+        "msgplatform.delete_alertchannel", "msgplatform.add_alertrule",
+        "msgplatform.change_alertrule", "msgplatform.delete_alertrule",
+    ),
+    "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
+    "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
+                        personal.PERMISSION),
+    "manage:platform": (),  # all that is set up
+    "manage:person-data": ("msgplatform.find_person", "msgplatform.erase_person",
+                           personal.PERMISSION),
+    "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
+    "manage:jobs": ("msgplatform.add_bulkjob", "msgplatform.change_bulkjob",
+                    personal.PERMISSION),
+    "manage:statistics": ("msgplatform.view_minutecounter",),
+}  # fmt: skip
+
+
+def scope_permissions(scope: str) -> set[str]:
+    """The permissions of the console that allow as much as the scope."""
+    if scope not in _PLATFORM:
+        return {
+            name
+            for flow in flows.all()
+            if scope in flow.scopes or scope in flow.management_scopes
+            # The API masks nothing.
+            for name in flow.scope_permissions.get(scope) or (flow.permission, personal.PERMISSION)
+        }
+    names = {*_PLATFORM[scope]}
+    if scope == "manage:keys":  # it makes keys with any scope of a business system
+        names.update(name for other in keys.scopes() for name in scope_permissions(other))
+    if scope == "manage:platform":
+        names.update(name for kind in kinds.kinds() for name in scope_permissions(kind.scope))
+    if scope in ("manage:jobs", "manage:failures", "manage:statistics"):  # of every flow
+        names.update(flow.permission for flow in flows.all())
+    if scope in ("manage:jobs", "manage:failures"):
+        names.update(flow.bulk_permission or flow.resend_permission for flow in flows.all())
+    return names - {""}
+
+
+def can_give(user: Any, scope: str) -> bool:
+    """True if the person has every permission that the scope stands for. Of the scopes that
+    make people of any group, and erase a person's data, nobody has all but a superuser."""
+    if scope in keys.SUPERUSER_SCOPES and not user.is_superuser:
+        return False
+    return bool(user.has_perms(scope_permissions(scope)))
+
+
+@admin.register(Biz)
+class BizAdmin(ResourceAdmin):
+    resource = System
+    limited_views = frozenset({"changelist_view", "change_view"})
+    limited_may_change = True
+    limited_readonly = ["name"]  # limits of keys name it
+    list_display = [
+        "name",
+        "title",
+        "enabled",
+        "validates_events",
+        "encrypts_payloads",
+        "created_at",
+    ]
+    list_filter = ["enabled"]
+    search_fields = ["name", "title"]
+
+    def audit_action(self, form: Any, change: bool) -> str:
+        if change and "enabled" in form.changed_data:
+            return "system_enabled" if form.instance.enabled else "system_disabled"
+        return super().audit_action(form, change)
+
+
+class ApiKeyForm(ResourceForm):
+    user: Any = None  # who fills it in; the admin sets it
+    scopes = forms.MultipleChoiceField(
+        label=_("Scopes"),
+        widget=UnfoldAdminCheckboxSelectMultipleWidget,
+        help_text=_(
+            "What this key may do. Those that begin with manage: are for keys without a system."
+        ),
+    )
+    systems = forms.MultipleChoiceField(
+        label=_("Limited to"),
+        widget=UnfoldAdminSelect2MultipleWidget,
+        required=False,
+        help_text=_(
+            "For a management key: it sees and changes only what belongs to these business "
+            "systems. Nothing chosen: no limit."
+        ),
+    )
+
+    class Meta:
+        model = ApiKey
+        fields = ["biz", "name", "scopes", "systems", "expires_at"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        scopes = self.fields.get("scopes")
+        if isinstance(scopes, forms.MultipleChoiceField):
+            stored_scopes = self.instance.scopes if self.instance.pk else ()
+            scopes.choices = [
+                (name, f"{name}: {gettext(text)}")
+                for name, text in (keys.scopes() | keys.management_scopes()).items()
+                if name in stored_scopes or can_give(self.user, name)
+            ]
+        systems = self.fields.get("systems")
+        if isinstance(systems, forms.MultipleChoiceField):
+            # Those that are gone too: without them a limit would silently become none.
+            names = {*Biz.objects.values_list("name", flat=True), *(self.instance.systems or ())}
+            systems.choices = [(name, name) for name in sorted(names)]
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        # A limit is not taken back by somebody who could not give what the key may then do.
+        stored_names, names = set(self.instance.systems or ()), values.get("systems", [])
+        is_wider = bool(stored_names) and (not names or not stored_names.issuperset(names))
+        if is_wider and not all(can_give(self.user, scope) for scope in self.instance.scopes):
+            words = gettext("The key has scopes that you cannot give: its limit stays, or narrows.")
+            self.add_error("systems" if "systems" in self.fields else None, words)
+        return values
+
+
+@admin.register(ApiKey)
+class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
+    resource = Key
+    may_delete = True
+    limited_views = frozenset({"changelist_view", "change_view", "add_view"})
+    limited_may_change = True
+    form = ApiKeyForm
+    list_display = [
+        "name", "biz", "limited_to", "prefix", "scopes", "last_used_at", "expires_at", "revoked_at",
+    ]  # fmt: skip
+    list_filter = ["biz", "revoked_at"]
+    list_select_related = ["biz"]
+    search_fields = ["name", "prefix"]
+    readonly_fields = ["prefix", "last_used_at", "revoked_at"]
+    actions = ["revoke"]
+
+    def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        form: Any = super().get_form(request, *args, **kwargs)
+        form.user = request.user  # a class of this request's own
+        if person_limits.is_limited(request):
+            form.base_fields.pop("systems", None)  # of keys without a system, which it cannot make
+        return form
+
+    def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
+        fields = super().get_readonly_fields(request, obj)
+        # A key that is being made has no prefix and no history yet.
+        return fields if obj else []
+
+    def save_model(
+        self, request: HttpRequest, obj: ApiKey, form: ModelForm[ApiKey], change: bool
+    ) -> None:
+        if change:
+            super().save_model(request, obj, form, change)
+            return
+        # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
+        row, obj.plain = keys.create(  # type: ignore[attr-defined]
+            obj.biz, obj.name, obj.scopes, obj.expires_at, obj.systems or ()
+        )
+        obj.pk = row.pk
+        obj.prefix = row.prefix
+
+    @admin.display(description=_("limited to"), empty_value="")
+    def limited_to(self, obj: ApiKey) -> str:
+        """The business systems that a limited key sees."""
+        return ", ".join(obj.systems or ())
+
+    def response_add(
+        self, request: HttpRequest, obj: ApiKey, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self.show_secret(
+            request,
+            gettext("API key of %(system)s") % {"system": obj.biz}
+            if obj.biz
+            else gettext("Management key"),
+            gettext("The key is shown this once; copy it now:"),
+            obj.plain,  # type: ignore[attr-defined]
+            next_page(request) or reverse("admin:msgplatform_apikey_changelist"),
+        )
+
+    @admin.action(description=_("Revoke"), permissions=["change"])
+    def revoke(self, request: HttpRequest, queryset: QuerySet[ApiKey]) -> None:
+        now = timezone.now()
+        with transaction.atomic():
+            for key in queryset.filter(revoked_at=None):
+                changes = {"revoked_at": [None, now.isoformat()]}
+                audit(request, "api_key_revoked", str(key), changes=changes)
+            count = queryset.filter(revoked_at=None).update(revoked_at=now)
+        keys.forget()
+        text = ngettext(
+            "%d key revoked; other processes refuse it within 30 seconds.",
+            "%d keys revoked; other processes refuse them within 30 seconds.",
+            count,
+        )
+        messages.success(request, text % count)

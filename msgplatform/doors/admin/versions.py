@@ -1,0 +1,274 @@
+"""Two people change the same row at once: the second is told, before anything is saved.
+
+A form carries a digest of each of its fields as they were stored when the page was made. When one
+of them is another at save, nothing is saved. The form comes back with what the person typed, and
+with the stored values in fields that they had left alone; it says what differs, and from the audit
+log who did it. The next save of that page then counts. A POST without digests, as of a script, is
+not compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from django import forms
+from django.db.models import Model, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.crypto import salted_hmac
+from django.utils.translation import gettext as _
+
+from msgplatform.doors.admin import auditing
+from msgplatform.models import AuditLog
+from msgplatform.setup.platform_file import labels
+
+if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
+    from django.contrib import admin
+
+    UnfoldModelAdmin = admin.ModelAdmin[Any]
+else:
+    from unfold.admin import ModelAdmin as UnfoldModelAdmin
+
+SEEN = "_seen"  # the hidden field
+_DIGITS = 12
+_MAX_ENTRIES = 20  # entries of the audit log that are looked at, the latest
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field that somebody else has changed. `before` and `after` are None for a secret; without
+    an entry in the audit log `actor` is '' and `before` is None."""
+
+    label: str
+    before: str | None
+    after: str | None
+    actor: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The state of a row that a page shows: the last entry of the audit log about it, and a digest
+    of each field."""
+
+    entry: int
+    digests: Mapping[str, str]
+
+    @classmethod
+    def read(cls, text: str) -> Seen | None:
+        """None for a text that no page of ours has sent."""
+        try:
+            return msgspec.json.decode(text, type=cls)
+        except (msgspec.DecodeError, UnicodeError):
+            return None
+
+    def text(self) -> str:
+        return msgspec.json.encode(self).decode()
+
+    def changed_names(self, now: Seen) -> list[str]:
+        """The fields that are others now."""
+        return [name for name, digest in now.digests.items() if self.digests.get(name) != digest]
+
+
+def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: str) -> Seen:
+    """The row as it is stored, as far as the form can change it."""
+    editable = {name for name, field in form_class.base_fields.items() if not field.disabled}
+    columns = [field for field in row._meta.concrete_fields if field.name in editable]
+    relations = [field for field in row._meta.many_to_many if field.name in editable]
+    values = {column.name: column.value_from_object(row) for column in columns}
+    for relation in relations:
+        values[relation.name] = sorted(each.pk for each in relation.value_from_object(row))
+    further_values = getattr(form_class, "further_values", None)  # of fields that are no columns
+    values |= further_values(row) if further_values else {}
+    digests = {name: _digest(row, name, value) for name, value in values.items()}
+    entries = AuditLog.objects.filter(target=audit_target[:200]).order_by("-id")
+    return Seen(entries.values_list("id", flat=True).first() or 0, digests)
+
+
+def _digest(row: Model, name: str, value: Any) -> str:
+    """Differs for each value; keyed, so that nobody can guess a secret by it."""
+    if isinstance(value, datetime):
+        value = value.astimezone(UTC)  # a form has it in the person's zone
+    content = msgspec.json.encode(
+        [row._meta.label, row.pk, name, value], enc_hook=str, order="deterministic"
+    )
+    return salted_hmac("admin form", content, algorithm="sha256").hexdigest()[:_DIGITS]
+
+
+class ComparedForm:
+    """Mixin of a form that refuses to be saved over changes that its page did not show."""
+
+    row: Model  # as it is stored, and locked when the request is a POST
+    now: Seen
+    before: Seen | None  # None: the form is not compared
+    audit_target: str
+    audit_prefix: str
+    differences: Sequence[Difference] = ()
+
+    @property
+    def seen(self) -> str:
+        """The value of the hidden field."""
+        return self.now.text()
+
+    def clean(self) -> Any:
+        form: Any = self
+        values = super().clean()  # type: ignore[misc]  # the form's
+        changed_names = self.before.changed_names(self.now) if self.before else []
+        if self.before is None or not changed_names or not form.has_changed():
+            return values  # a form that was sent twice changes nothing the second time
+        entries = _entries(self.audit_target, self.audit_prefix, self.before.entry)
+        self.differences = list(_differences(form, changed_names, entries))
+        form.add_error(None, _sentence(form))
+        form.data = form.data.copy()
+        for name in changed_names:
+            if self._is_left_alone(name, self.before.digests.get(name, "")):
+                _show_stored(form, name)
+        return values
+
+    def _is_left_alone(self, name: str, digest: str) -> bool:
+        """True if the field was sent as the page had it."""
+        form: Any = self
+        if auditing.is_secret(name, form) or name not in form.cleaned_data:
+            return False
+        value = form.cleaned_data[name]
+        if isinstance(value, Model):
+            value = value.pk
+        elif isinstance(value, QuerySet):
+            value = sorted(each.pk for each in value)
+        return _digest(self.row, name, value) == digest
+
+
+class ComparedAdmin(UnfoldModelAdmin):
+    """Mixin of an admin whose forms are compared."""
+
+    change_form_template = "admin/compared_form.html"
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> type[forms.ModelForm[Any]]:
+        """The form; on the page of a row that this person may change, a ComparedForm."""
+        form = super().get_form(request, obj, change, **kwargs)
+        is_page = obj is not None and self._is_change_page(request)
+        if not is_page or not self.has_change_permission(request, obj):
+            return form
+        target = self.audit_target(obj)
+        values = {
+            "row": obj,
+            "now": seen_now(obj, form, target),
+            "before": Seen.read(request.POST.get(SEEN, "")),
+            "audit_target": target,
+            "audit_prefix": self.audit_action_name(""),
+        }
+        make: Any = type(form)  # the metaclass of forms
+        compared: type[forms.ModelForm[Any]] = make(form.__name__, (ComparedForm, form), values)
+        return compared
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
+        """The row; locked while its form is saved, so that of two people one is the second."""
+        row = super().get_object(request, object_id, from_field)
+        if row is None or SEEN not in request.POST or not self._is_change_page(request):
+            return row
+        rows = self.model._base_manager.select_for_update().filter(pk=row.pk)
+        rows.values_list("pk").first()
+        return super().get_object(request, object_id, from_field)
+
+    def render_change_form(
+        self,
+        request: HttpRequest,
+        context: Any,
+        add: bool = False,
+        change: bool = False,
+        form_url: str = "",
+        obj: Any = None,
+    ) -> HttpResponse:
+        """The page, which says so when a platform file keeps the row."""
+        context["kept"] = labels.of_row(obj) if obj is not None else None
+        return super().render_change_form(request, context, add, change, form_url, obj)
+
+    def audit_target(self, obj: Any) -> str:
+        """The name of a row in the audit log."""
+        return str(obj)
+
+    def audit_action_name(self, what: str) -> str:
+        """An action of the audit log: of a consumer and "changed", consumer_changed."""
+        raise NotImplementedError
+
+    def _is_change_page(self, request: HttpRequest) -> bool:
+        page = request.resolver_match
+        is_page = page and page.url_name == f"{self.opts.app_label}_{self.opts.model_name}_change"
+        return bool(is_page)
+
+
+def _sentence(form: Any) -> str:
+    text = _(
+        "Somebody else changed this while you had it open, and nothing was saved. What you "
+        "typed is still in the form; fields that you had not changed have the new values. "
+        "Look at it, and save it again."
+    )
+    names = [name for name in form.changed_data if auditing.is_secret(name, form)]
+    return f"{text} {_('Enter secrets once more.')}" if names else text
+
+
+def _entries(target: str, prefix: str, after: int) -> list[AuditLog]:
+    rows = AuditLog.objects.filter(target=target[:200], id__gt=after)
+    return list(rows.filter(action__startswith=prefix).order_by("-id")[:_MAX_ENTRIES])[::-1]
+
+
+def _show_stored(form: Any, name: str) -> None:
+    """Put the stored value of a field into what the form shows."""
+    field, key = form.fields[name], form.add_prefix(name)
+    value = field.prepare_value(form.get_initial_for_field(field, name))
+    if isinstance(field.widget, forms.MultiWidget):  # such as a date and a time
+        widget: Any = field.widget
+        parts = zip(widget.widgets_names, widget.widgets, widget.decompress(value), strict=True)
+        for suffix, each, part in parts:
+            form.data[f"{key}{suffix}"] = each.format_value(part) or ""
+    elif isinstance(field.widget, forms.CheckboxInput):
+        form.data.setlist(key, ["on"] if value else [])
+    elif isinstance(value, list):
+        form.data.setlist(key, [str(each) for each in value])
+    else:
+        form.data[key] = "" if value is None else value
+
+
+def _differences(
+    form: Any, changed_names: Sequence[str], entries: Sequence[AuditLog]
+) -> Iterator[Difference]:
+    """One for each change of these fields that the audit log has; of a field of which it has none,
+    the value that is stored now."""
+    for name in changed_names:
+        label = str(form.fields[name].label or name)
+        logged = [(entry, _values(entry, name)) for entry in entries]
+        changes = [(entry, values) for entry, values in logged if values is not None]
+        for entry, values in changes:
+            if auditing.is_secret(name, form) or auditing.SECRET in values:
+                yield Difference(label, None, None, entry.actor, entry.at)
+            else:
+                before, after = map(_text, values)
+                yield Difference(label, before, after, entry.actor, entry.at)
+        if not changes:
+            is_secret = auditing.is_secret(name, form)
+            value = None if is_secret else _text(auditing.initial_value(form, name))
+            yield Difference(label, None, value)
+
+
+def _values(entry: AuditLog, name: str) -> Sequence[Any] | None:
+    """The field's value before and after, as the console or the API has written it."""
+    detail = entry.detail
+    if name in (changes := detail.get("changes") or {}):
+        values = changes[name]
+        return values if isinstance(values, list) and len(values) == 2 else None
+    if name in detail.get("fields", ()):
+        nothing = auditing.SECRET  # the API logs no secrets
+        return [detail.get(part, {}).get(name, nothing) for part in ("before", "after")]
+    return None
+
+
+def _text(value: Any) -> str:
+    if value in (None, "", [], {}):
+        return "–"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,252 @@
+"""Limits for the requests of an API key: fixed windows, counted in Redis.
+
+For a key that is far from its limit some writes are counted ahead, a reserve, so that the fast
+intake (`web/fast_intake.py`) need not ask Redis. While Redis is unavailable every request passes:
+the limit protects the platform, and must not stop it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from django.http import HttpRequest
+from rest_framework.exceptions import Throttled
+from rest_framework.permissions import SAFE_METHODS
+from rest_framework.request import Request
+from rest_framework.settings import api_settings
+from rest_framework.throttling import BaseThrottle
+
+from msgplatform.core import logging, long_polls
+from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.rates.shared import Quota, Spent
+from msgplatform.doors.api.access import rates
+from msgplatform.doors.api.access.key_cache import ApiCaller
+
+if TYPE_CHECKING:  # rest_framework.views imports this module
+    from rest_framework.views import APIView
+
+log = logging.get(__name__)
+
+
+@dataclass(slots=True)
+class _Reserve:
+    """Writes of a key that Redis has counted already and that have not come yet."""
+
+    remaining: int
+    until: float  # monotonic seconds
+    # Writes left in the key's window beside the reserve when it was counted; None if Redis did not
+    # answer.
+    left_in_window: int | None = None
+
+
+# Seconds without a question to Redis after it failed: otherwise a Redis that hangs would cost every
+# request its timeout.
+PAUSE_SECONDS = 5.0
+_paused_until = 0.0
+# A reserve is the limit divided by this, for the length of a window. So a process may refuse a key
+# this much too early, or allow it this much too much.
+_RESERVES_IN_LIMIT = 100
+_MAX_RESERVES = 10_000  # keys in `_reserves`
+_reserves: dict[int, _Reserve] = {}
+_counting = threading.Lock()
+
+# A key of a request's META: the headers that tell its caller how far the limit is.
+HEADERS = "msgplatform.rate_limit"
+# A peer that reports other callers behind it may send this many times the limit of wrong keys.
+_CALLERS_OF_A_PROXY = 20
+
+_quota = Quota(work_redis)
+
+
+def _rate(scope: str) -> rates.Rate | None:
+    return rates.parse(api_settings.DEFAULT_THROTTLE_RATES.get(scope))
+
+
+def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
+    """Seconds until another one may pass; 0 when one may now, or when Redis is unavailable."""
+    usage = _take(key, rate, add)
+    return usage.wait if usage else 0.0
+
+
+def is_within(key: str, rate: rates.Rate) -> bool:
+    """True if one more may pass, and Redis could say so."""
+    usage = _take(key, rate)
+    return usage is not None and not usage.wait
+
+
+def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
+    """Count `add`; None while Redis is unavailable."""
+    global _paused_until
+    if time.monotonic() < _paused_until:
+        return None
+    try:
+        return _quota.take(f"throttle:{key}", rate.limit, rate.seconds, add)
+    except RedisError as error:
+        _paused_until = time.monotonic() + PAUSE_SECONDS
+        log.warning("throttle_off", why=str(error)[:200], seconds=PAUSE_SECONDS)
+        return None
+
+
+def client_address(request: HttpRequest | Request) -> str:
+    """The caller's address: the peer's, or the one that NUM_PROXIES trusted proxies report."""
+    forwarded: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
+    return reported_address(request.META.get("REMOTE_ADDR", ""), forwarded)
+
+
+def reported_address(peer: str, forwarded: str) -> str:
+    """The address that NUM_PROXIES trusted proxies report in X-Forwarded-For; else the peer's."""
+    proxies: int = api_settings.NUM_PROXIES or 0
+    hops = [hop.strip() for hop in forwarded.split(",")]
+    if not proxies or not hops[0]:
+        return peer
+    return hops[-min(proxies, len(hops))]
+
+
+def is_allowed_without_redis(caller: ApiCaller) -> bool:
+    """True if a write of this key passes without asking Redis. Called only in the event loop."""
+    if _rate("write") is None:
+        return True
+    reserve = _reserves.get(caller.key_id)
+    if reserve is None:
+        if len(_reserves) >= _MAX_RESERVES:
+            _reserves.clear()
+        # This entry tells `_fill_reserve`, in Django's threads, to make a reserve for the key.
+        _reserves[caller.key_id] = _Reserve(0, 0.0)
+        return False
+    if reserve.remaining <= 0 or time.monotonic() >= reserve.until:
+        return False
+    reserve.remaining -= 1
+    return True
+
+
+def give_back(caller: ApiCaller) -> None:
+    """Put a write that `is_allowed_without_redis` let pass back into the reserve: Django counts it
+    itself. Called only in the event loop."""
+    if _rate("write") is not None:
+        _reserves[caller.key_id].remaining += 1
+
+
+def headers_without_redis(caller: ApiCaller) -> dict[str, str]:
+    """The headers for a write that `is_allowed_without_redis` let pass, as exact as the reserve
+    allows. Called only in the event loop."""
+    rate, reserve = _rate("write"), _reserves.get(caller.key_id)
+    if rate is None or reserve is None or reserve.left_in_window is None:
+        return {}
+    remaining = reserve.remaining + reserve.left_in_window
+    return _headers(rate, remaining, reserve.until - time.monotonic())
+
+
+def _headers(rate: rates.Rate, remaining: int, reset: float) -> dict[str, str]:
+    """The headers of draft-ietf-httpapi-ratelimit-headers-06."""
+    return {
+        "RateLimit-Limit": str(rate.limit),
+        "RateLimit-Remaining": str(max(0, remaining)),
+        "RateLimit-Reset": str(max(0, math.ceil(reset))),
+    }
+
+
+def _fill_reserve(caller: ApiCaller, rate: rates.Rate) -> None:
+    """Fill the key's reserve after a write that was allowed, if the fast intake has asked for the
+    key and the reserve is within the limit."""
+    count = rate.limit // _RESERVES_IN_LIMIT
+    with _counting:
+        reserve = _reserves.get(caller.key_id)
+        if not count or reserve is None:
+            return
+        if reserve.remaining > 0 and time.monotonic() < reserve.until:
+            return
+        usage = _take(f"write:key:{caller.key_id}", rate, count)
+        if usage is None:
+            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + rate.seconds)
+        elif usage.is_allowed:
+            _reserves[caller.key_id] = _Reserve(count, time.monotonic() + usage.reset, usage.left)
+
+
+class ApiKeyThrottle(BaseThrottle):
+    """Scope `read` for safe methods, `write` for the others; per API key, else per address."""
+
+    waiting = 0.0
+
+    def allow_request(self, request: Request, view: APIView) -> bool:
+        scope = "read" if request.method in SAFE_METHODS else "write"
+        rate = _rate(scope)
+        if rate is None:
+            return True
+        caller = request.user
+        who = (
+            f"key:{caller.key_id}"
+            if isinstance(caller, ApiCaller)
+            else f"address:{network_of(client_address(request))}"
+        )
+        # A long poll that has waited was counted when it came.
+        has_waited = bool(request.META.get(long_polls.HAS_WAITED))
+        usage = _take(f"{scope}:{who}", rate, 0 if has_waited else 1)
+        if usage:
+            request.META[HEADERS] = _headers(rate, usage.left, usage.reset)
+            self.waiting = 0.0 if has_waited else usage.wait
+        if self.waiting == 0 and scope == "write" and isinstance(caller, ApiCaller):
+            _fill_reserve(caller, rate)
+        return self.waiting == 0
+
+    def wait(self) -> float:
+        """Rounded up, so that a caller who waits as long as Retry-After says is let in."""
+        return math.ceil(self.waiting)
+
+
+def _failures(request: Request, add: int) -> None:
+    rate = _rate("failed")
+    if rate is None:
+        return
+    # A request that one limit refuses is not counted for another.
+    for count in (0, add) if add else (0,):
+        for origin, limit in origins(request, rate):
+            if waiting := seconds_to_wait(f"failed:{origin}", limit, count):
+                raise Throttled(math.ceil(waiting))
+
+
+def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[str, rates.Rate]]:
+    """The origins that a wrong attempt of this caller is counted for, each with its limit: its
+    address; or, when there is an X-Forwarded-For although no proxy is configured, the peer, then
+    the caller that it reports.
+
+    The report may be a lie, so the peer has a limit too. But behind a proxy that nobody configured
+    all callers share one peer: with one limit a single guesser would lock out everybody else.
+    """
+    address = network_of(client_address(request))
+    header: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
+    reported_address = "" if api_settings.NUM_PROXIES else header.rpartition(",")[2].strip()
+    if not reported_address:
+        yield address, rate
+        return
+    yield f"peer {address}", rates.Rate(rate.limit * _CALLERS_OF_A_PROXY, rate.seconds)
+    yield f"{address} for {network_of(reported_address)[:64]}", rate
+
+
+def network_of(address: str) -> str:
+    """The network that counts as one caller: an IPv4 address, or the /64 that one line has of
+    IPv6."""
+    try:
+        ip = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(ip, ipaddress.IPv4Address):
+        return address
+    if ip.ipv4_mapped:  # all mapped addresses are in one /64
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.ip_network((ip, 64), strict=False))
+
+
+def count_failure(request: Request) -> None:
+    """A wrong key came from this address. Raises Throttled when there were too many."""
+    _failures(request, 1)
+
+
+def refuse_guesser(request: Request) -> None:
+    """Raises Throttled when this address has sent too many wrong keys to look up another one."""
+    _failures(request, 0)

@@ -1,0 +1,140 @@
+"""/healthz, /readyz and /metrics: plain views, outside the REST API."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, TimeoutError
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_safe
+
+from msgplatform.core import logging, metrics
+from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.data import server
+from msgplatform.core.tracing.context import is_on
+from msgplatform.doors.api.problems.problem import KINDS, Problem
+
+log = logging.get(__name__)
+
+# Load balancers give up after a few seconds; an answer that says which server is silent helps more.
+READY_SECONDS = 2.0
+# The wait for a server that decides nothing.
+INFORM_SECONDS = 0.5
+_OPEN_METRICS = "application/openmetrics-text"
+_LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
+# Headers that a proxy adds: a request that has one does not come from this machine itself.
+_FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED", "HTTP_VIA")
+
+
+@never_cache
+@require_safe
+def alive(request: HttpRequest) -> HttpResponse:
+    """/healthz: the process answers. Touches nothing else."""
+    return HttpResponse("ok\n", content_type="text/plain")
+
+
+def ask_database() -> None:
+    try:
+        server.ask()
+    finally:
+        connection.close()  # the thread is kept, and must not keep a broken connection
+
+
+class Probe:
+    """Checks a server in a thread of its own, so that the answer is in time even if a driver hangs.
+
+    One check at a time: while the last one hangs, no other begins.
+    """
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self._ask = ask
+        # One thread: a check that hangs takes it, and nothing more.
+        self._pool = ThreadPoolExecutor(max_workers=1)
+        self._pending: Future[object] | None = None
+
+    def start(self) -> None:
+        if self._pending is None or self._pending.done():
+            self._pending = self._pool.submit(self._ask)
+
+    def answer(self, deadline: float) -> str:
+        """`ok`, or what is wrong, in a few words without details of the installation."""
+        if self._pending is None:
+            return "not asked"
+        try:
+            self._pending.result(timeout=max(0.0, deadline - time.monotonic()))
+        except TimeoutError:
+            return "no answer in time"
+        except (DatabaseError, RedisError, OSError) as error:
+            log.warning("not_ready", why=f"{type(error).__name__}: {error}")
+            return "away"
+        return "ok"
+
+
+PROBES: dict[str, Probe] = {
+    "database": Probe(ask_database),
+    "redis": Probe(lambda: work_redis().ping()),
+}
+_INTAKE_GOES_ON = (
+    "Redis does not answer: messages of Notify, posts and leads are accepted all the same, and wait"
+)
+
+
+@never_cache
+@require_safe
+def ready(request: HttpRequest) -> JsonResponse:
+    """/readyz: 200 when the database answers, else 503; the JSON says which server does not.
+
+    Without the work Redis a web server goes on: no intake needs it, and no other web server of the
+    platform would have it.
+    """
+    # All checks start before any is waited for, so that together they take the time of one.
+    start = time.monotonic()
+    for probe in PROBES.values():
+        probe.start()
+    database = PROBES["database"].answer(start + READY_SECONDS)
+    answers = {"database": database, "redis": PROBES["redis"].answer(start + INFORM_SECONDS)}
+    is_ready = database == "ok"
+    if is_ready and answers["redis"] != "ok":
+        answers["note"] = _INTAKE_GOES_ON
+    return JsonResponse({"ready": is_ready, **answers}, status=200 if is_ready else 503)
+
+
+def may_read_metrics(request: HttpRequest) -> bool:
+    """With METRICS_TOKEN: whoever sends it as a bearer token. Without it: only callers on the same
+    machine, and only if PUBLIC_URL is local too, since behind a reverse proxy every caller looks
+    local."""
+    if token := settings.METRICS_TOKEN:
+        scheme, _, token_sent = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        # Compared in constant time: the duration must not tell how much of a guess was right.
+        return scheme.lower() == "bearer" and hmac.compare_digest(
+            token_sent.encode(), token.encode()
+        )
+    if urlsplit(settings.PUBLIC_URL).hostname not in _LOCAL_HOSTS:
+        return False
+    if any(name in request.META for name in _FORWARDED):
+        return False
+    try:
+        return ipaddress.ip_address(request.META.get("REMOTE_ADDR", "")).is_loopback
+    except ValueError:
+        return False
+
+
+@never_cache
+@require_safe
+def prometheus(request: HttpRequest) -> HttpResponse:
+    """/metrics in the Prometheus text format; in OpenMetrics, for who accepts that, while traces
+    are on: it has exemplars."""
+    if not may_read_metrics(request):
+        detail = "Set METRICS_TOKEN and send it: Authorization: Bearer <token>"
+        return Problem(KINDS["forbidden"], detail).response()
+    if is_on() and _OPEN_METRICS in request.META.get("HTTP_ACCEPT", ""):
+        content, content_type = metrics.open_metrics()
+        return HttpResponse(content, content_type=content_type)
+    return HttpResponse(metrics.exposition(), content_type=metrics.CONTENT_TYPE)

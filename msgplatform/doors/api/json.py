@@ -1,0 +1,248 @@
+"""JSON in and out over msgspec, with a bound on every body.
+
+A view sets its bound with `max_body_bytes`. It holds for the announced length and for the bytes
+that are really read.
+"""
+
+from __future__ import annotations
+
+import re
+from codecs import BOM_UTF8
+from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+import msgspec
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.utils.functional import Promise
+from rest_framework.exceptions import NotAcceptable, ParseError, UnsupportedMediaType
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.parsers import BaseParser
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.json.values import MAX_DEPTH, depth
+from msgplatform.doors.api.problems.problem import CONTENT_TYPE, BodyTooLarge
+
+T = TypeVar("T")
+
+MEDIA_TYPE = "application/json"
+DEFAULT_MAX_BODY_BYTES = 1024 * 1024
+
+
+def decode(request: Request, type: type[T], max_bytes: int = DEFAULT_MAX_BODY_BYTES) -> T:
+    """The body as a msgspec Struct; fields of type `msgspec.Raw` keep their exact bytes.
+
+    Raises InvalidInput naming the field, ParseError with the position, BodyTooLarge,
+    UnsupportedMediaType.
+    """
+    content_type = request.META.get("CONTENT_TYPE", "")
+    if content_type != MEDIA_TYPE and media_type(content_type) != MEDIA_TYPE:
+        raise UnsupportedMediaType(content_type)
+    return parse(read_body(request, max_bytes), type)
+
+
+def media_type(header: str) -> str:
+    """The media type of a Content-Type or of a range of Accept, without parameters."""
+    return header.partition(";")[0].strip().lower()
+
+
+def parse(body: bytes, type: type[T]) -> T:
+    """The same for a body that has been read. Raises InvalidInput, ParseError."""
+    try:
+        value: T = _parse(body, _decoder(cast(Hashable, type)))
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    return value
+
+
+def decode_item(item: msgspec.Raw, type: type[T]) -> T:
+    """A value that was kept raw, for batches that are judged item by item. Raises InvalidInput."""
+    try:
+        value: T = _decoder(cast(Any, type)).decode(item)
+    except msgspec.ValidationError as error:
+        raise _invalid(error) from None
+    return value
+
+
+def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
+    """The whole body, never more than `max_bytes`. Raises BodyTooLarge, ParseError."""
+    encoding = request.META.get("HTTP_CONTENT_ENCODING", "identity")
+    if encoding.lower() != "identity":
+        raise UnsupportedMediaType(
+            request.META.get("CONTENT_TYPE", ""), f"Content-Encoding {encoding} is not read here."
+        )
+    try:  # a chunked body has a length too (`web/django_app.py`)
+        length = max(0, int(request.META.get("CONTENT_LENGTH") or 0))
+    except ValueError:
+        length = 0
+    if length > max_bytes:
+        raise BodyTooLarge(max_bytes)
+    parts: list[bytes] = [request.read(length)]
+    missing = length - len(parts[0])
+    # A stream may give less at once than was asked for; it gives nothing only at its end.
+    while parts[-1] and missing > 0:
+        parts.append(request.read(missing))
+        missing -= len(parts[-1])
+    if missing > 0:
+        raise ParseError(f"The body ended after {length - missing} of {length} bytes.")
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=128)
+def _decoder(type: Hashable) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cast(Any, type))
+
+
+_ANY: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+
+
+def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Raises msgspec.ValidationError, or ParseError with the position."""
+    body = body.removeprefix(BOM_UTF8)  # RFC 8259, 8.1: a parser may ignore it
+    if not body:
+        raise ParseError("The body is empty: send a JSON value.")
+    try:
+        # Here, because the decoder does not check fields that it skips or keeps raw.
+        if not body.isascii():
+            body.decode()
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ParseError(f"The body is not UTF-8 at byte {error.start}.") from None
+    except msgspec.DecodeError as error:
+        raise ParseError(f"{error}{_line(body, str(error))}.") from None
+    except RecursionError:
+        raise ParseError("The JSON is nested too deeply.") from None
+
+
+def _line(body: bytes, message: str) -> str:
+    """` at line 3, column 7`, from msgspec's `(byte 57)`."""
+    _, marker, rest = message.rpartition("(byte ")
+    if not marker:
+        return ""
+    before = body[: int(rest.rstrip(")"))]
+    line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+    return f" at line {line}, column {column}"
+
+
+# Expected `str`, got `int` - at `$.events[3].type`
+# Object missing required field `type` - at `$.events[3]`
+_MESSAGE = re.compile(
+    r"(?P<what>.*?(?P<which>missing required|unknown) field `(?P<name>[^`]*)`|.*?)"
+    r"( - at `(key in )?\$(?P<path>[^`]*)`)?",
+    re.DOTALL,
+)
+
+
+def _invalid(error: msgspec.ValidationError) -> InvalidInput:
+    match = _MESSAGE.fullmatch(str(error))
+    if match is None:
+        return InvalidInput(str(error))
+    path = match["path"] or ""
+    if match["which"] is None:
+        return InvalidInput(match["what"].replace("`", ""), path.lstrip("."))
+    missing = match["which"] != "unknown"
+    message = "This field is required." if missing else "There is no such field."
+    return InvalidInput(message, f"{path}.{match['name']}".lstrip("."))
+
+
+def parse_any(body: bytes) -> Any:
+    """Any JSON value, at most MAX_DEPTH levels deep. Raises ParseError."""
+    try:
+        value = _parse(body, _ANY)
+    except msgspec.ValidationError as error:  # a number beyond a float's range
+        raise ParseError(str(error).replace("`", "")) from None
+    if depth(value) > MAX_DEPTH:
+        raise ParseError(f"The JSON is nested more than {MAX_DEPTH} levels deep.")
+    return value
+
+
+class JSONParser(BaseParser):
+    """`request.data` of views that take plain JSON."""
+
+    media_type = MEDIA_TYPE
+
+    def parse(
+        self,
+        stream: Any,
+        media_type: str | None = None,
+        parser_context: Mapping[str, Any] | None = None,
+    ) -> Any:
+        context = parser_context or {}
+        max_bytes = getattr(context.get("view"), "max_body_bytes", DEFAULT_MAX_BODY_BYTES)
+        return parse_any(read_body(context["request"], max_bytes))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str | Promise):  # translated text and DRF's ErrorDetail
+        return str(value)
+    if isinstance(value, QuerySet):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encodable)
+
+
+class JSONRenderer(BaseRenderer):
+    """Times in UTC are written with `Z`, decimals as strings. Ids are strings already."""
+
+    media_type = MEDIA_TYPE
+    format = "json"
+    charset = None  # JSON is always UTF-8, and its media type has no such parameter
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        return b"" if data is None else _encoder.encode(data)
+
+
+JSON = "application/json"
+_TAKES_JSON = frozenset({"*/*", JSON, f"{JSON}, */*", CONTENT_TYPE})
+
+
+class JsonFirst(DefaultContentNegotiation):
+    """DRF's negotiation, with a short cut for the usual Accept headers.
+
+    Generated clients name `application/problem+json` alone where the document has no other answer,
+    that is for each operation whose success has no body. Any Accept header suits those: DELETE, and
+    the methods that a view names in `bodiless_methods`.
+    """
+
+    def select_renderer(
+        self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
+    ) -> Any:
+        first = next(iter(renderers))
+        if first.media_type != JSON:
+            return super().select_renderer(request, renderers, format_suffix)
+        meta = request.META
+        if (
+            meta.get("HTTP_ACCEPT", "*/*") in _TAKES_JSON
+            and format_suffix is None
+            and not meta.get("QUERY_STRING")
+        ):
+            return first, JSON
+        try:
+            return super().select_renderer(request, renderers, format_suffix)
+        except NotAcceptable:
+            if accepts_problems(meta.get("HTTP_ACCEPT", "")) or is_bodiless(request):
+                return first, JSON
+            raise
+
+
+def accepts_problems(accept: str) -> bool:
+    """True if the header names the media type of errors, with or without parameters."""
+    return CONTENT_TYPE in map(media_type, accept.split(","))
+
+
+def is_bodiless(request: Request) -> bool:
+    """True if no success of the operation has a body."""
+    view = request.parser_context.get("view") if request.parser_context else None
+    return request.method == "DELETE" or request.method in getattr(view, "bodiless_methods", ())

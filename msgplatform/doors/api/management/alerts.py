@@ -1,0 +1,206 @@
+"""Alerts, and the log of what people and keys have done, over the management API."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from django.db import transaction
+from django.db.models import Min, QuerySet
+from django.http import Http404
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.generics import RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from msgplatform.core.errors import InvalidInput, NotNow
+from msgplatform.doors.api.bodies import text
+from msgplatform.doors.api.json import decode
+from msgplatform.doors.api.management.resources import actor, audit
+from msgplatform.doors.api.pagination import SincePagination
+from msgplatform.doors.api.query import ListView, QueryView
+from msgplatform.doors.api.schema import operation
+from msgplatform.messages.filters import number
+from msgplatform.models import Alert, AuditLog
+from msgplatform.models.failures import MAX_NOTE
+from msgplatform.monitor import alert_store
+
+SCOPE = "manage:alerts"
+_BODY_BYTES = 4096
+# By then a transaction has committed, or was undone (`env.MYSQL_OPTIONS`), so that who follows the
+# changes misses none. A long one, of a platform file, stores its changes at its end.
+SETTLED = timedelta(seconds=15)
+_CLOCKS_DIFFER = timedelta(minutes=5)
+_STATES = ("open", "acknowledged", "resolved")
+
+
+class AlertSerializer(serializers.ModelSerializer[Alert]):
+    """Something that a person should look at."""
+
+    id = serializers.CharField(read_only=True)
+    state = serializers.SerializerMethodField(
+        help_text="open, acknowledged (open, and somebody has said who does what) or resolved"
+    )
+    count = serializers.IntegerField(read_only=True, help_text="How often it was raised while open")
+
+    class Meta:
+        model = Alert
+        fields = ["id", "kind", "key", "state", "subject", "text", "count", "first_at", "last_at",
+                  "acknowledged_at", "acknowledged_by", "note", "resolved_at"]  # fmt: skip
+        read_only_fields = fields
+
+    def get_state(self, row: Alert) -> str:
+        if row.open_key is None:
+            return "resolved"
+        return "acknowledged" if row.acknowledged_at else "open"
+
+    def to_representation(self, instance: Alert) -> dict[str, Any]:
+        instance.translate()
+        return super().to_representation(instance)
+
+
+class AlertListView(ListView):
+    """List alerts.
+
+    Newest first, those that are resolved too. `kind` is the heading of the alert in the runbooks.
+    """
+
+    tag = "alerts"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    serializer_class = AlertSerializer
+    query = [
+        OpenApiParameter("state", str, enum=_STATES, description="Only alerts in this state"),
+        OpenApiParameter("kind", str, description="Only of this kind, such as notify.failing"),
+    ]
+
+    def get_queryset(self) -> QuerySet[Alert]:
+        rows, state = Alert.objects.all(), self.query_values.get("state")
+        if state:
+            rows = rows.filter(open_key__isnull=state == "resolved")
+        if state in ("open", "acknowledged"):
+            rows = rows.filter(acknowledged_at__isnull=state == "open")
+        if kind := self.query_values.get("kind"):
+            rows = rows.filter(kind=kind)
+        return rows
+
+
+class AlertView(QueryView, RetrieveAPIView[Alert]):
+    """Show an alert.
+
+    What failed, since when, and who looks after it.
+    """
+
+    tag = "alerts"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    serializer_class = AlertSerializer
+    queryset = Alert.objects.all()
+
+
+class AcknowledgementBody(msgspec.Struct, forbid_unknown_fields=True):
+    """Somebody has seen the alert."""
+
+    note: Annotated[str, text("Who does what about it", MAX_NOTE)]
+
+
+class _ActView(APIView):
+    tag = "alerts"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    answers_not_now = True
+    max_body_bytes = _BODY_BYTES
+
+    def alert(self, pk: int) -> Alert:
+        """The alert as it is now. Raises Http404."""
+        row = Alert.objects.filter(pk=pk).first()
+        if row is None:
+            raise Http404("There is no alert with this id.")
+        return row
+
+
+class AlertAcknowledgeView(_ActView):
+    """Acknowledge an alert."""
+
+    @operation(
+        AcknowledgementBody, {200: AlertSerializer}, ("on it", {"note": "Li calls the operator"})
+    )
+    def post(self, request: Request, pk: int) -> Response:
+        """Acknowledge an alert.
+
+        Says who looks after it; it stays open until its cause is gone. A later acknowledgement
+        replaces the note. 409 when it is resolved.
+        """
+        note = decode(request, AcknowledgementBody, _BODY_BYTES).note.strip()
+        if not note or len(note) > MAX_NOTE:
+            words = f"Say who does what about it, in at most {MAX_NOTE} characters."
+            raise InvalidInput(words, "note")
+        row = self.alert(pk)
+        with transaction.atomic():
+            if not alert_store.acknowledge(row, actor(request), note):
+                raise NotNow("It is resolved, or somebody acknowledged it just now.")
+            audit(request, "alert_acknowledged", str(row), changes={"note": [row.note, note]})
+        return Response(AlertSerializer(self.alert(pk)).data)
+
+
+class AlertResolveView(_ActView):
+    """Resolve an alert."""
+
+    answers_not_now = False
+
+    @operation(None, {200: AlertSerializer})
+    def post(self, request: Request, pk: int) -> Response:
+        """Resolve an alert.
+
+        If its cause still holds, it opens again by itself. Again it changes nothing.
+        """
+        row = self.alert(pk)
+        with transaction.atomic():
+            if alert_store.resolve([row.pk]):
+                audit(request, "alert_resolved", str(row), key=row.key)
+        return Response(AlertSerializer(self.alert(pk)).data)
+
+
+class AuditSerializer(serializers.ModelSerializer[AuditLog]):
+    """An action that changed how messages flow."""
+
+    id = serializers.CharField(read_only=True)
+
+    class Meta:
+        model = AuditLog
+        fields = ["id", "at", "actor", "action", "target", "detail", "line"]
+        read_only_fields = fields
+        extra_kwargs: ClassVar[dict[str, Any]] = {
+            "line": {"help_text": "The number of its line of the exported chain; null without one"}
+        }
+
+
+class AuditListView(ListView):
+    """List changes.
+
+    What people and keys have changed, in the order in which they did it, from the oldest on. To
+    follow the changes, ask with `since_id`, the id of the last one that you have seen. A change is
+    listed after 15 seconds, when its place is settled. Secrets are never in it.
+    """
+
+    tag = "audit log"
+    required_scope = "manage:audit"
+    answers_limited_keys = False
+    serializer_class = AuditSerializer
+    pagination_class = SincePagination
+    keyset_ordering = ("id",)
+
+    def get_queryset(self) -> QuerySet[AuditLog]:
+        since = self.query_values.get("since_id")
+        # Each entry has the time of its own machine, from before it got its id: the list ends
+        # before the first one that is not settled, or a caller would go on behind it. A time far
+        # ahead, by a wrong clock, does not hold up the list.
+        now = timezone.now()
+        unsettled = AuditLog.objects.filter(at__gte=now - SETTLED, at__lt=now + _CLOCKS_DIFFER)
+        first = unsettled.aggregate(first=Min("id"))["first"]
+        rows = AuditLog.objects.filter(id__lt=first) if first else AuditLog.objects.all()
+        return rows.filter(id__gt=number(since, "since_id")) if since else rows

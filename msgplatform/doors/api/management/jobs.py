@@ -1,0 +1,221 @@
+"""Bulk jobs: sending many messages again and the like, with a status to follow."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.http import Http404
+from rest_framework import serializers, status
+from rest_framework.generics import RetrieveAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from msgplatform.core import flows
+from msgplatform.core.intake.idempotency import check_key
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.intake import IdempotencyKeyField, idempotency_key
+from msgplatform.doors.api.management.resources import actor, audit
+from msgplatform.doors.api.query import ListView, QueryView
+from msgplatform.doors.api.schema import operation
+from msgplatform.jobs import control
+from msgplatform.messages import filter_fields
+from msgplatform.models import BulkJob
+from msgplatform.setup.fields import (
+    FlagField,
+    TextField,
+    WholeNumberField,
+    check_known,
+)
+
+SCOPE = "manage:jobs"
+_FILTER = 'Which messages, by the filters of the action: {"biz": "orders"}'
+
+
+class JobSerializer(serializers.ModelSerializer[BulkJob]):
+    id = serializers.CharField(read_only=True)
+    total = serializers.IntegerField(
+        read_only=True, help_text="How many messages the filter matched when the job was started"
+    )
+    more = serializers.BooleanField(
+        read_only=True, help_text="Whether the count stopped there, and more may have matched"
+    )
+    done = serializers.IntegerField(read_only=True, help_text="How many it has changed so far")
+    error = serializers.CharField(
+        read_only=True,
+        help_text="Why it failed, why the platform has paused it, or why messages were left alone",
+    )
+
+    class Meta:
+        model = BulkJob
+        fields = ["id", "flow", "action", "filter", "rate", "state", "total", "more", "done",
+                  "error", "created_by", "created_at", "finished_at"]  # fmt: skip
+        read_only_fields = fields
+
+
+class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
+    """A job to start, or to preview."""
+
+    flow = TextField(max_length=32, help_text="notify, sms, feed or crmsync")
+    action = TextField(max_length=32, help_text="Such as resend or replay")
+    filter = serializers.DictField(child=TextField(max_length=12_000), help_text=_FILTER)
+    rate = WholeNumberField(
+        min_value=1,
+        max_value=100_000,
+        required=False,
+        allow_null=True,
+        help_text="Messages a second; left out: as fast as it goes",
+    )
+    preview = FlagField(
+        required=False, allow_null=True, help_text="true: only count, start nothing"
+    )
+    idempotency_key = IdempotencyKeyField()
+
+    def to_internal_value(self, data: Any) -> Any:
+        check_known(self, data)  # a preview that is misspelt must not start a job
+        return super().to_internal_value(data)
+
+
+class PreviewSerializer(serializers.Serializer[dict[str, Any]]):
+    total = serializers.IntegerField(help_text="How many messages the job would change")
+    more = serializers.BooleanField(
+        help_text="Whether the count stopped there, and more may follow"
+    )
+
+
+class JobListView(ListView):
+    """List bulk jobs.
+
+    Every bulk job, newest first, those of the console too.
+    """
+
+    tag = "bulk jobs"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    accepts_idempotency_key = True
+    serializer_class = JobSerializer
+    queryset = BulkJob.objects.all()
+
+    @operation(
+        NewJobSerializer,
+        {
+            201: (JobSerializer, "The job was started, by this request or by one that it repeats."),
+            200: (PreviewSerializer, "The preview that was asked for."),
+        },
+        (
+            "send exhausted deliveries again",
+            {
+                "flow": "notify",
+                "action": "resend",
+                "filter": {"subscription": "orders/warehouse", "status": "exhausted"},
+                "rate": 50,
+            },
+        ),
+    )
+    def post(self, request: Request) -> Response:
+        """Start a bulk job.
+
+        Counts the messages that the filter matches and starts the job; its status is at the address
+        of its id. With `preview` it only counts. An action that a flow does not have is answered
+        with those that it has, and so is a filter.
+        """
+        serializer = NewJobSerializer(data=request.data)
+        serializer.is_valid(raise_exception=True)
+        body = serializer.validated_data
+        request_key = None if body.get("preview") else _request_key(request, body)
+        job = control.JobRequest(
+            body["flow"], body["action"], body["filter"], body.get("rate") or 0, request_key
+        )
+        if first := control.find_started(job):
+            return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+        preview = control.count(job.flow, job.action, job.filter)
+        if body.get("preview"):
+            return Response({"total": preview.count, "more": preview.more})
+        try:
+            fields = flows.get(job.flow).actions[job.action].fields  # type: ignore[union-attr]
+            job = replace(job, system_id=filter_fields.owner_of(fields, job.filter))
+            new = control.start(job, preview, actor(request))
+        except IntegrityError:
+            if first := control.find_started(job):  # the same request, twice at once
+                return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
+            raise
+        return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
+
+
+def _request_key(request: Request, body: Mapping[str, Any]) -> str | None:
+    """The same for repeats of a request, by its API key and its idempotency key; None when it has
+    none. Raises InvalidInput."""
+    key = idempotency_key(request, body.get("idempotency_key"))
+    if key is None:
+        return None
+    check_key(key)
+    identity = f"{caller_of(request).key_id}\n{key}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:32]
+
+
+class JobView(QueryView, RetrieveAPIView[BulkJob]):
+    """Show a bulk job.
+
+    Its state, and how many of its messages are done. It has ended when the state is done, failed or
+    cancelled.
+    """
+
+    tag = "bulk jobs"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    serializer_class = JobSerializer
+    queryset = BulkJob.objects.all()
+
+
+class _ChangeView(APIView):
+    """A change of a job; its POST has no body."""
+
+    tag = "bulk jobs"
+    required_scope = SCOPE
+    answers_limited_keys = False
+    answers_not_now = True
+    change = ""
+
+    @operation(None, {200: JobSerializer})
+    def post(self, request: Request, pk: int) -> Response:
+        with transaction.atomic():
+            try:
+                job, is_changed = control.change(pk, self.change)
+            except BulkJob.DoesNotExist:
+                raise Http404 from None
+            if is_changed:
+                audit(request, f"bulk_{job.state}", job.audit_target)
+        return Response(JobSerializer(job).data)
+
+
+class JobPauseView(_ChangeView):
+    """Pause a bulk job.
+
+    It stops after the page of messages that it works on. Again it changes nothing; 409 when the job
+    has ended.
+    """
+
+    change = "pause"
+
+
+class JobResumeView(_ChangeView):
+    """Resume a bulk job.
+
+    A paused job goes on where it stopped. Again it changes nothing; 409 when the job has ended.
+    """
+
+    change = "resume"
+
+
+class JobCancelView(_ChangeView):
+    """Cancel a bulk job.
+
+    It ends for good; what it has done stays done. Again it changes nothing; 409 when the job has
+    ended.
+    """
+
+    change = "cancel"

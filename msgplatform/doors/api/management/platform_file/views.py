@@ -1,0 +1,275 @@
+"""The platform file over the management API: apply it, write it, and its JSON Schema."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from typing import Any
+
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter, extend_schema_field
+from rest_framework import serializers
+from rest_framework.exceptions import ParseError, UnsupportedMediaType
+from rest_framework.renderers import BaseRenderer
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.api import json
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.management.platform_file import schema
+from msgplatform.doors.api.management.resources import actor, audit
+from msgplatform.doors.api.query import QueryView, values_of
+from msgplatform.doors.api.schema import operation
+from msgplatform.setup.platform_file import (
+    applying,
+    exporting,
+    kinds,
+    labels,
+    reading,
+    text,
+)
+from msgplatform.setup.platform_file.outcome import Action, Outcome
+from msgplatform.setup.platform_file.reading import VERSION_KEY
+
+SCOPE = "manage:platform"
+# Of a body: all files of a platform together. Of one file on the machine: `text.MAX_BYTES`.
+MAX_BYTES = 10 * 1024 * 1024
+_YAML = ("application/yaml", "application/x-yaml", "text/yaml")
+_FLAG = ("true", "false")
+_MAX_TITLES = 100
+
+
+class YamlRenderer(BaseRenderer):
+    """The file as people write it, for who asks for it by Accept."""
+
+    media_type, format, charset = _YAML[0], "yaml", "utf-8"
+
+    def render(self, data: Any, *_arguments: Any, **_options: Any) -> bytes:
+        return (data if isinstance(data, str) else text.write(data)).encode()
+
+
+@extend_schema_field({"type": "object", "additionalProperties": {}})
+class SectionField(serializers.JSONField):
+    """Names with bodies."""
+
+
+class PlatformFileSerializer(serializers.Serializer[Any]):
+    """A platform file: sections with names, each with the body of its PUT."""
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        options: dict[str, Any] = {"required": False, "allow_null": True}
+        version = serializers.IntegerField(help_text="The form of the file: 1", **options)
+        sections = {
+            name: SectionField(help_text=f"{of_section[0].nouns}, by name", **options)
+            for name, of_section in kinds.sections().items()
+        }
+        return {VERSION_KEY: version, **sections}
+
+
+class ObjectChangeSerializer(serializers.Serializer[Any]):
+    """The change of one object."""
+
+    action = serializers.ChoiceField(
+        choices=[each.value for each in Action],
+        help_text="unlisted: the file does not have it, and it is left alone",
+    )
+    section = serializers.CharField()
+    name = serializers.CharField()
+    values = serializers.DictField(
+        source="body", help_text="Of one that is added, as sent, without secrets"
+    )
+    differences = serializers.DictField(
+        help_text='Of one that is changed: field → {"stored": before, "sent": after}'
+    )
+    secrets = serializers.ListField(
+        child=serializers.CharField(),
+        source="changed_secrets",
+        help_text="Secret fields that are set or changed; their values are shown nowhere",
+    )
+    note = serializers.CharField(help_text="Such as who has changed it by hand; or empty")
+    new_secrets = serializers.DictField(
+        source="shown_once",
+        help_text="Secrets that the platform has made, shown this once; empty in a dry run",
+    )
+
+
+class PlatformChangesSerializer(serializers.Serializer[Any]):
+    """What was changed, or in a dry run would be."""
+
+    dry_run = serializers.BooleanField()
+    label = serializers.CharField()  # type: ignore[assignment]  # Field has one too
+    plan = serializers.CharField(help_text="Of these changes: send it to have these and no others")
+    counts = serializers.DictField(child=serializers.IntegerField(), help_text="Action → objects")
+    changes = ObjectChangeSerializer(many=True)
+
+
+_PUT_QUERY = (
+    OpenApiParameter("dry_run", str, enum=_FLAG, description="true: only show what would be done"),
+    OpenApiParameter(
+        "prune",
+        str,
+        enum=_FLAG,
+        description="true: remove, as DELETE does, what the sections of the file do not have",
+    ),
+    OpenApiParameter(
+        "label",
+        {"type": "string", "maxLength": labels.MAX_LABEL},
+        description="Where the file comes from, such as a commit: the console shows it",
+    ),
+    OpenApiParameter(
+        "plan",
+        str,
+        description="`plan` of a dry run: 412, and nothing is changed, if the changes would be "
+        "others than it has shown",
+    ),
+)
+
+
+class PlatformView(QueryView):
+    """All that is set up, as one file."""
+
+    tag = "platform file"
+    required_scope = SCOPE
+    answers_limited_keys = True
+    answers_not_now = ("PUT",)
+    has_versions = True
+    max_body_bytes = MAX_BYTES
+    query = (
+        OpenApiParameter("section", str, description="Only these sections: systems,consumers"),
+        OpenApiParameter("system", str, description="Only what belongs to these business systems"),
+        OpenApiParameter(
+            "references",
+            str,
+            enum=_FLAG,
+            description="true, of YAML: references in the place of stored secrets, ${NAME}",
+        ),
+    )
+
+    def get_renderers(self) -> list[BaseRenderer]:
+        renderers: list[BaseRenderer] = super().get_renderers()
+        is_described = getattr(self, "swagger_fake_view", False)
+        return renderers if is_described else [*renderers, YamlRenderer()]
+
+    @operation(None, {200: PlatformFileSerializer})
+    def get(self, request: Request) -> Response:
+        """Export the platform file.
+
+        What is set up, without secrets and API keys, in the form that PUT takes: JSON, or YAML
+        with comments for `Accept: application/yaml`. A key that is limited to business systems
+        gets what belongs to them.
+        """
+        sections = _names(self.query_values.get("section", ""))
+        if unknown := sorted(sections - kinds.sections().keys()):
+            raise InvalidInput(f"There is no section {', '.join(unknown)}.", "section")
+        systems, limit = _names(self.query_values.get("system", "")), caller_of(request).systems
+        if limit and (unknown := sorted(systems - limit)):
+            raise InvalidInput(f"The key is limited, and not to {', '.join(unknown)}.", "system")
+        systems = systems or limit
+        has_references = self.query_values.get("references") == "true"
+        if not isinstance(request.accepted_renderer, YamlRenderer):
+            if has_references:
+                raise InvalidInput("Ask for YAML: Accept: application/yaml.", "references")
+            return Response(exporting.value(sections, systems))
+        lines = exporting.export(sections, systems, has_references)
+        return Response("".join(f"{line}\n" for line in lines))
+
+    @operation(
+        PlatformFileSerializer,
+        {200: PlatformChangesSerializer},
+        (
+            "a system with a subscription",
+            {
+                "msgplatform": 1,
+                "systems": {"orders": {"title": "Order service"}},
+                "consumers": {"warehouse": {"url": "https://warehouse.example/hooks"}},
+                "subscriptions": {"orders/warehouse": {"event_types": ["order.*"]}},
+            },
+        ),
+        parameters=list(_PUT_QUERY),
+    )
+    def put(self, request: Request) -> Response:
+        """Apply a platform file.
+
+        Everything that it describes is created or replaced as by its own PUT, all of it or
+        nothing; what it does not have is left alone. It is JSON, or YAML with `Content-Type:
+        application/yaml`, and at most 10 MiB. Secrets are in it as they are; the server reads no
+        references. All its faults are answered at once, with their lines. 409 while another file is
+        being applied. A key that is limited to business systems applies what belongs to them.
+        """
+        values = values_of(request, _PUT_QUERY, [each.name for each in _PUT_QUERY])
+        label = values.get("label", "")
+        if len(label) > labels.MAX_LABEL:
+            raise InvalidInput(f"A label has at most {labels.MAX_LABEL} characters.", "label")
+        options = applying.Options(
+            actor(request),
+            is_trial=values.get("dry_run") == "true",
+            should_prune=values.get("prune") == "true",
+            systems=caller_of(request).systems,
+            label=label,
+            plan=values.get("plan", ""),
+        )
+        description = reading.read_sent(_sent(request))
+        outcome = applying.apply(description, options)
+        if options.is_trial and (titles := applying.with_secrets(description)):
+            # Its answer tells whether a secret that was sent is the stored one.
+            audit(request, "platform_file_tried", options.label, secrets_of=titles[:_MAX_TITLES])
+        return Response(PlatformChangesSerializer(_shown(outcome, options)).data)
+
+
+class PlatformSchemaView(APIView):
+    """The JSON Schema of platform files."""
+
+    tag = "platform file"
+    required_scope = SCOPE
+    answers_limited_keys = True
+
+    @operation(None, {200: OpenApiTypes.OBJECT})
+    def get(self, request: Request) -> Response:
+        """Show the schema of platform files.
+
+        A JSON Schema of draft 2020-12, for editors and for checks before a file is sent. Fields
+        with `writeOnly` are secrets.
+        """
+        return Response(_json_schema())
+
+
+@lru_cache(maxsize=1)
+def _json_schema() -> Any:
+    """It takes seconds, and is always the same in a process."""
+    return schema.json_schema()
+
+
+def _names(value: str) -> frozenset[str]:
+    """The names of a parameter, separated by commas."""
+    return frozenset(name for name in value.split(",") if name)
+
+
+def _sent(request: Request) -> text.Text:
+    """The file in the body. Raises FileFaults, ParseError, BodyTooLarge, UnsupportedMediaType."""
+    content_type = request.META.get("CONTENT_TYPE", "")
+    media_type = json.media_type(content_type)
+    if media_type in _YAML:
+        content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
+    elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
+        body = json.read_body(request, MAX_BYTES)
+        content = reading.parse_sent_json(body, json.parse_any(body))
+    else:
+        raise UnsupportedMediaType(content_type)
+    if content.value is None:
+        raise ParseError("The body is empty: send a platform file.")
+    return content
+
+
+def _shown(outcome: Outcome, options: applying.Options) -> dict[str, Any]:
+    changes = outcome.changes
+    if options.is_trial:  # these secrets are undone: nobody must store them
+        changes = [dataclasses.replace(change, shown_once={}) for change in changes]
+    return {
+        "dry_run": options.is_trial,
+        "label": options.label,
+        "plan": outcome.plan,
+        "counts": outcome.counts,
+        "changes": changes,
+    }

@@ -1,0 +1,212 @@
+"""The things that people set up, over HTTP: lists, and one by its address.
+
+    urlpatterns = routes(Consumer)
+
+An answer that shows one thing has an `ETag`. With `If-Match` a PUT or a DELETE changes what the
+caller has read, or nothing (RFC 9110, §13.1.1): of two people at once the second gets 412.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from django.db.models import QuerySet
+from django.urls import URLPattern, path
+from drf_spectacular.utils import (
+    OpenApiExample,
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_view,
+)
+from rest_framework import status
+from rest_framework.exceptions import ParseError
+from rest_framework.generics import GenericAPIView
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.query import NAME, ListView, QueryView
+from msgplatform.messages.filters import business_system
+from msgplatform.setup.resource import Resource, Stored, record
+
+OF_SYSTEM = OpenApiParameter("system", NAME, description="Only those of this business system")
+_IF_MATCH = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The `ETag` of what was read: if it was changed meanwhile, the answer is 412",
+)
+_ENTITY_TAG = re.compile(r'(?:W/)?"([^"*]+)"')
+_ETAG = OpenApiParameter(
+    "ETag", str, OpenApiParameter.HEADER, response=True, description="The version that is shown"
+)
+
+
+def actor(request: Request) -> str:
+    """The management key's name, for the audit log."""
+    return f"{caller_of(request).key_name} (API key)"
+
+
+def audit(request: Request, action: str, target: str, **detail: Any) -> None:
+    """Store an action of a management key in the audit log."""
+    record(actor(request), action, target, **detail)
+
+
+def own_rows(request: Request, rows: QuerySet[Any], lookup: str = "biz__name") -> QuerySet[Any]:
+    """The rows of the business systems to which the key is limited, or all; `lookup` leads to the
+    name of a row's system."""
+    systems = caller_of(request).systems
+    return rows.filter(**{f"{lookup}__in": systems}) if systems else rows
+
+
+def body_of(request: Request) -> Any:
+    """The body, decoded. Raises ParseError if there is none: what it leaves out gets its default,
+    and nobody means all of it."""
+    if not int(request.META.get("CONTENT_LENGTH") or 0):
+        raise ParseError("The body is empty: send a JSON value.")
+    return request.data
+
+
+class _LimitedView(QueryView, GenericAPIView[Any]):
+    resource_class: type[Resource]
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        """With the business systems to which the reader is limited."""
+        return {**super().get_serializer_context(), "systems": caller_of(self.request).systems}
+
+
+class ResourceView(_LimitedView):
+    """One thing that its address names."""
+
+    has_versions = True
+
+    def resource(self) -> Resource:
+        resource = self.resource_class(actor(self.request), **self.kwargs)
+        resource.systems = caller_of(self.request).systems
+        return resource
+
+    def get(self, request: Request, **_address: str) -> Response:
+        resource = self.resource()
+        return self._answer(resource, resource.get())
+
+    def put(self, request: Request, **_address: str) -> Response:
+        resource = self.resource()
+        should_be_new = request.headers.get("If-None-Match") == "*"
+        stored = resource.put(body_of(request), _version(request), should_be_new)
+        return self._answer(resource, stored.row, stored)
+
+    def delete(self, request: Request, **_address: str) -> Response:
+        self.resource().delete(_version(request))
+        return Response(status=status.HTTP_204_NO_CONTENT)
+
+    def _answer(self, resource: Resource, row: Any, stored: Stored | None = None) -> Response:
+        content = {**self.get_serializer(row).data, **(stored.shown_once if stored else {})}
+        is_new = stored is not None and stored.is_new
+        return Response(
+            content,
+            status.HTTP_201_CREATED if is_new else status.HTTP_200_OK,
+            headers={"ETag": f'"{resource.version(row)}"'},
+        )
+
+
+class ResourceListView(_LimitedView, ListView):
+    """Everything of one kind."""
+
+    def get_queryset(self) -> QuerySet[Any]:
+        kind = self.resource_class
+        rows = kind.model._default_manager.prefetch_related(*kind.list_prefetched)
+        if kind.list_related:
+            rows = rows.select_related(*kind.list_related)
+        if kind.list_system and (system := self.query_values.get("system")):
+            names = caller_of(self.request).systems
+            return rows.filter(**{kind.list_system: business_system(system, "system", names)})
+        return rows
+
+    def filter_queryset(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        rows = super().filter_queryset(queryset)
+        return self.resource_class.visible_rows(rows, caller_of(self.request).systems)
+
+
+def routes(
+    resource: type[Resource], list_view: type[ResourceListView] = ResourceListView
+) -> list[URLPattern]:
+    """The addresses of a kind of things: their list, and one of them."""
+    common = {
+        "resource_class": resource,
+        "required_scope": resource.scope,
+        "serializer_class": resource.serializer_class,
+        "answers_not_now": resource.conflicts,
+        "answers_limited_keys": resource.answers_limited_keys,
+    }
+    one: Any = type(f"{resource.__name__}View", (ResourceView,), common)
+    of_list = {
+        "query": [*([OF_SYSTEM] if resource.list_system else []), *list_view.query],
+        "keyset_ordering": tuple(resource.list_order),
+    }
+    many: Any = type(f"{resource.__name__}ListView", (list_view,), common | of_list)
+    name = resource.noun.replace(" ", "-")
+    patterns = [path(resource.path, _described(resource)(one).as_view(), name=name)]
+    if resource.list_path:
+        describe_list = extend_schema_view(
+            get=extend_schema(
+                tags=[resource.nouns],
+                summary=f"List {resource.nouns}",
+                description=resource.list_notes or f"Every {resource.noun}, by name.",
+            )
+        )
+        view = describe_list(many).as_view()
+        patterns.insert(0, path(resource.list_path, view, name=f"{name}-list"))
+    return patterns
+
+
+def _version(request: Request) -> str:
+    """The version that If-Match names, "*", or ''. Another text matches nothing.
+
+    A weak ETag counts too (RFC 9110, §13.1.1 has it otherwise): a proxy that compresses an answer
+    makes ours weak, and a version is that of the values, whatever the bytes."""
+    text = request.headers.get("If-Match", "").strip()
+    match = _ENTITY_TAG.fullmatch(text)
+    return match[1] if match else text
+
+
+def _described(resource: type[Resource]) -> Any:
+    """The OpenAPI document's operations of one thing."""
+    noun, serializer = resource.noun, resource.serializer_class
+    one = f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
+    options: dict[str, Any] = {"tags": [resource.nouns]}
+    address = list(resource.parameters)
+    answers: dict[int, Any] = {
+        200: OpenApiResponse(serializer, "It was there, and is now as the body says."),
+        201: OpenApiResponse(resource.created_serializer_class or serializer, "It was created."),
+    }
+    example = OpenApiExample(f"a whole {noun}", dict(resource.example), request_only=True)
+    put_notes = (
+        f"Afterwards the {noun} is as the body says: a field that is left out, or null, has its "
+        f"default. The same request again changes nothing. {resource.notes}"
+    )
+    return extend_schema_view(
+        get=extend_schema(
+            **options,
+            summary=f"Show {one}",
+            description=f"The {noun} of this name.",
+            parameters=[*address, _ETAG],
+        ),
+        put=extend_schema(
+            **options,
+            summary=f"Create or replace {one}",
+            description=put_notes.strip(),
+            parameters=[*address, _IF_MATCH, _ETAG],
+            request=serializer,
+            responses=answers,
+            examples=[example],
+        ),
+        delete=extend_schema(
+            **options,
+            summary=f"Delete {one}",
+            description=resource.on_delete,
+            parameters=[*address, _IF_MATCH],
+            responses={204: None},
+        ),
+    )

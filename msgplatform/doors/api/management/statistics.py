@@ -1,0 +1,138 @@
+"""The counters of every flow, over time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from django.db.models import Sum
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.activity import SYSTEM, Activity
+from msgplatform.doors.api.access.authentication import caller_of
+from msgplatform.doors.api.query import NAME, QueryView, moment
+from msgplatform.doors.api.schema import operation
+from msgplatform.messages.filters import business_system
+from msgplatform.monitor import time_steps
+from msgplatform.monitor.statistics.points import CounterQuery
+from msgplatform.monitor.time_steps import Step
+
+_PERIOD = ("flow", "step", "since", "until")
+_STEPS = ("minute", "hour", "day")
+_USUAL = timedelta(days=1)
+# Buckets of histograms, such as latency_le_250ms: percentiles are made of them, in the console.
+_BUCKET = "_le_"
+
+
+class PointSerializer(serializers.Serializer[dict[str, Any]]):
+    at = serializers.DateTimeField(help_text="The beginning of the step")
+    counts = serializers.DictField(child=serializers.IntegerField(), help_text="Counter → count")
+
+
+class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
+    flow = serializers.CharField()
+    step = serializers.ChoiceField(choices=_STEPS)
+    total = serializers.DictField(child=serializers.IntegerField(), help_text="The whole time")
+    points = PointSerializer(many=True, help_text="Steps in which something was counted")
+
+
+def _counting() -> list[str]:
+    """Names of the flows that count."""
+    return [flow.name for flow in flows.all() if flow.health.activity]
+
+
+def _groups() -> list[OpenApiParameter]:
+    """A parameter for each further dimension of a flow, such as subscription."""
+    having: dict[str, list[str]] = defaultdict(list)
+    for flow in flows.all():
+        for dimension in flow.health.activity.dimensions if flow.health.activity else ():
+            if dimension.name != SYSTEM:
+                having[dimension.name].append(flow.name)
+    return [
+        OpenApiParameter(
+            name, str,
+            description=f"Only of this {name.replace('_', ' ')} (flow {', '.join(names)}), by its "
+            "id in the console's addresses",
+        )
+        for name, names in having.items()
+    ]  # fmt: skip
+
+
+class StatisticsView(QueryView):
+    tag = "statistics"
+    required_scope = "manage:statistics"
+    answers_limited_keys = True
+    query = [
+        OpenApiParameter(
+            "flow", str, required=True, enum=_counting(), description="Such as notify or sms"
+        ),
+        OpenApiParameter("step", str, enum=_STEPS, description="hour when left out"),
+        OpenApiParameter("since", OpenApiTypes.DATETIME, description="A day ago when left out"),
+        OpenApiParameter("until", OpenApiTypes.DATETIME, description="Now when left out"),
+        OpenApiParameter("system", NAME, description="Only of this business system, by its name"),
+        *_groups(),
+    ]
+
+    @operation(None, {200: StatisticsSerializer})
+    def get(self, request: Request) -> Response:
+        """Count what happened.
+
+        The counters of a flow in steps of time: of Notify, for example, accepted, delivered, failed
+        (attempts) and exhausted (deliveries that were given up). Minutes and hours are kept for two
+        weeks unless configured otherwise, days for three years.
+        """
+        activity, step = self._activity(), cast(Step, self.query_values.get("step", "hour"))
+        since, until = self._period(step)
+        counts: dict[datetime, Counter[str]] = defaultdict(Counter)
+        for table in CounterQuery(activity, step, since, until, self._group_keys(activity)).rows():
+            rows = table.exclude(name__contains=_BUCKET)
+            for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
+                counts[time_steps.moment(at)][name] += value
+        total: Counter[str] = sum(counts.values(), Counter())
+        points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
+        flow = self.query_values["flow"]
+        return Response({"flow": flow, "step": step, "total": dict(total), "points": points})
+
+    def _activity(self) -> Activity:
+        flow = flows.get(self.query_values.get("flow", ""))
+        if flow is None or flow.health.activity is None:
+            raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
+        return flow.health.activity
+
+    def _period(self, step: Step) -> tuple[datetime, datetime]:
+        """Raises InvalidInput for one that is too long for its step, or not of our time."""
+        until = self._time("until", timezone.now())
+        try:
+            since = self._time("since", until - _USUAL)
+            time_steps.starts(step, since, until)
+        except OverflowError:
+            raise InvalidInput("Use a time of our days.", "until") from None
+        return since, until
+
+    def _time(self, name: str, usual: datetime) -> datetime:
+        return moment(self.query_values[name], name) if name in self.query_values else usual
+
+    def _group_keys(self, activity: Activity) -> dict[str, str]:
+        """Dimension → key of the group that is asked for."""
+        has = [dimension.name for dimension in activity.dimensions]
+        groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
+        systems = caller_of(self.request).systems
+        if systems and SYSTEM not in groups:
+            if len(systems) > 1:
+                names = ", ".join(sorted(systems))
+                raise InvalidInput(f"The key is limited: name one of {names}.", SYSTEM)
+            (groups[SYSTEM],) = systems
+        for name in groups:
+            if name not in has:
+                raise InvalidInput(f"This flow is counted by {', '.join(has)}.", name)
+        if SYSTEM in groups:
+            groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
+        return groups

@@ -1,0 +1,114 @@
+"""The platform's condition, for the status on every page and for the overview.
+
+It is calm only when nothing is known to be wrong. Late work, silent programs and unavailable
+servers have alerts (`core/daemons/watch` and the flows' own); failures are counted where messages
+end (`monitor/failure_store.py`), and an alert about them is not counted a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+
+from msgplatform import person_limits
+from msgplatform.core import flows, lazy_text
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import exits, heartbeats, watch
+from msgplatform.core.daemons.heartbeats import Heartbeat
+from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.doors.console.views.page import visible
+from msgplatform.models import Alert
+from msgplatform.monitor import failure_store, runbooks
+
+_MAX_ALERTS = 1000  # open alerts that are looked at
+_by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True)
+class Condition:
+    """`alerts` are open and nobody has acknowledged them; alerts about failures count
+    in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
+    `exits` has the programs that end again and again: how often, and their last words. A program
+    or a Redis in `alert_keys` has an open alert, and counts as that."""
+
+    alerts: int
+    acknowledged: int  # open alerts that somebody has seen
+    failures: int
+    daemons: Sequence[Heartbeat]
+    missing: Sequence[str]
+    redis_problem: str = ""
+    exits: Mapping[str, str] = field(default_factory=dict)
+    alert_keys: frozenset[str] = frozenset()
+
+    @property
+    def number(self) -> int:
+        """The number of problems that nobody has acknowledged."""
+        causes = {kinds.key(kinds.SILENT, role) for role in (*self.missing, *self.exits)}
+        if self.redis_problem:
+            causes.add(kinds.key(kinds.REDIS, "work"))
+        return self.alerts + self.failures + len(causes - self.alert_keys)
+
+
+def open_alerts() -> QuerySet[Alert]:
+    """The open alerts: only they have a key in `open_key`, whose unique index finds them."""
+    return Alert.objects.filter(open_key__isnull=False)
+
+
+def of_request(request: HttpRequest) -> Condition:
+    """The condition, looked up once for each request. A person who is limited to business systems
+    sees their alerts; the failures are counted where they are shown."""
+    if request in _by_request:
+        return _by_request[request]
+    if (systems := person_limits.ids_of(request)) is None:
+        state = look()
+    else:
+        rows = runbooks.of_systems(open_alerts(), systems).order_by()
+        times = list(rows.values_list("acknowledged_at", flat=True)[:_MAX_ALERTS])
+        acknowledged_count = sum(at is not None for at in times)
+        state = Condition(len(times) - acknowledged_count, acknowledged_count, 0, [], [])
+    _by_request[request] = state
+    return state
+
+
+def failures(request: HttpRequest) -> int:
+    """The number of groups of failures in the flows that this person may see."""
+    if (systems := person_limits.systems_of(request)) is not None:
+        try:
+            return sum(len(failure_store.failures_of(flow, systems)) for flow in visible(request))
+        except UNAVAILABLE:  # the page Failures says so
+            return 0
+    names = [flow.name for flow in visible(request)]
+    number = of_request(request).failures
+    # The number of all flows, already known, holds for a person who may see every flow.
+    return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
+
+
+def look() -> Condition:
+    """The condition now: two statements and two calls of Redis, without which it does."""
+    all_flows = flows.all()
+    failure_kinds = watch.failure_kinds()
+    columns = ("kind", "open_key", "acknowledged_at")
+    rows = open_alerts().order_by().values_list(*columns)[:_MAX_ALERTS]
+    # Of each open alert, whether somebody has acknowledged it.
+    marks = [at is not None for kind, _, at in rows if at is not None or kind not in failure_kinds]
+    alert_keys = frozenset(str(open_key) for _kind, open_key, _at in rows)
+    acknowledged_count = sum(marks)
+    unseen = len(marks) - acknowledged_count
+    failures = failure_store.count_groups(flow.name for flow in all_flows)
+    try:
+        daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
+    except RedisError as error:
+        # Nobody knows then which programs run.
+        problem = str(error)[:200]
+        return Condition(
+            unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys
+        )
+    missing = sorted(flows.roles() - {beat.role for beat in daemons})
+    texts = {role: lazy_text.translated(end.text) for role, end in sorted(exits_by_role.items())}
+    return Condition(
+        unseen, acknowledged_count, failures, daemons, missing, exits=texts, alert_keys=alert_keys
+    )

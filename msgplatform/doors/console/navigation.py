@@ -1,0 +1,235 @@
+"""The console's side bar: the console's pages, the models of each app, the queues."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.contrib import admin
+from django.http import HttpRequest
+from django.templatetags.static import static
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from msgplatform import person_limits
+from msgplatform.core import cells, features, flows, outbound, personal
+from msgplatform.doors.console import condition
+from msgplatform.doors.console.views import retention
+from msgplatform.doors.console.views.page import (
+    can_start_jobs,
+    is_set_up,
+    list_name,
+    model_of,
+    visible,
+)
+
+# Material symbols of the platform's models; a flow has those of its own, others get a general one.
+_ICONS = {
+    "Alert": "notifications",
+    "AlertMessage": "outgoing_mail",
+    "AlertChannel": "campaign",
+    "AlertRule": "rule",
+    "ApiKey": "key",
+    "AuditLog": "history",
+    "Biz": "apartment",
+    "Group": "group",
+    "User": "person",
+}
+
+
+# Apps in the order of the menu, in every language; others follow by name.
+_ORDER = ("notify", "gateway", "feed", "crmsync", "msgplatform", "auth")
+# Models without a place in the group of their app: the console has a page for bulk jobs, and the
+# last group has the counters.
+_ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
+
+
+def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
+    """Unfold's navigation structure for this user."""
+    user: Any = request.user
+    groups = [_pages(request)]
+    icons = {
+        **_ICONS,
+        **{model: icon for flow in flows.all() for model, icon in flow.icons.items()},
+    }
+    order = {model: place for place, model in enumerate(icons)}
+    for app in sorted(_apps(request), key=_place):
+        models = sorted(
+            app["models"], key=lambda model: order.get(model["object_name"], len(order))
+        )
+        items = [
+            _item(model["name"], icons.get(model["object_name"], "table_rows"), model["admin_url"])
+            for model in models
+            if model["admin_url"] and model["object_name"] not in _ELSEWHERE
+        ]
+        links = [
+            _item(str(link.title), link.icon, link.address)
+            for flow in flows.all()
+            for link in flow.links
+            if flow.permission.startswith(f"{app['app_label']}.")
+            and user.has_perms(link.permissions)
+        ]
+        # A link's page may lie below a model's address; then only the link is marked as active.
+        if any(request.path.startswith(link["link"]) for link in links):
+            items = [{**item, "active": False} for item in items]
+        title = _("People") if app["app_label"] == "auth" else app["name"]
+        if app["app_label"] == "msgplatform":  # and its pages about the data of all flows
+            if retention.may_open(request):
+                items.append(_item(_("Retention"), "auto_delete", reverse("console:retention")))
+            items += [
+                _item(str(entry.title), entry.icon, reverse(entry.view))
+                for entry in features.gather("console_urls", "menu")
+                if entry.may_open(request)
+            ]
+        group = {"title": title, "separator": True, "items": [*items, *links]}
+        # Whoever uses one flow does not scroll past the others.
+        groups.append(group | {"collapsible": True} if _is_unused(app["app_label"]) else group)
+    # The pages for people who know how the platform works inside.
+    items = []
+    if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
+        items.append(_item(_("Queues"), "stacks", reverse("django_rq:home")))
+    if user.has_perm("msgplatform.view_minutecounter"):
+        address = reverse("admin:msgplatform_minutecounter_changelist")
+        items.append(_item(_("Counters"), "pin", address))
+    title = _("Internals")
+    groups.append({"title": title, "separator": True, "collapsible": True, "items": items})
+    if person_limits.is_limited(request):
+        for group in groups:
+            group["items"] = [
+                item for item in group["items"] if person_limits.may_open(request, item["link"])
+            ]
+    return [group for group in groups if group["items"]]
+
+
+def _apps(request: HttpRequest) -> list[dict[str, Any]]:
+    """The admin's apps, with the list of a flow's messages in place of a list of its own."""
+    apps_by_label = {app["app_label"]: app for app in admin.site.get_app_list(request)}
+    for flow in visible(request):
+        model, label = model_of(flow), flow.permission.partition(".")[0]
+        if not flow.messages.fields or admin.site.is_registered(model):
+            continue
+        name = apps.get_app_config(label).verbose_name
+        app = apps_by_label.setdefault(label, {"app_label": label, "name": name, "models": []})
+        app["models"].append({
+            "name": list_name(flow),
+            "object_name": model.__name__,
+            "admin_url": reverse("console:find", args=[flow.name]),
+        })  # fmt: skip
+    return list(apps_by_label.values())
+
+
+def _place(app: dict[str, Any]) -> tuple[int, str]:
+    label = app["app_label"]
+    return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
+
+
+def _is_unused(app_label: str) -> bool:
+    """True for the app of a flow of which nothing is set up."""
+    app_flows = [flow for flow in flows.all() if flow.permission.startswith(f"{app_label}.")]
+    return bool(app_flows) and not any(map(is_set_up, app_flows))
+
+
+def _pages(request: HttpRequest) -> dict[str, Any]:
+    """The group of the console's own pages."""
+    user: Any = request.user
+    items = [
+        {
+            **_item(_("Overview"), "monitoring", reverse("console:overview")),
+            **_status(request),
+            # Every address of the console begins with this one.
+            "active": request.path == reverse("console:overview"),
+        }
+    ]
+    if visible(request):
+        failures = _item(_("Failures"), "heart_broken", reverse("console:failures"))
+        # To count those of limited people takes several statements of each flow.
+        if not person_limits.is_limited(request) and (number := condition.failures(request)):
+            failures |= {"badge": str(number), "badge_variant": "danger"}
+        items.append(failures)
+    items.append({
+        **_item(_("Search"), "search", reverse("console:search")),
+        # The addresses of the flows' lists begin with this one.
+        "active": request.path == reverse("console:search"),
+    })  # fmt: skip
+    if any(flow.health.activity for flow in visible(request)):
+        items.append(_item(_("Statistics"), "bar_chart", reverse("console:statistics")))
+    if any(can_start_jobs(user, flow) for flow in flows.all()):
+        items.append(_item(_("Bulk jobs"), "replay", reverse("console:bulk")))
+    elif user.has_perm("msgplatform.view_bulkjob"):  # people who may only look
+        address = reverse("admin:msgplatform_bulkjob_changelist")
+        items.append(_item(_("Bulk jobs"), "replay", address))
+    items += [
+        _item(_("Getting started"), "rocket_launch", reverse("console:getting-started")),
+        _item(_("API documentation"), "description", reverse("api-docs")),
+    ]
+    return {"title": _("Console"), "items": items}
+
+
+def _status(request: HttpRequest) -> dict[str, str]:
+    """The status on every page: green only when nothing is known to be wrong."""
+    state = condition.of_request(request)
+    if person_limits.is_limited(request) and not state.number:
+        return {}  # nobody has counted their failures here
+    if state.number:
+        text = ngettext("%d problem", "%d problems", state.number) % state.number
+        return {"badge": text, "badge_variant": "danger"}
+    if state.acknowledged:
+        text = _("%d acknowledged") % state.acknowledged
+        return {"badge": text, "badge_variant": "warning"}
+    return {"badge": _("OK"), "badge_variant": "success"}
+
+
+def environment(request: HttpRequest) -> list[str] | None:
+    """The mark in the head of every page: the cell, and that nothing may leave the platform."""
+    cell = cells.own()
+    marks = [] if cell.is_only else [_("Cell %s") % cell]
+    if outbound.is_off():
+        marks.append(_("Outbound is off"))
+    return [" · ".join(marks), "warning" if outbound.is_off() else "info"] if marks else None
+
+
+def stylesheet(request: HttpRequest) -> str:
+    """Our own style sheet, for every page of the console."""
+    return static("console/console.css")
+
+
+def theme_stylesheet(request: HttpRequest) -> str:
+    """The style sheet that completes the theme, for every page."""
+    return static("console/theme.css")
+
+
+def session_script(request: HttpRequest) -> str:
+    """The script that tells people when their session has ended and a page cannot renew itself."""
+    return static("console/session.js")
+
+
+def accessible_script(request: HttpRequest) -> str:
+    """The script that gives names to unnamed parts of the theme, for people who listen to a
+    page."""
+    return static("console/accessible.js")
+
+
+def account(request: HttpRequest) -> list[dict[str, Any]]:
+    """The links of the user's menu."""
+    user: Any = request.user
+    if not user.is_authenticated:  # the theme asks for the login page too
+        return []
+    links = [
+        {"title": _("Preferences"), "link": reverse("console:preferences")},
+        {"title": _("Second factor"), "link": reverse("mfa_index")},
+        {"title": _("Your sessions"), "link": reverse("console:sessions")},
+    ]
+    if settings.LOCAL_PASSWORDS and user.has_usable_password():
+        links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
+    return links
+
+
+def favicon(request: HttpRequest) -> str:
+    """Our own icon for the browser's tab."""
+    return static("console/favicon.svg")
+
+
+def _item(title: str, icon: str, link: str) -> dict[str, Any]:
+    return {"title": title, "icon": icon, "link": link}

@@ -1,0 +1,150 @@
+"""The form of the page of statistics: a period with its steps, and a group of each dimension.
+
+Each field has a default, and the address holds all of them.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django import forms
+from django.apps import apps
+from django.conf import settings
+from django.contrib import admin
+from django.http import HttpRequest, QueryDict
+from django.utils import timezone
+from django.utils.text import capfirst
+from django.utils.translation import gettext, pgettext_lazy
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform import person_limits
+from msgplatform.core.flows.activity import Activity
+from msgplatform.doors.admin import RowSelect, Select, TextInput, limited_choices
+from msgplatform.monitor.statistics.points import CounterQuery
+from msgplatform.monitor.time_steps import Step
+
+PERIODS = {
+    "1h": (timedelta(hours=1), _("an hour")),
+    "6h": (timedelta(hours=6), _("6 hours")),
+    "24h": (timedelta(days=1), _("24 hours")),
+    "3d": (timedelta(days=3), _("3 days")),
+    "7d": (timedelta(days=7), _("7 days")),
+    "14d": (timedelta(days=14), _("14 days")),
+    "30d": (timedelta(days=30), _("30 days")),
+    "90d": (timedelta(days=90), _("90 days")),
+    "365d": (timedelta(days=365), _("a year")),
+}
+# Days of the reader's time zone: how many days before today.
+DAYS = {"today": (0, _("today")), "yesterday": (1, _("yesterday"))}
+_DEFAULT = "24h"
+STEPS: dict[Step, Any] = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
+# The longest time that is shown in steps of a minute, and of an hour, when no step is chosen.
+_MINUTES, _HOURS = timedelta(hours=2), timedelta(days=3)
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # nothing was counted earlier
+
+
+class StatisticsForm(forms.Form):
+    """`activity` adds a field for each dimension of a flow. For people who are limited to business
+    systems without the dimensions whose groups are the platform's."""
+
+    period = forms.ChoiceField(
+        label=_("Period"),
+        choices=[(key, title) for key, (_span, title) in (*PERIODS.items(), *DAYS.items())],
+        required=False,
+        widget=Select,
+    )
+    since = forms.DateTimeField(
+        label=pgettext_lazy("time", "From"),
+        required=False,
+        widget=TextInput({"type": "datetime-local"}),
+    )
+    until = forms.DateTimeField(
+        label=pgettext_lazy("time", "Until"),
+        required=False,
+        widget=TextInput({"type": "datetime-local"}),
+    )
+    step = forms.ChoiceField(
+        label=_("Resolution"), choices=[("", _("automatic")), *STEPS.items()], required=False,
+        widget=Select,
+    )  # fmt: skip
+
+    def __init__(self, activity: Activity | None, query: QueryDict, request: HttpRequest) -> None:
+        data = query.copy()
+        data["period"] = data.get("period") or _DEFAULT
+        super().__init__(data)
+        self.activity = activity
+        self._systems = person_limits.ids_of(request)
+        for dimension in activity.dimensions if activity else ():
+            label = capfirst(str(dimension.title))
+            if dimension.relation:  # its rows are found by typing
+                app, model, name = dimension.relation.split(".")
+                relation: Any = apps.get_model(app, model)._meta.get_field(name)
+                rows = relation.related_model._default_manager.all()
+                if self._systems is not None:
+                    rows = limited_choices(rows, request)
+                widget = RowSelect(relation, admin.site)
+                self.fields[dimension.name] = forms.ModelChoiceField(
+                    rows, label=label, required=False, widget=widget
+                )
+            elif self._systems is None:
+                choices = [("", _("all")), *dimension.choices()]
+                self.fields[dimension.name] = forms.ChoiceField(
+                    label=label, choices=choices, required=False, widget=Select
+                )
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        for dimension in self.activity.dimensions if self.activity else ():
+            if dimension.name not in self.fields and self.data.get(dimension.name):
+                self.add_error(None, gettext("There is no such choice."))
+        now = timezone.now()
+        since, until = values.get("since"), values.get("until")
+        period = values.get("period") or _DEFAULT
+        if since is None and until is None and period in DAYS:
+            midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
+            since = midnight - timedelta(days=DAYS[period][0])
+            until = since + timedelta(days=1)
+        until = max(min(until or now, now), _FIRST)
+        if since is None:
+            since = until - PERIODS.get(period, PERIODS[_DEFAULT])[0]
+        since = max(since, _FIRST)
+        if since >= until:
+            self.add_error("until", gettext("The end must be after the beginning."))
+            return values
+        oldest_minute = now - timedelta(days=settings.MINUTE_COUNTER_DAYS)
+        step, span = values.get("step"), until - since
+        if not step and (since < oldest_minute or span > _HOURS):
+            step = "day"
+        elif not step:
+            step = "minute" if span <= _MINUTES else "hour"
+        if step != "day" and since < oldest_minute:
+            self.add_error(
+                "step",
+                gettext("Minutes and hours are kept for %d days: choose days for a longer time.")
+                % settings.MINUTE_COUNTER_DAYS,
+            )
+        return {**values, "since": since, "until": until, "step": step}
+
+    def query(self, activity: Activity) -> CounterQuery:
+        """The query for the counters of the period and groups of this form."""
+        values = self.cleaned_data
+        since: datetime = values["since"]
+        return CounterQuery(
+            activity, values["step"], since, values["until"], self.selection(), self._systems
+        )
+
+    def selection(self) -> dict[str, str]:
+        """Dimension → key of the group that the person chose."""
+        keys = {}
+        for dimension in self.activity.dimensions if self.activity else ():
+            if value := self.cleaned_data.get(dimension.name):
+                keys[dimension.name] = str(getattr(value, "pk", value))
+        return keys
+
+    def zone(self) -> str:
+        """The time zone of the times shown: days are counted in the platform's."""
+        is_day = self.cleaned_data["step"] == "day"
+        return (
+            timezone.get_default_timezone_name() if is_day else timezone.get_current_timezone_name()
+        )

@@ -1,0 +1,236 @@
+"""The tables and charts of the page of statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from msgplatform import person_limits
+from msgplatform.core.flows.activity import SYSTEM, Activity, Counts, Dimension, Group
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.text import Text
+from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.chart import Chart, Line, Tone, labels
+from msgplatform.doors.console import flow_card
+from msgplatform.doors.console.statistics.form import STEPS, StatisticsForm
+from msgplatform.doors.templatetags.grouped import grouped
+from msgplatform.monitor import time_steps
+from msgplatform.monitor.statistics import groups
+from msgplatform.monitor.statistics.points import CounterQuery, total
+
+# Rows that a table shows; its file has all.
+SHOWN = 50
+_STEPS_SHOWN = 200
+_FIGURE_TONES: tuple[Tone, ...] = ("good", "bad", "accepted")
+
+
+@dataclass(frozen=True)
+class Row:
+    """`url` is the address of the statistics of this row alone, `page` that of the subject
+    itself; '' for none. `values` are numbers and marks, in the order of the columns."""
+
+    title: str
+    values: Sequence[Any]
+    url: str = ""
+    page: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """`more` is how many rows are left out; `file` is the address of the file that has them."""
+
+    title: Text
+    heading: Text
+    columns: Sequence[Text]
+    rows: Sequence[Row]
+    more: int = 0
+    file: str = ""
+
+
+def of_flow(
+    form: StatisticsForm, flow: Flow, activity: Activity, request: HttpRequest
+) -> dict[str, Any]:
+    """The statistics of one flow."""
+    query = form.query(activity)
+    points, sums = query.series(), groups.sums(query)
+    counts, by_day = total(points), query.step == "day"
+    uncounted_names = activity.uncounted(query.selection)
+    is_open = time_steps.is_last_open(query.step, query.until)
+    charts = [
+        flow_card.over_time(
+            "counts", activity, points, step=str(STEPS[query.step]), by_day=by_day,
+            last_is_open=is_open, omitted_names=uncounted_names,
+        )
+    ]  # fmt: skip
+    figures = [figure for figure in activity.figures if figure.unit == "seconds"]
+    lines = [
+        Line(figure.title, [figure.of(point.counts) for point in points], tone)
+        for figure, tone in zip(figures, _FIGURE_TONES, strict=False)
+    ]
+    if lines:
+        times = labels([point.at for point in points], by_day)
+        title = _("How long it took")
+        charts.append(Chart("times", title, times, lines, "seconds", last_is_open=is_open))
+    tables = [
+        _by_dimension(form, query, dimension, sums, request)
+        for dimension in activity.dimensions
+        if dimension.name not in query.selection
+    ]
+    busy_points = [point for point in reversed(points) if any(point.counts.values())]
+    shown_points = busy_points[:_STEPS_SHOWN]
+    # Labels of all steps, as in the chart: the busy ones of several days may be of one, and need
+    # its date.
+    starts = [point.at for point in points]
+    time_labels = dict(zip(starts, labels(starts, by_day), strict=True))
+    by_step = Table(
+        _("Per %s, the latest first") % STEPS[query.step],
+        _("Time"),
+        _columns(activity),
+        [
+            Row(time_labels[point.at], _values(activity, point.counts, uncounted_names))
+            for point in shown_points
+        ],
+        len(busy_points) - len(shown_points),
+        _address(request, "console:statistics-csv"),
+    )
+    answers = groups.answers(activity, counts)
+    selected_groups = [
+        (
+            group,
+            request.user.has_perm(dimension.permission)
+            and person_limits.may_open(request, group.url),
+        )
+        for dimension in activity.dimensions
+        if dimension.name in query.selection
+        for group in dimension.named([query.selection[dimension.name]]).values()
+    ]
+    return {
+        "numbers": list(
+            zip(_columns(activity), _values(activity, counts, uncounted_names), strict=True)
+        ),
+        "chosen": selected_groups,
+        "is_empty": not any(counts.values()),
+        "charts": [chart for chart in charts if not chart.is_empty],
+        "tables": [table for table in tables if table.rows],
+        "answers": answers,
+        "steps": by_step,
+        "note": activity.note,
+    }
+
+
+def of_all(
+    form: StatisticsForm, visible_flows: Iterable[Flow], request: HttpRequest
+) -> dict[str, Any]:
+    """Each flow, and each business system in each flow."""
+    by_flow: list[Row] = []
+    by_system: list[tuple[int, Row]] = []
+    for flow, activity, group, counts in _lines_of_all(form, visible_flows):
+        if group is None:
+            address = _address(request, flow=flow.name)
+            by_flow.append(Row(str(flow.title), _common(activity, counts), address))
+            continue
+        url = _address(request, flow=flow.name, **{SYSTEM: group.key})
+        row = Row(group.title, [flow.title, *_common(activity, counts)], url)
+        by_system.append((activity.total("lost", counts), row))
+    by_system.sort(key=lambda pair: -pair[0])
+    rows = [row for _failures, row in by_system]
+    columns = [_("Delivered"), _("Not delivered"), _("Failed attempts"), _("Success")]
+    title, more = _("By system, what lost most first"), max(0, len(rows) - SHOWN)
+    file = _address(request, "console:statistics-csv")
+    tables = [
+        Table(_("By flow"), _("Flow"), columns, by_flow, file=file),
+        Table(title, _("System"), [_("Flow"), *columns], rows[:SHOWN], more, file),
+    ]
+    return {"tables": tables}
+
+
+def csv_of_all(form: StatisticsForm, visible_flows: Iterable[Flow]) -> Iterator[list[str]]:
+    """The same as lines of a file; the line of a flow as a whole names no system."""
+    yield ["flow", "system", "delivered", "not_delivered", "failed_attempts"]
+    for flow, activity, group, counts in _lines_of_all(form, visible_flows):
+        totals = (str(activity.total(tone, counts)) for tone in ("good", "lost", "bad"))
+        yield [flow.name, group.title if group else "", *totals]
+
+
+def _lines_of_all(
+    form: StatisticsForm, visible_flows: Iterable[Flow]
+) -> Iterator[tuple[Flow, Activity, Group | None, Counts]]:
+    """The counts of each flow, and after them those of its business systems."""
+    for flow in visible_flows:
+        if (activity := flow.health.activity) is None:
+            continue
+        query = form.query(activity)
+        query.check()
+        sums = groups.sums(query)
+        yield flow, activity, None, groups.whole(sums)
+        for dimension in activity.dimensions:
+            if dimension.name == SYSTEM:
+                for line in groups.table(query, dimension, sums):
+                    yield flow, activity, line.group, line.counts
+
+
+def _by_dimension(
+    form: StatisticsForm,
+    query: CounterQuery,
+    dimension: Dimension,
+    sums: groups.Sums,
+    request: HttpRequest,
+) -> Table:
+    lines = groups.table(query, dimension, sums)
+    can_choose = dimension.name in form.fields
+    may_open = request.user.has_perm(dimension.permission)
+    uncounted_names = {*dimension.uncounted, *query.activity.uncounted(query.selection)}
+    rows = [
+        Row(
+            line.group.title,
+            _values(query.activity, line.counts, uncounted_names),
+            _address(request, **{dimension.name: line.group.key}) if can_choose else "",
+            line.group.url if may_open and person_limits.may_open(request, line.group.url) else "",
+        )
+        for line in lines[:SHOWN]
+    ]
+    title = _("By %s, what lost most first") % dimension.title
+    file = _address(request, "console:statistics-csv", by=dimension.name)
+    more = max(0, len(lines) - SHOWN)
+    return Table(title, capfirst(str(dimension.title)), _columns(query.activity), rows, more, file)
+
+
+def _columns(activity: Activity) -> list[Text]:
+    titles = [measure.title for measure in activity.stored_measures]
+    return [*titles, _("success"), *(figure.title for figure in activity.figures)]
+
+
+def _values(activity: Activity, counts: Counts, uncounted_names: Collection[str] = ()) -> list[Any]:
+    """`uncounted_names` are measures that are not counted here: a dash, and not 0."""
+    row: list[Any] = []
+    for measure in activity.stored_measures:
+        value = measure.of(counts)
+        cell = _failures_cell(value) if measure.tone == "lost" else value
+        row.append(cells.NOTHING if measure.name in uncounted_names else cell)
+    row.append(cells.percent(activity.success(counts)))
+    row += [flow_card.format_figure(figure, counts) for figure in activity.figures]
+    return row
+
+
+def _common(activity: Activity, counts: Counts) -> list[Any]:
+    """The columns that every flow has."""
+    good, failures, bad = (activity.total(tone, counts) for tone in ("good", "lost", "bad"))
+    return [good, _failures_cell(failures), bad, cells.percent(activity.success(counts))]
+
+
+def _failures_cell(failures: int) -> Any:
+    return cells.mark(grouped(failures), "bad") if failures else failures
+
+
+def _address(request: HttpRequest, view: str = "console:statistics", **parameters: str) -> str:
+    """The address of this page with these parameters changed."""
+    copy = request.GET.copy()
+    for name, value in parameters.items():
+        copy[name] = value
+    return f"{reverse(view)}?{copy.urlencode()}"

@@ -1,0 +1,147 @@
+"""Statistics of every flow over time and by group, ranked by failures: page and CSV file."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import Any
+from urllib.parse import urlencode
+
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpResponse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from msgplatform.core.characters import fold
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.contract import Flow
+from msgplatform.doors.console.statistics import tables
+from msgplatform.doors.console.statistics.form import STEPS, StatisticsForm
+from msgplatform.doors.console.views.page import flow_of, page, uncounted, visible
+from msgplatform.monitor.statistics import groups
+from msgplatform.person_limits import answers_limited_people
+
+_TIME_FIELDS = ("period", "since", "until", "step")
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet runs cells that begin so
+
+
+@answers_limited_people
+@staff_member_required
+@require_GET
+def statistics(request: HttpRequest) -> HttpResponse:
+    """The statistics of one flow (`flow` in the address), or of all that the user may see."""
+    uncounted_flows, visible_flows = uncounted(request), _counting_flows(request)
+    if not visible_flows and not uncounted_flows:
+        raise PermissionDenied
+    flow = _flow(request)
+    activity = flow.health.activity if flow else None
+    form = StatisticsForm(activity, request.GET, request)
+    context: dict[str, Any] = {}
+    if form.is_valid() and visible_flows and flow not in uncounted_flows:
+        context = {"zone": form.zone(), "step": STEPS[form.cleaned_data["step"]], "is_found": True}
+        try:
+            if flow is None or activity is None:
+                context |= tables.of_all(form, visible_flows, request)
+            else:
+                context |= tables.of_flow(form, flow, activity, request)
+        except InvalidInput as error:
+            context = {}
+            form.add_error(error.field if error.field in form.fields else None, str(error))
+    # The other flows are shown for the same time.
+    time = urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
+    return page(
+        request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
+        time=time, uncounted=uncounted_flows, **context,
+    )  # fmt: skip
+
+
+@answers_limited_people
+@staff_member_required
+@require_GET
+def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    """The counters of one flow as a file: a line for each step, and with `by` for each group of
+    that dimension. Those of all flows, without `flow`: a line for each flow and system."""
+    flow = _flow(request)
+    if flow is None or flow.health.activity is None:
+        return _csv_of_all(request)
+    form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
+    dimension = next((part for part in flow.health.activity.dimensions if part.name == by), None)
+    if by and dimension is None:
+        form.add_error(None, _("There is no such choice."))
+    if sentence := uncounted(request).get(flow):
+        form.add_error(None, sentence)
+    if form.is_valid():
+        try:
+            query = form.query(flow.health.activity)
+            rows = groups.csv_lines(query, dimension)
+            header = next(rows)  # a time that is too long is refused before anything is sent
+        except InvalidInput as error:
+            form.add_error(None, str(error))
+        else:
+            words = [flow.name, *([by] if by else []), query.step]
+            name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
+            return csv_response(name, chain([header], rows))
+    return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
+
+
+def _csv_of_all(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
+    visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
+    if not visible_flows:
+        raise PermissionDenied
+    if form.is_valid():
+        try:
+            rows = list(tables.csv_of_all(form, visible_flows))
+        except InvalidInput as error:
+            form.add_error(None, str(error))
+        else:
+            until = timezone.localtime(form.cleaned_data["until"])
+            return csv_response(f"all-{until:%Y%m%d-%H%M}", rows)
+    return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
+
+
+def _counting_flows(request: HttpRequest) -> list[Flow]:
+    """The flows that the user may see and whose messages are counted for this user."""
+    skipped_flows = uncounted(request)
+    return [flow for flow in visible(request) if flow.health.activity and flow not in skipped_flows]
+
+
+def _flow(request: HttpRequest) -> Flow | None:
+    """The flow in the address, None without one. Raises Http404 and PermissionDenied."""
+    name = request.GET.get("flow", "")
+    if not name:
+        return None
+    flow = flow_of(request, name)
+    if flow.health.activity is None:
+        raise Http404(_("This flow counts nothing."))
+    return flow
+
+
+def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
+    """A file with this name, without `.csv`."""
+    return StreamingHttpResponse(
+        _csv_lines(rows),
+        content_type="text/csv; charset=utf-8",
+        headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
+    )
+
+
+class _Echo:
+    """A file that returns what is written to it, so that `csv` makes lines and keeps none."""
+
+    def write(self, text: str) -> str:
+        return text
+
+
+def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
+    writer = csv.writer(_Echo())
+    yield "\ufeff"  # spreadsheets recognise UTF-8 by it
+    for row in rows:
+        # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese
+        # or Japanese system takes the full-width signs, too, and some pass over blanks before them.
+        yield writer.writerow([
+            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
+            for cell in row
+        ])  # fmt: skip

@@ -1,0 +1,40 @@
+"""The reference of the API: Swagger UI in the console's frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET
+
+from msgplatform import person_limits
+from msgplatform.core import flows
+from msgplatform.doors.console.views.page import page
+from msgplatform.person_limits import answers_limited_people
+
+
+@answers_limited_people
+@require_GET
+def api_docs(request: HttpRequest) -> HttpResponse:
+    """The reference, with links to what belongs to it."""
+    user: Any = request.user
+    links = [
+        {"title": str(link.title), "address": link.address}
+        for flow in flows.all()
+        for link in flow.links
+        if link.is_reference
+        and user.has_perms(link.permissions)
+        and person_limits.may_open(request, link.address)
+    ]
+    if user.is_active and user.is_staff and not person_limits.is_limited(request):
+        address = reverse("console:getting-started")
+        links.append({"title": _("Getting started"), "address": address})
+    links += [
+        {"title": _("Errors"), "address": reverse("problems")},
+        {"title": "OpenAPI", "address": f"{reverse('api-schema')}?format=json"},
+    ]
+    tags = settings.SPECTACULAR_SETTINGS["TAGS"]
+    return page(request, "api_docs.html", _("API documentation"), tags=tags, links=links)

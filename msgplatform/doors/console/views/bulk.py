@@ -1,0 +1,169 @@
+"""Bulk jobs: choose, preview, start. A job's own page is in `job`."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth.decorators import permission_required
+from django.core import signing
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
+from django.shortcuts import redirect
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods
+
+from msgplatform import person_limits
+from msgplatform.core import flows
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.flows.actions import BulkAction
+from msgplatform.core.flows.bulk_pages import Counted
+from msgplatform.core.flows.contract import Flow
+from msgplatform.doors.admin import sees_personal
+from msgplatform.doors.console.forms import BulkForm
+from msgplatform.doors.console.masking import masked
+from msgplatform.doors.console.views.page import jobs_of, page, require_bulk
+from msgplatform.doors.console.views.saved_filters import saved_for
+from msgplatform.jobs import control
+from msgplatform.messages import engine, filter_fields
+from msgplatform.person_limits import answers_limited_people
+
+JOBS_SHOWN = 5
+_SALT = "msgplatform.doors.console.preview"
+
+
+@answers_limited_people
+@staff_member_required
+@permission_required("msgplatform.add_bulkjob", raise_exception=True)
+@require_http_methods(["GET", "POST"])
+def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
+    """Choose an action, a filter and a pace, see what they would change, then start the job.
+
+    Only what was previewed is started: if anything changed since, the page shows a new preview.
+    """
+    able = [flow for flow in flows.all() if flow.is_bulk_allowed(request.user)]
+    parameters: QueryDict = request.POST if request.method == "POST" else request.GET
+    flow, name = _find_action(request, able, flow_name, parameters.get("action"))
+    action = flow.actions[name]
+    systems = person_limits.systems_of(request)
+    if systems is not None and len(systems) == 1 and "biz" in action.fields and parameters:
+        # A person who sees one business system means that one.
+        parameters = parameters.copy()
+        parameters["biz"] = parameters.get("biz") or next(iter(systems))
+    form = BulkForm(flow, name, sees_personal(request), parameters or None)
+    _keep_to_limit(request, action, form)
+    starts = request.method == "POST" and "start" in parameters
+    preview_seen: dict[str, Any] = {}
+    with suppress(signing.BadSignature):
+        if starts:
+            preview_seen = signing.loads(parameters.get("previewed", ""), salt=_SALT)
+    choice = [flow.name, name, form.filter(), form.pace] if form.is_valid() else []
+    if preview_seen and form.is_valid() and preview_seen["wanted"] == choice:
+        return _start(request, flow, name, form, preview_seen)
+    preview, pace, signed_preview = None, 0, ""
+    try:
+        # A link may bring a filled form (`ids=…`) without asking for its count, which may take a
+        # while.
+        if form.is_valid() and (request.method == "POST" or "count" in parameters):
+            preview = flow.action(name).preview(form.filter())
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
+    except Unavailable as error:
+        form.refuse("", str(error))
+    if preview:
+        # The pace that was asked for, else the receiver's limit, else 0: as fast as possible.
+        pace = form.pace or (max(1, math.floor(preview.pace)) if preview.pace else 0)
+    if preview and preview.counted.count:
+        # Signed, not stored: the start proves by it what the person has seen, and runs that.
+        # `key` is in one job at most, however often Start is pressed.
+        contents = {
+            "key": uuid.uuid4().hex,
+            "wanted": choice,
+            "pace": pace,
+            "count": preview.counted.count,
+            "more": preview.counted.more,
+            "cursor": preview.cursor,
+        }
+        signed_preview = signing.dumps(contents, salt=_SALT)
+    return page(
+        request,
+        "bulk.html",
+        _("Bulk jobs"),
+        form=form,
+        flow=flow,
+        flows=able,
+        name=name,
+        action=action,
+        preview=preview if not preview or sees_personal(request) else masked(preview),
+        counted=preview.counted if preview else None,
+        pace=pace,
+        seconds=preview.counted.count / pace if preview and pace else None,
+        changed=starts and preview is not None,
+        previewed=signed_preview,
+        saved=saved_for(request, flow, name),
+        saved_page=name,
+        query=form.filter() if preview else {},
+        jobs=jobs_of(request).filter(flow__in=[flow.name for flow in able])[:JOBS_SHOWN],
+    )
+
+
+def _keep_to_limit(request: HttpRequest, action: BulkAction, form: BulkForm) -> None:
+    """Refuse a filter that means messages of business systems that this person may not see."""
+    systems = person_limits.ids_of(request)
+    if systems is None or not form.is_valid():
+        return
+    fields = action.fields
+    try:
+        engine.read_limited(fields, form.filter(), systems)
+        if filter_fields.owner_of(fields, form.filter()) in systems:
+            return
+        names = [str(field.label) for field in fields.values() if field.owners is not None]
+        sentence = _("Choose what belongs to one of your business systems: %s.") % ", ".join(names)
+        form.refuse("biz", sentence)
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
+
+
+def _find_action(
+    request: HttpRequest, able: Sequence[Flow], flow_name: str, action: str | None
+) -> tuple[Flow, str]:
+    """The flow and the action that an address names, or the first ones."""
+    # The permission for bulk jobs alone is not enough: what a job does needs that of one message.
+    if not able:
+        raise PermissionDenied
+    flow = flows.get(flow_name) if flow_name else able[0]
+    if flow is None or not flow.actions:
+        raise Http404(_("There is no such flow."))
+    require_bulk(request, flow)
+    name = action or next(iter(flow.actions))
+    if name not in flow.actions:
+        raise Http404(_("There is no such bulk action."))
+    return flow, name
+
+
+def _start(
+    request: HttpRequest, flow: Flow, name: str, form: BulkForm, preview_seen: dict[str, Any]
+) -> HttpResponse:
+    actor = request.user.get_username()
+    try:
+        new_job = control.JobRequest(
+            flow.name,
+            name,
+            form.filter(),
+            preview_seen["pace"],
+            preview_seen["key"],
+            preview_seen["cursor"],
+            filter_fields.owner_of(flow.actions[name].fields, form.filter()),
+        )
+        job = control.start(new_job, Counted(preview_seen["count"], preview_seen["more"]), actor)
+    except IntegrityError:  # the second click of two: the job is there
+        job = jobs_of(request).get(started_from=preview_seen["key"])
+        return redirect("console:job", job.pk)
+    messages.success(request, _("Bulk job started: %s.") % flow.actions[name].title)
+    return redirect("console:job", job.pk)

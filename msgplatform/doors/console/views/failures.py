@@ -1,0 +1,228 @@
+"""The page Failures: by place and answer; sent again from here, or acknowledged."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.contrib.auth.decorators import permission_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, ngettext
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform import person_limits
+from msgplatform.core import lazy_text, personal
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.health import MAX_FAILURES, Button, Failure
+from msgplatform.core.flows.text import Text
+from msgplatform.doors.admin import sees_personal
+from msgplatform.doors.console.views.page import can_start_jobs, flow_of, page, visible
+from msgplatform.models import Acknowledgement
+from msgplatform.models.failures import MAX_NOTE
+from msgplatform.monitor import failure_store
+from msgplatform.person_limits import answers_limited_people
+
+ACKNOWLEDGED_SHOWN = 10
+ACKNOWLEDGE_PERMISSION = "msgplatform.change_alert"
+
+
+# Names of answers by which failures are grouped. They are stored and documented in English.
+_PREFIXES = (gettext_noop("poison: "), gettext_noop("result "))
+_NAMES = frozenset({
+    # Notify: the HTTP engine's classes of errors, and deliveries without an attempt.
+    gettext_noop("dns"), gettext_noop("connect"), gettext_noop("tls"), gettext_noop("timeout"),
+    gettext_noop("reset"), gettext_noop("too_large"), gettext_noop("address_forbidden"),
+    gettext_noop("bad_url"), gettext_noop("other"), gettext_noop("not tried, breaker open"),
+    # SMS: endings.
+    gettext_noop("failed"), gettext_noop("expired"), gettext_noop("unknown"),
+    # CRM sync: classes of errors.
+    gettext_noop("retry"), gettext_noop("throttled"), gettext_noop("invalid"),
+    gettext_noop("conflict"), gettext_noop("auth"), gettext_noop("refused"), gettext_noop("fault"),
+    gettext_noop("queue"),
+})  # fmt: skip
+
+
+class AcknowledgeForm(forms.Form):
+    """The state of a group that a person acknowledges, with their note."""
+
+    id = forms.IntegerField(min_value=1, max_value=2**63 - 1)
+    lost = forms.IntegerField(min_value=0, max_value=2**63 - 1)
+    until = forms.DateTimeField()
+    note = forms.CharField(
+        max_length=MAX_NOTE, error_messages={"required": gettext_lazy("Say why, in the note.")}
+    )
+
+
+@dataclass(frozen=True)
+class ResendForm:
+    """The form that sends several groups of a place again: its address, and how many messages."""
+
+    url: str
+    count: int
+
+
+@dataclass(frozen=True)
+class FailurePlace:
+    """The failures of one place, with the address of the form that sends each group again.
+
+    `resend_forms` are the forms for all groups together; `button` acts on the place, at an address.
+    """
+
+    failures: list[tuple[Failure, str]]
+    resend_forms: list[ResendForm]
+    button: tuple[Button, str] | None
+
+    @property
+    def first(self) -> Failure:
+        return self.failures[0][0]
+
+    @property
+    def has_heading(self) -> bool:
+        """True if its groups have something in common above them."""
+        return bool(self.resend_forms) or (self.button is not None and len(self.failures) > 1)
+
+
+@dataclass(frozen=True)
+class FlowFailures:
+    """A flow's failures by place; `problem` is a sentence when they cannot be read."""
+
+    flow: Flow
+    places: list[FailurePlace]
+    problem: str = ""
+
+    @property
+    def number(self) -> int:
+        return sum(len(place.failures) for place in self.places)
+
+    @property
+    def is_cut(self) -> bool:
+        return self.number >= MAX_FAILURES
+
+    @property
+    def kind(self) -> Text:
+        """The kind of its places, such as subscriptions."""
+        activity = self.flow.health.activity
+        return activity.dimensions[0].title if activity and activity.dimensions else ""
+
+
+@answers_limited_people
+@staff_member_required
+@require_GET
+def failures(request: HttpRequest) -> HttpResponse:
+    """The groups that nobody has sent again or acknowledged, and the latest acknowledgements."""
+    visible_flows, clear = visible(request), sees_personal(request)
+    systems = person_limits.systems_of(request)
+    listings = [_flow_failures(flow, request.user, clear, systems) for flow in visible_flows]
+    acknowledgements: list[Acknowledgement] = []
+    if systems is None:  # nothing of an acknowledgement says whose messages they were
+        names = [flow.name for flow in visible_flows]
+        acknowledgements += failure_store.latest_acknowledgements(names, ACKNOWLEDGED_SHOWN)
+    for row in acknowledgements:
+        row.answer = answer_title(row.answer)
+        row.note = row.note if clear else personal.in_sentence(row.note)
+    return page(
+        request,
+        "failures.html",
+        _("Failures"),
+        listings=[listing for listing in listings if listing.places or listing.problem],
+        may_acknowledge=request.user.has_perm(ACKNOWLEDGE_PERMISSION),
+        acknowledged=acknowledgements,
+        max_note=MAX_NOTE,
+        is_limited=systems is not None,
+        unlisted=[]
+        if systems is None
+        else [flow for flow in visible_flows if not flow.health.has_failures_of_systems],
+    )
+
+
+def _flow_failures(
+    flow: Flow, user: Any, clear: bool, systems: person_limits.Systems | None
+) -> FlowFailures:
+    """The flow's failures by place, as this person may read them and act on them."""
+    try:
+        groups = failure_store.failures_of(flow, systems)
+    except UNAVAILABLE as error:
+        return FlowFailures(flow, [], str(error)[:200])
+    groups_by_place: dict[int, list[Failure]] = defaultdict(list)
+    for group in sorted(groups, key=lambda group: group.last_at, reverse=True):
+        # An answer is a content, and may say whose it is.
+        said = group.said if clear else personal.text(group.said)
+        where, answer = lazy_text.translated(group.where), answer_title(str(group.answer))
+        group = replace(group, where=where, said=said, answer=answer)
+        groups_by_place[group.subject].append(group)
+    places = []
+    for groups in groups_by_place.values():
+        button, starts_jobs = groups[0].button, can_start_jobs(user, flow)
+        acting = None
+        if button is not None and user.has_perm(button.permission):
+            acting = button, reverse(button.view, args=[groups[0].subject])
+        # One form for all groups of the place that the same filter finds.
+        counts_by_url: dict[str, list[int]] = defaultdict(list)
+        for group in groups if starts_jobs else ():
+            if group.place_filter and (url := _bulk_url(flow, group.action, group.place_filter)):
+                counts_by_url[url].append(group.count)
+        resend_forms = [
+            ResendForm(url, sum(counts)) for url, counts in counts_by_url.items() if counts[1:]
+        ]
+        failures = [
+            (group, _bulk_url(flow, group.action, group.filter) if starts_jobs else "")
+            for group in groups
+        ]
+        places.append(FailurePlace(failures, resend_forms, acting))
+    return FlowFailures(flow, places)
+
+
+def _bulk_url(flow: Flow, action: str, filter: Mapping[str, str]) -> str:
+    """The form of bulk jobs with this filter and its count; '' when the flow has no such action."""
+    if action not in flow.actions:
+        return ""
+    query = urlencode({"action": action, **filter, "count": "1"})
+    return f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
+
+
+@answers_limited_people
+@staff_member_required
+@permission_required(ACKNOWLEDGE_PERMISSION, raise_exception=True)
+@require_POST
+def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Acknowledge a group with a note; failures since it was shown stay listed."""
+    flow = flow_of(request, flow_name)
+    form = AcknowledgeForm(request.POST)
+    if not form.is_valid():
+        sentence = " ".join(str(error) for errors in form.errors.values() for error in errors)
+        messages.error(request, sentence)
+        return redirect("console:failures")
+    values = form.cleaned_data
+    snapshot = failure_store.GroupSnapshot(values["id"], values["lost"], values["until"])
+    systems, count = person_limits.systems_of(request), 0
+    if systems is None or any(
+        failure.id == values["id"] for failure in failure_store.failures_of(flow, systems)
+    ):
+        count = failure_store.acknowledge_group(
+            flow, snapshot, values["note"], request.user.get_username()
+        )
+    if not count:
+        messages.warning(request, _("There is nothing left to acknowledge."))
+        return redirect("console:failures")
+    text = ngettext("%d message acknowledged.", "%d messages acknowledged.", count)
+    messages.success(request, text % count)
+    return redirect("console:failures")
+
+
+def answer_title(answer: str) -> str:
+    """The name of an answer in the reader's language; other names, such as HTTP 503, stay as they
+    are."""
+    for prefix in _PREFIXES:
+        if answer.startswith(prefix):
+            return gettext(prefix) + answer_title(answer.removeprefix(prefix))
+    return gettext(answer) if answer in _NAMES else answer

@@ -1,0 +1,185 @@
+"""Getting started: a checklist of a new installation, commands, and code for receivers.
+
+The console stores no progress: each line is looked up, so that the checklist fills itself in,
+whoever did the work and in whichever way.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from django.conf import settings
+from django.contrib.admin.views.decorators import staff_member_required
+from django.db.models import Q, QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.page import Call
+from msgplatform.core.flows.setup import FirstStep, Snippet
+from msgplatform.doors.console import curl
+from msgplatform.doors.console.views.page import page, visible
+from msgplatform.models import ApiKey, Biz
+
+_YEAR = 365 * 24 * 3600
+DISMISSED_COOKIE = "getting_started"
+DISMISSED = "dismissed"
+# Stands for the secret part of a key, which is shown only once.
+_SECRET = "…"  # noqa: S105
+
+
+@dataclass(frozen=True)
+class Line:
+    """A step as one person sees it; `link` leads to where it is done, if they may do it."""
+
+    title: str
+    help: str
+    is_done: bool
+    link: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """The steps of the platform or of one flow.
+
+    `commands` bring the first message, with a key that has the `scope`; `snippet` is the one of
+    the `snippets` that the page shows. `anchor` names the part in the page's address.
+    """
+
+    anchor: str
+    title: str
+    steps: Sequence[Line]
+    commands: str = ""
+    scope: str = ""
+    snippets: Sequence[Snippet] = ()
+    snippet: Snippet | None = None
+    problem: str = ""
+
+    @property
+    def done_count(self) -> int:
+        """How many steps are done."""
+        return sum(step.is_done for step in self.steps)
+
+    @property
+    def is_complete(self) -> bool:
+        return bool(self.steps) and self.done_count == len(self.steps)
+
+
+@staff_member_required
+@require_GET
+def getting_started(request: HttpRequest) -> HttpResponse:
+    """The page with every step, done or not; `language` chooses the code that is shown."""
+    return page(
+        request,
+        "getting_started.html",
+        _("Getting started"),
+        parts=parts(request),
+        public_url=settings.PUBLIC_URL,
+    )
+
+
+@staff_member_required
+@require_POST
+def dismiss(request: HttpRequest) -> HttpResponse:
+    """Hide the checklist on the overview, in this browser."""
+    answer = redirect("console:overview")
+    answer.set_cookie(
+        DISMISSED_COOKIE,
+        DISMISSED,
+        max_age=_YEAR,
+        secure=settings.SESSION_COOKIE_SECURE,
+        httponly=True,
+        samesite="Lax",
+    )
+    return answer
+
+
+def parts(request: HttpRequest) -> list[Part]:
+    """The platform's part first, then those of the flows that this person may see."""
+    steps = [
+        FirstStep(
+            _("A business system"),
+            _("Whoever hands over messages: a shop, an app, another program of yours."),
+            Biz.objects.exists(),
+            "admin:msgplatform_biz_add",
+            ("msgplatform.add_biz",),
+        ),
+        FirstStep(
+            _("An API key"),
+            _("With the scopes that the system needs. It is shown once: copy it."),
+            _usable_keys().exists(),
+            "admin:msgplatform_apikey_add",
+            ("msgplatform.add_apikey",),
+        ),
+    ]
+    of_platform = Part("platform", _("The platform"), _lines(request, steps, "platform"))
+    return [of_platform, *(_part(request, flow) for flow in visible(request))]
+
+
+def is_new(request: HttpRequest) -> bool:
+    """True if the overview shows the checklist first: no flow has done its first work, and this
+    person has not dismissed it."""
+    if request.COOKIES.get(DISMISSED_COOKIE) == DISMISSED:
+        return False
+    try:
+        checklists = [flow.setup.first_steps() for flow in visible(request)]
+    except UNAVAILABLE:
+        return False  # the overview says what is unavailable
+    return any(checklists) and not any(
+        steps and all(step.done for step in steps) for steps in checklists
+    )
+
+
+def _lines(request: HttpRequest, steps: Sequence[FirstStep], anchor: str) -> list[Line]:
+    user: Any = request.user
+    checklist_url = f"{reverse('console:getting-started')}#{anchor}"
+    lines = []
+    for step in steps:
+        link = reverse(step.view) if step.view and user.has_perms(step.permissions) else ""
+        if link and step.view.endswith("_add"):  # the form leads back to the checklist
+            link = f"{link}?{urlencode({'next': checklist_url})}"
+        lines.append(Line(str(step.title), str(step.help), step.done, link))
+    return lines
+
+
+def _part(request: HttpRequest, flow: Flow) -> Part:
+    user: Any = request.user
+    try:
+        lines = _lines(request, flow.setup.first_steps(), flow.name)
+        calls = flow.setup.first_calls()
+        scope = calls[0].scope if calls else ""
+        key = f"mp_{_SECRET}"
+        if calls and user.has_perm("msgplatform.view_apikey"):
+            # The newest key with the scope, as far as it can be shown: its public prefix.
+            rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")[:50]
+            prefixes = (prefix for prefix, scopes in rows if scope in scopes)
+            key = next((f"mp_{prefix}_{_SECRET}" for prefix in prefixes), key)
+        headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+        commands = "\n\n".join(
+            curl.command(
+                Call("", call.path, headers, json.dumps(call.body, ensure_ascii=False)),
+                settings.PUBLIC_URL,
+            )
+            for call in calls
+        )
+    except UNAVAILABLE as error:
+        return Part(flow.name, str(flow.title), (), problem=str(error)[:200])
+    snippets = flow.setup.snippets()
+    language = request.GET.get("language")
+    matches = [snippet for snippet in snippets if snippet.name == language] or snippets
+    snippet = matches[0] if matches else None
+    return Part(flow.name, str(flow.title), lines, commands, scope, snippets, snippet)
+
+
+def _usable_keys() -> QuerySet[ApiKey]:
+    lasting = Q(expires_at=None) | Q(expires_at__gt=timezone.now())
+    return ApiKey.objects.filter(lasting, revoked_at=None, biz__enabled=True)

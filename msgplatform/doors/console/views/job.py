@@ -1,0 +1,178 @@
+"""One bulk job: its progress, the outcomes of its messages, pause, resume and cancel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET, require_http_methods
+
+from msgplatform.core import flows, personal
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput, Unavailable
+from msgplatform.core.flows.actions import Ending
+from msgplatform.core.flows.messages import personal_names
+from msgplatform.core.flows.page import Hit
+from msgplatform.doors.admin import audit, sees_personal
+from msgplatform.doors.console.forms import BulkForm
+from msgplatform.doors.console.masking import as_seen
+from msgplatform.doors.console.views.page import (
+    can_start_jobs,
+    flow_of,
+    job_of,
+    page,
+    require,
+    require_job,
+)
+from msgplatform.jobs import outcomes
+from msgplatform.models import AuditLog, BulkJob
+from msgplatform.person_limits import answers_limited_people
+
+_State = BulkJob.State
+SHOWN = 50
+LOOKED_AT = 500  # waiting messages of which the page says why
+_TITLES: Mapping[Ending, Any] = {
+    "arrived": gettext_lazy("Sent again by this job, and arrived"),
+    "failed": gettext_lazy("Sent again by this job, and failed again"),
+    "waiting": gettext_lazy("Sent again by this job, and still waiting"),
+}
+
+
+@answers_limited_people
+@staff_member_required
+@require_http_methods(["GET", "POST"])
+def job(request: HttpRequest, id: int) -> HttpResponse:
+    """The page of one job, which renews itself while something may change: with `live` in the
+    address, the parts that change alone."""
+    row = job_of(request, id)
+    clear = sees_personal(request)
+    if not clear:
+        row.error = personal.in_sentence(row.error)
+    user: Any = request.user
+    flow = flows.get(row.flow)
+    require_job(request)
+    if flow is not None:
+        require(request, flow)
+    is_allowed = flow is not None and flow.is_bulk_allowed(user)
+    starts_jobs = flow is not None and can_start_jobs(user, flow)
+    is_own = starts_jobs and row.created_by == user.get_username()
+    may_change = is_own or (is_allowed and user.has_perm("msgplatform.change_bulkjob"))
+    if request.method == "POST":
+        if not may_change:
+            raise PermissionDenied
+        return _change(request, row)
+    action = flow.actions.get(row.action) if flow else None
+    sums = outcomes.sums(row) if action and action.outcome else None
+    notices: Sequence[str] = ()
+    if action and sums and sums.waiting:
+        with suppress(*UNAVAILABLE):
+            ids = outcomes.list_messages(row, "waiting", "", LOOKED_AT).ids
+            notices = action.why_waiting(ids)
+    repeat_url = ""
+    personal_fields = set() if clear or not action else personal_names(action.fields)
+    if flow and action and starts_jobs and not personal_fields.intersection(row.filter):
+        pace = {"rate": row.rate} if row.rate else {}
+        query = urlencode({"action": row.action, **row.filter, **pace, "count": 1})
+        repeat_url = f"{reverse('console:bulk-flow', args=[flow.name])}?{query}"
+    context = {
+        "job": row,
+        "flow": flow,
+        "action": action,
+        "left": _time_left(row),
+        "outcome": sums,
+        "notices": notices if clear else [personal.in_sentence(notice) for notice in notices],
+        "may_change": may_change,
+        "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
+        # 0 when nothing of the page will change any more.
+        "seconds": 2 if row.is_open else 5 if sums and sums.waiting else 0,
+    }
+    if "live" in request.GET:
+        return render(request, "console/job_live.html", context)
+    fields = BulkForm(flow, row.action, True).fields if flow and action else {}
+    filled_in = [
+        (str(fields[name].label if name in fields else name), str(value))
+        for name, value in row.filter.items()
+    ]
+    return page(
+        request,
+        "job.html",
+        _("Bulk job %d") % row.pk,
+        filter=filled_in if clear else personal.in_sentences(filled_in),
+        again=repeat_url,
+        **context,
+    )
+
+
+def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:
+    to = request.POST.get("to", "")
+    if to not in BulkJob.FROM:
+        raise Http404(_("There is no such state."))
+    # Only from these states: one that has ended meanwhile must not start again.
+    rows = BulkJob.objects.filter(pk=row.pk, state__in=BulkJob.FROM[_State(to)])
+    if rows.update(state=to):
+        audit(request, f"bulk_{to}", row.audit_target)
+    else:
+        messages.warning(request, _("The job was in another state by then."))
+    return redirect("console:job", row.pk)
+
+
+def _time_left(row: BulkJob) -> timedelta | None:
+    """The time until the job ends; None while it cannot be estimated."""
+    if row.more or not row.done or row.state not in (_State.PENDING, _State.RUNNING):
+        return None
+    missing = max(0, row.total - row.done)
+    if row.rate:
+        return timedelta(seconds=missing / row.rate)
+    resumed = AuditLog.objects.filter(target=row.audit_target, action="bulk_pending")
+    if row.waits or resumed.exists():  # its age is not the time that its steps took
+        return None
+    return (timezone.now() - row.created_at) * (missing / row.done)
+
+
+@answers_limited_people
+@staff_member_required
+@require_GET
+def job_messages(request: HttpRequest, id: int, ending: str) -> HttpResponse:
+    """The messages that the job's page counts under this ending, page by page."""
+    row = job_of(request, id)
+    require_job(request)
+    flow = flow_of(request, row.flow)
+    which = next((title for title in _TITLES if title == ending), None)
+    if which is None:
+        raise Http404(_("There is no such list."))
+    try:
+        message_ids = outcomes.list_messages(row, which, request.GET.get("cursor", ""), SHOWN)
+    except InvalidInput:
+        raise Http404(_("There is no such page.")) from None
+    hits: Sequence[Hit] = ()
+    problem = ""
+    try:
+        action = flow.actions.get(row.action)
+        hits = action.lines(message_ids.ids) if action and message_ids.ids else ()
+    except Unavailable as error:
+        problem = str(error)
+    except UNAVAILABLE:
+        problem = _("A server does not answer at present.")
+    return page(
+        request,
+        "job_messages.html",
+        _TITLES[which],
+        job=row,
+        flow=flow,
+        found=as_seen(request, hits),
+        problem=problem,
+        forgotten=outcomes.has_dropped_ids(row, which),
+        days=outcomes.KEEP_IDS.days,
+        next=f"?{urlencode({'cursor': message_ids.cursor})}" if message_ids.cursor else "",
+    )

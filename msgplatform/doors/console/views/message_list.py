@@ -1,0 +1,201 @@
+"""The list of one flow's messages: filter them, tick some and resend them, take all as a CSV file.
+
+The filter and the page are in the address, so a list can be sent to a colleague.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_GET, require_POST
+
+from msgplatform import person_limits
+from msgplatform.core.errors import UNAVAILABLE, InvalidInput
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.page import SearchResult
+from msgplatform.core.flows.text import Text
+from msgplatform.doors.admin import sees_personal
+from msgplatform.doors.console.forms import SearchForm
+from msgplatform.doors.console.masking import as_seen
+from msgplatform.doors.console.statistics.views import csv_response
+from msgplatform.doors.console.views.message import may_resend, resend_messages
+from msgplatform.doors.console.views.page import flow_of, list_name, page, visible
+from msgplatform.doors.console.views.saved_filters import saved_for
+from msgplatform.messages import engine
+from msgplatform.models import SavedFilter
+from msgplatform.person_limits import answers_limited_people
+
+LINES = 50  # of one page
+# A first page has as many messages in flight beside its rows.
+MAX_TICKED = 2 * LINES
+MAX_CSV_LINES = 10_000
+_CSV_PAGE = 500
+_MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
+
+
+@answers_limited_people
+@staff_member_required
+@require_GET
+def find(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Messages of one flow that match its fields, page by page; without a filter all of them."""
+    flow = _searchable(request, flow_name)
+    form = SearchForm(flow, sees_personal(request), request.GET)
+    result = _read(request, flow, form) if form.is_valid() else None
+    following = ""
+    if result and result.cursor:
+        query = request.GET.copy()
+        query["cursor"] = result.cursor
+        following = f"?{query.urlencode()}"
+    filled_in = form.filter() if result else {}
+    bulk_links: list[tuple[Text, str]] = []
+    if filled_in and _may_start_bulk(request, flow):
+        # Bulk jobs about all messages of this filter. Only of actions that know each of its
+        # fields, for any other would select more.
+        bulk_links = [
+            (action.title, _bulk_address(flow, name, filled_in))
+            for name, action in flow.actions.items()
+            if filled_in.keys() <= action.fields.keys()
+        ]
+    return page(
+        request,
+        "search.html",
+        list_name(flow),
+        flow=flow,
+        form=form,
+        found=result,
+        hits=[(flow, hit) for hit in result.hits] if result else [],
+        notices=[result.notice] if result and result.notice else [],
+        next=following,
+        searchable=[flow for flow in visible(request) if flow.messages.fields],
+        clear=sees_personal(request),
+        saved=saved_for(request, flow, SavedFilter.SEARCH),
+        saved_page=SavedFilter.SEARCH,
+        query=filled_in,
+        address_query=request.GET.urlencode(),
+        can_tick=may_resend(request, flow),
+        ticked_action=_ticked_action(request, flow),
+        bulk_links=bulk_links,
+        flow_links=[
+            link
+            for link in flow.links
+            if request.user.has_perms(link.permissions)
+            and person_limits.may_open(request, link.address)
+        ],
+        csv=f"{reverse('console:messages-csv', args=[flow.name])}?{urlencode(filled_in)}",
+    )
+
+
+@answers_limited_people
+@staff_member_required
+@require_GET
+def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
+    """The messages that match, newest first, up to MAX_CSV_LINES; masked as the list is."""
+    flow = _searchable(request, flow_name)
+    form = SearchForm(flow, sees_personal(request), request.GET)
+    first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
+    if first is None:  # the list shows what is wrong with the filter
+        return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
+    return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
+
+
+@answers_limited_people
+@staff_member_required
+@require_POST
+def resend(request: HttpRequest, flow_name: str) -> HttpResponse:
+    """Resend the messages that are ticked, each to all recipients that it did not reach."""
+    flow = flow_of(request, flow_name)
+    if not may_resend(request, flow):
+        raise PermissionDenied
+    ids = list(dict.fromkeys(request.POST.getlist("id")))[:MAX_TICKED]
+    if not ids:
+        messages.warning(request, _("Tick the messages that are to be sent again."))
+    elif "bulk" in request.POST and (action := _ticked_action(request, flow)):
+        return redirect(_bulk_address(flow, action, {"ids": ",".join(ids)}))
+    elif resend_messages(request, flow, ids) is None and len(ids) == 1:
+        messages.warning(request, _("This message cannot be sent again as it is now."))
+    query = request.POST.get("query", "")
+    return redirect(f"{reverse('console:find', args=[flow.name])}?{query}")
+
+
+def _searchable(request: HttpRequest, name: str) -> Flow:
+    flow = flow_of(request, name)
+    if not flow.messages.fields:
+        raise Http404(_("There is no such flow."))
+    return flow
+
+
+def _read(
+    request: HttpRequest, flow: Flow, form: SearchForm, limit: int = LINES
+) -> SearchResult | None:
+    """A page as this person may see it; None when the filter is wrong, which the form then says."""
+    try:
+        result = engine.find(
+            flow.messages,
+            form.filter(),
+            request.GET.get("cursor", ""),
+            limit,
+            person_limits.ids_of(request),
+        )
+    except InvalidInput as error:
+        form.refuse(error.field, str(error))
+        return None
+    return replace(result, hits=as_seen(request, result.hits))
+
+
+def _csv_rows(
+    request: HttpRequest, flow: Flow, form: SearchForm, first: SearchResult
+) -> Iterator[list[str]]:
+    yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
+    # A message that was in flight with the first page may be read from the archive later. (Several
+    # records of CRM sync, which has none in flight, may have one id.)
+    first_ids = {line.id for line in first.hits} if flow.messages.live else set()
+    result, count, pages = first, 0, 1
+    systems = person_limits.ids_of(request)
+    notices = dict.fromkeys([first.notice])
+    while True:
+        for line in result.hits:
+            if pages == 1 or line.id not in first_ids:
+                at = line.at.isoformat() if line.at else ""
+                yield [
+                    line.id, line.title, line.biz, line.state, at, line.details, line.reason,
+                ]  # fmt: skip
+        count, pages = count + len(result.hits), pages + 1
+        if not result.cursor or count >= MAX_CSV_LINES or pages > _MAX_CSV_PAGES:
+            break
+        try:
+            result = engine.find(flow.messages, form.filter(), result.cursor, _CSV_PAGE, systems)
+        except UNAVAILABLE:
+            result = replace(result, cursor="")
+            notices[_("A server does not answer at present: the file is not complete.")] = None
+            break
+        result = replace(result, hits=as_seen(request, result.hits))
+        notices[result.notice] = None
+    if result.cursor:
+        notices[_("There are more messages: narrow the filter by a time.")] = None
+    yield from ([notice] for notice in notices if notice)
+
+
+def _may_start_bulk(request: HttpRequest, flow: Flow) -> bool:
+    return request.user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(request.user)
+
+
+def _ticked_action(request: HttpRequest, flow: Flow) -> str:
+    """The bulk action to which ticked messages can go; '' when there is none for this person."""
+    names = [name for name, action in flow.actions.items() if action.has_message_ids]
+    return names[0] if names and _may_start_bulk(request, flow) else ""
+
+
+def _bulk_address(flow: Flow, action: str, filter: Mapping[str, Any]) -> str:
+    base = reverse("console:bulk-flow", args=[flow.name])
+    return f"{base}?{urlencode({'action': action, **filter})}"

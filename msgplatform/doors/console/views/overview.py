@@ -1,0 +1,197 @@
+"""The first page: problems, and how every flow and program is doing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from django.conf import settings
+from django.contrib.admin.views.decorators import staff_member_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_GET
+
+from msgplatform import person_limits
+from msgplatform.core import flows, outbound, personal
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import backlogs
+from msgplatform.core.data import sql
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.health import Status
+from msgplatform.doors.admin import sees_personal
+from msgplatform.doors.console import condition, flow_card
+from msgplatform.doors.console.views import getting_started
+from msgplatform.doors.console.views.page import (
+    can_see_jobs,
+    is_set_up,
+    jobs_of,
+    page,
+    uncounted,
+    visible,
+)
+from msgplatform.models import Alert, BulkJob
+from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor.statistics import recent
+from msgplatform.monitor.statistics.recent import Span
+from msgplatform.person_limits import answers_limited_people
+
+ALERTS_SHOWN = 20
+TROUBLES_SHOWN = 5
+# A lag below this is work, not trouble.
+LATE_SECONDS = 30.0
+# Period → how far back it looks, the seconds after which the page renews itself (a longer period
+# reads more counters), its title, and the title of a step of the charts.
+SPANS = {
+    "1h": (Span(timedelta(minutes=1), 60), 10, gettext_lazy("an hour"), gettext_lazy("minute")),
+    "6h": (Span(timedelta(minutes=5), 72), 30, gettext_lazy("6 hours"), gettext_lazy("5 minutes")),
+    "24h": (Span(timedelta(hours=1), 24), 60, gettext_lazy("24 hours"), gettext_lazy("hour")),
+}  # fmt: skip
+
+_HEADINGS = {
+    "1h": gettext_lazy("In the last hour"),
+    "6h": gettext_lazy("In the last 6 hours"),
+    "24h": gettext_lazy("In the last 24 hours"),
+}
+
+
+@answers_limited_people
+@staff_member_required
+@require_GET
+def overview(request: HttpRequest) -> HttpResponse:
+    """Flows with their charts and backlog, what is in trouble, open alerts, programs, bulk jobs.
+
+    With `live` in the address: the parts that change alone, for the page that renews itself. The
+    page says that nothing needs attention only if that holds for all of it, not just for alerts.
+    """
+    period = request.GET.get("period", "")
+    period = period if period in SPANS else next(iter(SPANS))
+    span, seconds, _words, step = SPANS[period]
+    state = condition.of_request(request)
+    clear, systems = sees_personal(request), person_limits.systems_of(request)
+    exits = state.exits
+    if not clear:
+        exits = {role: personal.in_sentence(text) for role, text in exits.items()}
+    alerts: list[Alert] = []
+    more_alerts = 0
+    if request.user.has_perm("msgplatform.view_alert"):
+        open_rows = condition.open_alerts()
+        if systems is not None:
+            open_rows = runbooks.of_systems(open_rows, frozenset(systems.values()))
+        alerts = list(open_rows[:ALERTS_SHOWN])
+        more_alerts = max(0, open_rows.count() - ALERTS_SHOWN)
+    for alert in alerts:
+        alert.translate()
+        alert.subject = alert.subject if clear else personal.in_sentence(alert.subject)
+    jobs = jobs_of(request).none()
+    if can_see_jobs(request):
+        names = [flow.name for flow in visible(request)]
+        jobs = jobs_of(request).filter(state__in=BulkJob.FROM["cancelled"], flow__in=names)[:20]
+    context = {
+        **_flows(request, span, str(step), period),
+        "found": state,
+        "failures": condition.failures(request),
+        "alerts": alerts,
+        "more_alerts": more_alerts,
+        "ended": exits,
+        "late_after": settings.ALERT_BACKLOG_MINUTES * 60,
+        "jobs": jobs,
+        "seconds": seconds,
+        "outbound_is_off": outbound.is_off(),
+    }
+    # The failures of people who are limited to business systems are not in the condition.
+    context["is_calm"] = not (
+        state.number or state.acknowledged or context["problems"] or context["failures"]
+    )
+    if "live" in request.GET:
+        return render(request, "console/overview_live.html", context)
+    periods = [(key, words) for key, (_span, _seconds, words, _step) in SPANS.items()]
+    return page(
+        request, "overview.html", _("Overview"), period=period, periods=periods,
+        first_parts=()
+        if person_limits.is_limited(request) or not getting_started.is_new(request)
+        else getting_started.parts(request),
+        **context,
+    )  # fmt: skip
+
+
+def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
+    """A card for each flow that this person may see, and the groups in most trouble. People who
+    are limited to business systems see nothing that is counted for all of them together: what
+    waits, and what the programs report."""
+    systems, ids = person_limits.systems_of(request), person_limits.ids_of(request)
+    visible_flows, now = visible(request), sql.now()
+    statuses: dict[Flow, Status] = {}
+    waiting: Mapping[str, Sequence[float | None]] = {}
+    failures: dict[str, int] = {}
+    problems: list[Any] = []
+    if systems is None:
+        # All flows: a problem of one that this person may not see keeps the page from being calm,
+        # too.
+        statuses = {flow: flow.health.status() for flow in flows.all()}
+        problems += [status.problem for status in statuses.values() if status.problem]
+        waiting = _backlogs(visible_flows, span, now)
+        failures |= failure_store.count_by_flow(flow.name for flow in visible_flows)
+    for flow in visible_flows if systems is not None else ():
+        try:
+            groups = failure_store.failures_of(flow, systems)
+            failures[flow.name] = sum(group.count for group in groups)
+        except UNAVAILABLE as error:
+            problems.append(str(error)[:200])
+    points = recent.series(visible_flows, span, now, ids)
+    lags = {flow: statuses[flow].oldest_by if statuses else {} for flow in visible_flows}
+    worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS, ids)
+    cards = [
+        flow_card.card(
+            flow,
+            statuses.get(flow),
+            failures.get(flow.name, 0),
+            points.get(flow.name, []),
+            waiting.get(flow.name, ()),
+            step,
+            period,
+        )
+        for flow in visible_flows
+    ]
+    idle_flows = [card.flow for card in cards if card.is_idle]
+    if systems is None:
+        idle_flows = [flow for flow in idle_flows if not is_set_up(flow)]
+    return {
+        "cards": [card for card in cards if card.flow not in idle_flows],
+        "unused": idle_flows if systems is None else [],
+        "heading": _HEADINGS[period],
+        "troubles": [(trouble, _page_of(request, trouble)) for trouble in worst_groups],
+        "problems": problems,
+        "step": step,
+        "is_limited": systems is not None,
+        "uncounted": uncounted(request),
+    }
+
+
+def _backlogs(
+    visible_flows: Sequence[Flow], span: Span, now: datetime
+) -> Mapping[str, list[float | None]]:
+    """Flow → how many messages waited at most in each step; None where nobody has looked."""
+    try:
+        counts_by_flow = backlogs.read(flow.name for flow in visible_flows)
+    except RedisError:  # the page says so above
+        return {}
+    values_by_flow: dict[str, list[float | None]] = {}
+    for name, minutes in counts_by_flow.items():
+        highest_counts: dict[datetime, int] = {}
+        for seconds, count in minutes.items():
+            start = span.start(datetime.fromtimestamp(seconds, UTC))
+            highest_counts[start] = max(count, highest_counts.get(start, 0))
+        values_by_flow[name] = [highest_counts.get(start) for start in span.starts(now)]
+    return values_by_flow
+
+
+def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
+    """The address of the group in trouble, '' for people who may not see it."""
+    activity = trouble.flow.health.activity
+    can_open = activity and request.user.has_perm(activity.dimensions[0].permission)
+    url = trouble.group.url
+    return url if can_open and person_limits.may_open(request, url) else ""

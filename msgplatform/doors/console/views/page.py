@@ -1,0 +1,119 @@
+"""The frame of every page of the console, and the checks who may see which flow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.apps import apps
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.db.models import Model, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.text import capfirst
+from django.utils.translation import gettext as _
+
+from msgplatform import person_limits
+from msgplatform.core import flows
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.core.flows.contract import Flow
+from msgplatform.models import BulkJob
+
+# Flows of which something was set up when this process looked: every page asks.
+set_up_flows: set[str] = set()
+
+
+def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
+    context = {**admin.site.each_context(request), "title": title, **context}
+    return render(request, f"console/{template}", context)
+
+
+def visible(request: HttpRequest) -> list[Flow]:
+    return [flow for flow in flows.all() if request.user.has_perm(flow.permission)]
+
+
+def uncounted(request: HttpRequest) -> dict[Flow, str]:
+    """The flows of which this person sees no counters, because they are not those of a business
+    system, each with the sentence that says so."""
+    if not person_limits.is_limited(request):
+        return {}
+    sentence = _("%(flow)s counts for all business systems together, and not for yours alone.")
+    return {
+        flow: sentence % {"flow": flow.title}
+        for flow in visible(request)
+        if (activity := flow.health.activity) and not activity.has_systems
+    }
+
+
+def is_set_up(flow: Flow) -> bool:
+    """True if one of its first steps is done, or nobody can say."""
+    if flow.name not in set_up_flows:
+        try:
+            steps = flow.setup.first_steps()
+        except UNAVAILABLE:
+            return True
+        if steps and not any(step.done for step in steps):
+            return False
+        set_up_flows.add(flow.name)
+    return True
+
+
+def require(request: HttpRequest, flow: Flow) -> None:
+    if not request.user.has_perm(flow.permission):
+        raise PermissionDenied
+
+
+def require_bulk(request: HttpRequest, flow: Flow) -> None:
+    """Raises PermissionDenied unless this person may act on many messages of the flow."""
+    if not flow.is_bulk_allowed(request.user):
+        raise PermissionDenied
+
+
+def can_see_jobs(request: HttpRequest) -> bool:
+    """True if this person may see bulk jobs or start one."""
+    return any(request.user.has_perm(f"msgplatform.{verb}_bulkjob") for verb in ("view", "add"))
+
+
+def can_start_jobs(user: Any, flow: Flow) -> bool:
+    """True if this person may start bulk jobs of the flow."""
+    return bool(user.has_perm("msgplatform.add_bulkjob") and flow.is_bulk_allowed(user))
+
+
+def require_job(request: HttpRequest) -> None:
+    """Raises PermissionDenied unless this person may see bulk jobs or start one."""
+    if not can_see_jobs(request):
+        raise PermissionDenied
+
+
+def jobs_of(request: HttpRequest) -> QuerySet[BulkJob]:
+    """The jobs that this person may know of: all, or those that are about their systems alone."""
+    systems = person_limits.ids_of(request)
+    rows = BulkJob.objects.all()
+    return rows if systems is None else rows.filter(biz_id__in=systems)
+
+
+def job_of(request: HttpRequest, id: int) -> BulkJob:
+    """The job with this id. Raises Http404, also for one that this person may not know of."""
+    row = jobs_of(request).filter(pk=id).first()
+    if row is None:
+        raise Http404(_("There is no such bulk job."))
+    return row
+
+
+def list_name(flow: Flow) -> str:
+    """The name of the list of a flow's messages, as the side bar has it."""
+    return capfirst(str(model_of(flow)._meta.verbose_name_plural))
+
+
+def model_of(flow: Flow) -> type[Model]:
+    """The model of a flow's messages: that which its permission shows."""
+    label, codename = flow.permission.split(".")
+    return apps.get_model(label, codename.removeprefix("view_"))
+
+
+def flow_of(request: HttpRequest, name: str) -> Flow:
+    flow = flows.get(name)
+    if flow is None:
+        raise Http404(_("There is no such flow."))
+    require(request, flow)
+    return flow

@@ -1,0 +1,83 @@
+"""A person's own page: the language and the time zone in which they see the console."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+from zoneinfo import available_timezones
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone, translation
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from msgplatform.doors.admin import Select
+from msgplatform.doors.console.views.page import page
+from msgplatform.models import Preferences
+from msgplatform.person_limits import answers_limited_people
+
+# Only zones that are named after a place: people look for one.
+_REGIONS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe",
+            "Indian", "Pacific")  # fmt: skip
+
+
+def _languages() -> list[tuple[str, Any]]:
+    # Each in its own language, so that everybody finds theirs.
+    names = [(code, translation.get_language_info(code)["name_local"])
+             for code, _name in settings.LANGUAGES]  # fmt: skip
+    return [("", _("As the browser asks")), *names]
+
+
+def _zones() -> list[Any]:
+    platform = _("The platform's: %s") % timezone.get_default_timezone_name()
+    return [("", platform), ("UTC", "UTC"), *_regions()]
+
+
+@cache
+def _regions() -> list[tuple[str, list[tuple[str, str]]]]:
+    """Region → (zone, place) of each; kept, because the zones are read from hundreds of files."""
+    zones_by_region: dict[str, list[tuple[str, str]]] = {region: [] for region in _REGIONS}
+    for name in sorted(available_timezones()):
+        region, _slash, place = name.partition("/")
+        if region in zones_by_region:
+            zones_by_region[region].append((name, place.replace("_", " ")))
+    return list(zones_by_region.items())
+
+
+class PreferencesForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none at run time
+    language = forms.ChoiceField(
+        label=gettext_lazy("Language"), choices=_languages, required=False, widget=Select
+    )
+    time_zone = forms.ChoiceField(
+        label=gettext_lazy("Time zone"),
+        choices=_zones,
+        required=False,
+        widget=Select,
+        help_text=gettext_lazy("In which times are shown, and the times that you write are read"),
+    )
+
+    class Meta:
+        model = Preferences
+        fields = ["language", "time_zone"]
+
+
+@answers_limited_people
+@staff_member_required
+@require_http_methods(["GET", "POST"])
+def preferences(request: HttpRequest) -> HttpResponse:
+    user: Any = request.user
+    row = Preferences.objects.filter(pk=user.pk).first() or Preferences(user=user)
+    form = PreferencesForm(request.POST if request.method == "POST" else None, instance=row)
+    if form.is_valid():
+        form.save()
+        # The page that follows is in the new language, and so is this sentence.
+        with translation.override(row.language or translation.get_language()):
+            messages.success(request, _("Your preferences are saved."))
+        return redirect("console:preferences")
+    return page(request, "preferences.html", _("Preferences"), form=form)

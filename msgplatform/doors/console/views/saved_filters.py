@@ -1,0 +1,134 @@
+"""Filters that people keep under a name: their own, and those that others share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.views.decorators import staff_member_required
+from django.core.exceptions import PermissionDenied
+from django.db.models import Case, Q, When
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.http import urlencode
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
+
+from msgplatform import person_limits
+from msgplatform.core.flows.contract import Flow
+from msgplatform.core.flows.messages import personal_names
+from msgplatform.doors.admin import sees_personal
+from msgplatform.doors.console.forms import BulkForm, FilterForm, SearchForm
+from msgplatform.doors.console.views.page import can_start_jobs, flow_of
+from msgplatform.models import SavedFilter
+from msgplatform.person_limits import answers_limited_people
+
+SHOWN = 50
+MOST = 100  # of one person
+MAY_FORGET = "auth.change_user"  # what others share: who administers people
+PREFIX = "filter"  # of the filter's fields in the form that saves it
+
+
+@dataclass(frozen=True)
+class Saved:
+    row: SavedFilter
+    link: str
+    mine: bool
+    may_delete: bool
+
+
+def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[Saved]:
+    """What this person sees on a page of a flow, whose messages they may see; without filters that
+    hold personal data, if they may not see that."""
+    user: Any = request.user
+    rows = SavedFilter.objects.filter(flow=flow.name, page=page)
+    # What others share may name other systems.
+    is_theirs = Q(owner=user)
+    if not person_limits.is_limited(request):
+        is_theirs |= Q(shared=True)
+    rows = rows.filter(is_theirs).select_related("owner")
+    # One's own first: others may share more than are shown.
+    rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
+    fields = flow.messages.fields if page == SavedFilter.SEARCH else flow.actions[page].fields
+    hidden_names = set() if sees_personal(request) else personal_names(fields)
+    return [
+        Saved(row, _address(row), row.owner_id == user.pk, _may_delete(user, row))
+        for row in rows[:SHOWN]
+        if not hidden_names.intersection(row.query)
+    ]
+
+
+@answers_limited_people
+@staff_member_required
+@require_POST
+def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
+    """Keep a filter; one of the same name is replaced."""
+    flow = flow_of(request, flow_name)
+    user: Any = request.user
+    form: FilterForm
+    if page_name == SavedFilter.SEARCH:
+        form = SearchForm(flow, sees_personal(request), request.POST, prefix=PREFIX)
+    elif page_name not in flow.actions:
+        raise Http404(_("There is no such bulk action."))
+    elif not can_start_jobs(request.user, flow):
+        raise PermissionDenied
+    else:
+        form = BulkForm(flow, page_name, sees_personal(request), request.POST, prefix=PREFIX)
+    if not form.is_valid():
+        messages.error(request, _("This filter cannot be saved: correct it first."))
+        return redirect(_address(SavedFilter(flow=flow.name, page=page_name)))
+    query = form.filter()
+    if isinstance(form, BulkForm) and form.pace:
+        query["rate"] = str(form.pace)
+    name = request.POST.get("name", "").replace("\x00", "").strip()[:60]
+    row = SavedFilter(flow=flow.name, page=page_name, query=query)
+    others = SavedFilter.objects.filter(owner=user).exclude(
+        flow=flow.name, page=page_name, name=name
+    )
+    if not name:
+        messages.error(request, _("Give the filter a name."))
+    elif others.count() >= MOST:
+        messages.error(request, _("You have %d saved filters: delete one first.") % MOST)
+    else:
+        SavedFilter.objects.update_or_create(
+            owner=user,
+            flow=flow.name,
+            page=page_name,
+            name=name,
+            defaults={"query": query, "shared": "shared" in request.POST},
+        )
+        messages.success(request, _("Saved: %s.") % name)
+    return redirect(_address(row))
+
+
+@answers_limited_people
+@staff_member_required
+@require_POST
+def delete(request: HttpRequest, id: int) -> HttpResponse:
+    """Forget one's own filter; administrators may forget what others share."""
+    row = SavedFilter.objects.filter(pk=id).first()
+    is_own = row is not None and row.owner_id == request.user.pk
+    if row is None or (person_limits.is_limited(request) and not is_own):
+        raise Http404
+    if not _may_delete(request.user, row):
+        # Whether somebody keeps a filter that is not shared is nobody else's business.
+        raise (PermissionDenied() if row.shared else Http404())
+    row.delete()
+    messages.success(request, _("Deleted: %s.") % row.name)
+    return redirect(_address(SavedFilter(flow=row.flow, page=row.page)))
+
+
+def _may_delete(user: Any, row: SavedFilter) -> bool:
+    return bool(row.owner_id == user.pk or (row.shared and user.has_perm(MAY_FORGET)))
+
+
+def _address(row: SavedFilter) -> str:
+    """The page with this filter filled in."""
+    if row.page == SavedFilter.SEARCH:
+        view, query = "console:find", dict(row.query)
+    else:
+        view, query = "console:bulk-flow", {"action": row.page, **row.query}
+    address = reverse(view, args=[row.flow])
+    return f"{address}?{urlencode(query)}" if query else address

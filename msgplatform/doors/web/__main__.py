@@ -1,0 +1,85 @@
+"""The web server: `python -m msgplatform.doors.web --host 127.0.0.1 --port 8000 --workers 2`.
+
+Granian's parent process loads nothing of the platform: each worker imports `asgi.py` for itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+
+from granian import Granian
+from granian.constants import HTTPModes, Interfaces, Loops
+from granian.http import HTTP1Settings
+
+from msgplatform.core.servers import child_process
+from msgplatform.doors.web import stopping
+
+# The most connections of a worker, idle ones included; more wait in the kernel. An idle one costs
+# some kilobytes and no thread.
+CONNECTIONS = 16_384
+_BACKLOG = 4096
+_OTHER_FILES = 512  # that a worker may open beside its connections
+
+
+@dataclass(frozen=True)
+class Options:
+    """The address to listen at, and limits; `drain_seconds` is for requests in flight at the end.
+
+    A client that has not sent a whole head after `head_seconds` is disconnected, and so is a
+    connection that is idle for as long. 60 is the most that granian allows, and how long proxies
+    keep idle connections.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    workers: int = 1
+    drain_seconds: int = 20
+    head_seconds: int = 60
+
+
+def serve(options: Options, application: str = "msgplatform.doors.web.asgi:application") -> None:
+    """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
+    # The limit of connections follows from that of open files, which is raised first.
+    open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
+    server = Granian(
+        application,
+        address=options.host,
+        port=options.port,
+        interface=Interfaces.ASGINL,
+        workers=options.workers,
+        loop=Loops.uvloop,
+        http=HTTPModes.http1,
+        websockets=False,
+        backlog=_BACKLOG,
+        backpressure=max(_OTHER_FILES, open_files - _OTHER_FILES),
+        http1_settings=HTTP1Settings(header_read_timeout=options.head_seconds * 1000),
+        respawn_failed_workers=True,
+        workers_kill_timeout=options.drain_seconds,
+    )
+    server.on_startup(stopping.prepare)
+    server.serve()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m msgplatform.doors.web", description="Serve the console and the API."
+    )
+    default = Options()
+    parser.add_argument("--host", default=default.host, help="a numeric address")
+    parser.add_argument("--port", type=int, default=default.port)
+    parser.add_argument("--workers", type=int, default=default.workers, help="processes")
+    parser.add_argument(
+        "--drain-seconds",
+        type=int,
+        default=default.drain_seconds,
+        help="how long requests in flight may take after SIGTERM",
+    )
+    options = parser.parse_args()
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
+    serve(Options(options.host, options.port, options.workers, options.drain_seconds))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""The web application: one request, from its first byte to its last.
+
+Every request is read in the event loop, bounded in size, time and number; then the fast intake
+answers it, or Django in a thread. Until it has arrived whole, a request costs only memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from django.conf import settings
+from django.urls import URLPattern, URLResolver, get_resolver
+from django.urls.resolvers import RoutePattern
+from django.utils.module_loading import import_string
+from rest_framework.permissions import SAFE_METHODS
+
+from msgplatform.core import flows, logging, web_requests
+from msgplatform.core.tracing import context
+from msgplatform.doors.api.access import throttling
+from msgplatform.doors.api.intake import SingleIntake
+from msgplatform.doors.api.problems.error_pages import API_PREFIX
+from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
+from msgplatform.doors.web import answers, bodies
+from msgplatform.doors.web.answers import Answer, Send
+from msgplatform.doors.web.django_app import DjangoApp
+from msgplatform.doors.web.fast_intake import FastIntake, HeadersByName
+from msgplatform.doors.web.long_polls import LongPolls
+
+log = logging.get(__name__)
+
+# The most requests in flight in this process, and bytes of their bodies and of long answers; and
+# the share of either that one address may take.
+_REQUESTS = 2048
+_BODY_BYTES = 256 * 1024 * 1024
+_SHARE = 0.5
+# Each so many answers one says that its connection closes: clients that keep theirs would all stay
+# with the workers that were there first after a restart. It is a prime number, so that clients
+# which take turns are all met.
+CLOSE_EVERY = 1009
+_LEFT = 499  # the status of a client that left before it had sent its body, as nginx counts it
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+# The ids of requests: random for the process, then a number.
+_PROCESS = secrets.token_hex(6)
+_numbers = itertools.count(1)
+
+Scope = dict[str, Any]
+
+
+class Application:
+    """The ASGI application of one process. Settings are read once."""
+
+    def __init__(self, fast_intake: FastIntake, django_app: DjangoApp) -> None:
+        self._fast_intake, self._django = fast_intake, django_app
+        self._long_polls = LongPolls()
+        self._route_of = Routes().of
+        self._allowance = bodies.Allowance(_REQUESTS, _BODY_BYTES, _SHARE)
+        self._max_body: int = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+        self._answers = itertools.count(1)
+        self._logs: bool = settings.ACCESS_LOG
+
+    async def __call__(self, scope: Scope, receive: bodies.Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        start = time.perf_counter()
+        headers = dict(scope["headers"])
+        # The id that the caller or a proxy sent, or a new one.
+        request_id = headers.get(b"x-request-id", b"").decode("latin-1")
+        if not _REQUEST_ID.fullmatch(request_id):
+            request_id = f"{_PROCESS}-{next(_numbers):x}"
+        status = 500  # what granian answers when something raises
+        waited = 0.0
+        try:
+            status, waited = await self._serve(scope, headers, receive, send, request_id)
+        except bodies.Disconnected:
+            status = _LEFT
+            # Granian says the same of chunks that break the rules.
+            if b"transfer-encoding" in headers:
+                problem = Problem(
+                    KINDS["bad-request"], "The chunks of the body are malformed or incomplete."
+                )
+                # A client that has disconnected does not read it.
+                await answers.refusal(problem, scope["path"].startswith(API_PREFIX)).send(send)
+            return
+        finally:
+            # A wait for an event is not the time that the platform takes.
+            seconds = time.perf_counter() - start - waited
+            route = self._route_of(scope["path"])
+            web_requests.ANSWERED.count(route, scope["method"], status, seconds)
+        if self._logs:
+            log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"],
+                status=status,
+                ms=round(seconds * 1000, 1),
+                address=(scope.get("client") or ("",))[0],
+                request_id=request_id,
+                **context.log_facts(headers.get(b"traceparent", b"").decode("latin-1")),
+            )
+
+    async def _serve(
+        self,
+        scope: Scope,
+        headers: HeadersByName,
+        receive: bodies.Receive,
+        send: Send,
+        request_id: str,
+    ) -> tuple[int, float]:
+        """Answer; returns the status, and the seconds that a long poll waited for an event."""
+        waited = 0.0
+        share: bodies.Share | None = None
+        try:
+            try:
+                # Also when too much is in flight.
+                if health := self._fast_intake.health(scope, headers):
+                    await self._send(health, send, request_id)
+                    return health.status, waited
+                share = self._allowance.take(_address(scope, headers))
+                # A body in chunks has no other length, as RFC 9112 (6.3) says.
+                is_chunked = b"transfer-encoding" in headers
+                length = None if is_chunked else int(headers.get(b"content-length", b"0"))
+                body = b""
+                if length != 0:
+                    body = await bodies.read(receive, self._max_body, length, share)
+                answer: Answer | int | None = await self._fast_intake.answer(scope, headers, body)
+                if answer is None:
+                    ask = partial(self._django.answer, scope, body, request_id, send)
+                    answer, waited = await self._long_polls.answer(ask, receive)
+                if isinstance(answer, int):
+                    return answer, waited
+                if len(answer.body) > answers.PIECE:
+                    # A refusal says that nothing was done: untrue once a write has an answer.
+                    can_refuse = scope["method"] in SAFE_METHODS
+                    share.add(len(answer.body), can_refuse)
+            except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
+                match error:
+                    case bodies.TooLarge(limit=limit):
+                        more = {"max_bytes": limit}
+                        problem = Problem(KINDS["body-too-large"], str(error), more=more)
+                    case bodies.TooSlow():
+                        words = "The body did not arrive in time."
+                        problem = Problem(KINDS["request-timeout"], words)
+                    case _:
+                        retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+                        problem = Problem(KINDS["unavailable"], str(error), retry)
+                answer = answers.refusal(problem, scope["path"].startswith(API_PREFIX))
+            await self._send(answer, send, request_id)
+        finally:
+            if share:
+                share.give_back()
+        return answer.status, waited
+
+    async def _send(self, answer: Answer, send: Send, request_id: str) -> None:
+        more = [(b"x-request-id", request_id.encode())]
+        if next(self._answers) % CLOSE_EVERY == 0 and answers.CLOSE not in answer.headers:
+            more.append(answers.CLOSE)
+        try:
+            await answer.send(send, *more)
+        except TimeoutError:
+            log.warning("answer_not_read", request_id=request_id, bytes=len(answer.body))
+
+
+def _address(scope: Scope, headers: HeadersByName) -> str:
+    """Whose part of the allowance a request takes: the caller's, as a trusted proxy reports it."""
+    peer = (scope.get("client") or ("",))[0]
+    forwarded = headers.get(b"x-forwarded-for")
+    if forwarded is None:
+        return peer
+    address = throttling.reported_address(peer, forwarded.decode("latin-1"))
+    return peer if address == peer else throttling.network_of(address)[:64]
+
+
+def intakes() -> list[SingleIntake]:
+    """The single intakes of every flow."""
+    return [import_string(name) for flow in flows.all() for name in flow.single_intakes]
+
+
+OTHER = "other"  # the route of an address that nothing serves
+# Below these prefixes each address is a route of its own; any other prefix is one route.
+_PREFIXES = ("/", "/api/v1/")
+_SEGMENTS = 6
+
+
+class Routes:
+    """The route of a request, for metrics: one of few. Each address belongs to the longest prefix
+    that the platform serves, such as /console or /api/v1/messages. All addresses that nothing
+    serves are OTHER, since callers can make up any number of them."""
+
+    def __init__(self) -> None:
+        prefixes = set(_prefixes(get_resolver().url_patterns, "/"))
+        self._routes = {path.rstrip("/") or "/" for path in (*prefixes, settings.STATIC_URL)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._routes)
+
+    def of(self, path: str) -> str:
+        if path in self._routes:  # as a publish is
+            return path
+        path = "/".join(path.split("/", _SEGMENTS + 1)[: _SEGMENTS + 1])
+        while path not in self._routes:
+            path = path.rpartition("/")[0].rstrip("/")
+            if not path:
+                return OTHER
+        return path
+
+
+def _prefixes(patterns: Iterable[URLPattern | URLResolver], prefix: str) -> Iterator[str]:
+    for pattern in patterns:
+        if not isinstance(pattern.pattern, RoutePattern):
+            continue  # a regular expression for addresses that nothing else serves
+        path = prefix + str(pattern.pattern).partition("<")[0]
+        if isinstance(pattern, URLResolver) and path in _PREFIXES:
+            yield from _prefixes(pattern.url_patterns, path)
+        else:
+            yield path

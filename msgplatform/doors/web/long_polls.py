@@ -1,0 +1,121 @@
+"""Long polls: requests whose answer waits in the event loop, see `core/long_polls.py`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from msgplatform.core.long_polls import HEADER, SECONDS, WAITING
+from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, Problem
+from msgplatform.doors.web import answers, bodies, stopping
+from msgplatform.doors.web.answers import Answer
+
+# The most requests that wait in this process. Each costs a connection and some kilobytes.
+MAX_WAITING = 256
+_HEADER = HEADER.lower().encode()
+
+Ask = Callable[[bool], Coroutine[Any, Any, Answer | int]]
+
+
+@dataclass
+class _Wait:
+    """`is_replaced`: a later request has its place."""
+
+    is_replaced: bool = False
+
+
+class LongPolls:
+    """Used only in the event loop."""
+
+    def __init__(self, max_waiting: int = MAX_WAITING) -> None:
+        self._max_waiting = max_waiting
+        self._waits: set[asyncio.Event] = set()
+        # Topics with a replaced request that waits on. A client that repeats its request after a
+        # time limit of its own, and leaves the connection open, would fill all places.
+        self._replaced_topics: set[str] = set()
+        self._is_stopping = False
+        self._watches_stop = False
+
+    async def answer(self, ask: Ask, receive: bodies.Receive) -> tuple[Answer | int, float]:
+        """The answer of `ask`, and the seconds that it waited for an event. `ask` is called with
+        True when the request has waited before.
+
+        Raises bodies.Disconnected when the client leaves meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        end, seconds = loop.time() + SECONDS, 0.0
+        wait = _Wait()
+        answer = await ask(False)
+        while not isinstance(answer, int) and (topic := _topic(answer)):
+            answer.headers.remove((_HEADER, topic.encode()))
+            began = loop.time()
+            if self._is_stopping or began >= end:
+                break
+            if wait.is_replaced and topic in self._replaced_topics:
+                answer.headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+                break
+            if len(self._waits) >= self._max_waiting:
+                words = "Too many requests wait for events here; send it again later."
+                retry = {"Retry-After": str(RETRY_AFTER_SECONDS)}
+                problem = Problem(KINDS["unavailable"], words, retry)
+                return answers.of_response(problem.response()), seconds
+            is_woken = await self._wait(topic, wait, end - began, receive)
+            seconds += loop.time() - began
+            if not is_woken:
+                break
+            answer = await ask(True)
+        return answer, seconds
+
+    async def _wait(self, topic: str, wait: _Wait, seconds: float, receive: bodies.Receive) -> bool:
+        """True if something has come for the topic, or another request has its place; False after
+        these seconds, or at the end of the process."""
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        is_replaced = wait.is_replaced
+        if not self._watches_stop:
+            # All that wait are answered when the server begins to stop: it waits for their answers.
+            self._watches_stop = True
+            stopping.call_at_stop(loop, self._stop)
+
+        def wake(is_replaced: bool) -> None:
+            wait.is_replaced |= is_replaced
+            loop.call_soon_threadsafe(event.set)
+
+        self._waits.add(event)
+        # A replaced request does not take its place back: both would go on taking it from each
+        # other. They are one listener's, or the view would have refused this one.
+        if not wait.is_replaced:
+            WAITING.add(topic, wake)
+        else:
+            self._replaced_topics.add(topic)
+        leaving = asyncio.ensure_future(_until_left(receive))
+        coming = asyncio.ensure_future(event.wait())
+        try:
+            done, _pending = await asyncio.wait(
+                (coming, leaving), timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            coming.cancel()
+            leaving.cancel()
+            WAITING.remove(topic, wake)
+            if is_replaced:
+                self._replaced_topics.discard(topic)
+            self._waits.discard(event)
+        if leaving in done:
+            raise bodies.Disconnected
+        return coming in done and not self._is_stopping
+
+    def _stop(self) -> None:
+        self._is_stopping = True
+        for event in self._waits:
+            event.set()
+
+
+async def _until_left(receive: Callable[[], Awaitable[Any]]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _topic(answer: Answer) -> str:
+    return next((value.decode() for name, value in answer.headers if name == _HEADER), "")

@@ -1,1 +1,0 @@
-from msgplatform.management.no_rq_workers import Command  # noqa: F401 - refuses

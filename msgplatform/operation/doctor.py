@@ -1,0 +1,327 @@
+"""An examination of this installation: its parts, its problems, and the commands that repair it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
+from django.core import checks
+from django.db import connections
+from django.db.utils import Error as DatabaseError
+from django.db.utils import OperationalError
+
+from msgplatform.core import cells, flows, outbound
+from msgplatform.core.connections import RedisError, RedisRole, ResponseError
+from msgplatform.core.daemons import exits, heartbeats, watch, writers
+from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.data import cell_record, schema_state, server
+from msgplatform.core.data.mysql import character_sets
+from msgplatform.core.data.mysql.error_codes import NO_QUORUM
+from msgplatform.core.data.transactions import error_code
+from msgplatform.core.flows.health import Finding
+from msgplatform.core.flows.programs import BULK
+from msgplatform.core.secrets import encryption, reencrypt
+from msgplatform.core.servers import private_server
+from msgplatform.monitor import findings
+from msgplatform.operation.supervision import first_user
+
+LOW_DISK_BYTES = 1 << 30
+_ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
+_WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
+    encryption.State.CLEAR: ("bad", _ROTATE),
+    encryption.State.OLD: ("warn", _ROTATE),
+    encryption.State.UNREADABLE: (
+        "bad",
+        "add the key they were encrypted with to ENCRYPTION_KEY and restart, or set them again "
+        "in the console",
+    ),
+}
+
+
+def examine() -> Iterator[Finding]:
+    """Look at everything; errors become findings."""
+    yield Finding("ok", f"Python {sys.version.split()[0]}")
+    looks = (
+        _settings, _outbound, _database, _redis_server, _redis_roles, _daemons, _watch, _disk,
+    )  # fmt: skip
+    for look in looks:
+        yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
+    # Without a schema these would only find errors that `_database` has explained.
+    if not any(_schema_problem(alias) for alias in settings.DATABASES):
+        for look in (_cell, _secrets, _users, findings.open_alerts, findings.failures):
+            yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
+        for flow in flows.all():
+            yield from _report_errors(flow.health.examine, str(flow.title))
+
+
+def _report_errors(look: Callable[[], Iterable[Finding]], name: str) -> Iterator[Finding]:
+    try:
+        yield from look()
+    except (DatabaseError, RedisError, OSError) as error:
+        yield Finding("bad", f"{name}: {error}")
+    except Exception as error:  # noqa: BLE001 - what nobody expected is a finding too
+        yield Finding("bad", f"{name}: {type(error).__name__}: {error}", "report this fault")
+
+
+def _settings() -> Iterator[Finding]:
+    problems = [m for m in checks.run_checks() if m.level >= checks.WARNING]
+    for message in problems:
+        # A system check's hint is how to repair it, which is what `doctor` shows below a finding.
+        is_error = message.level >= checks.ERROR
+        yield Finding("bad" if is_error else "warn", str(message.msg), str(message.hint or ""))
+    if not problems:
+        unset = "PUBLIC_URL is not set: `up` serves only this machine, over http"
+        where = f"reachable as {settings.PUBLIC_URL}" if settings.PUBLIC_URL_SET else unset
+        yield Finding("ok", f"settings; {where}")
+
+
+def _cell() -> Iterator[Finding]:
+    this_cell = cells.own()
+    if not this_cell.is_only:
+        yield Finding("ok", f"cell {this_cell}")
+    try:
+        cell_record.check()
+    except cell_record.WrongCell as error:
+        yield Finding("bad", str(error))
+    other_cells = {beat.cell for beat in heartbeats.alive()} - {this_cell.label}
+    if other_cells:
+        names = ", ".join(sorted(name or "a platform without CELL" for name in other_cells))
+        yield Finding(
+            "bad",
+            f"programs of another cell use this work Redis: {names}",
+            "give each cell its own REDIS_URL and SMS_REDIS_URL, and restart its programs",
+        )
+
+
+def _outbound() -> Iterator[Finding]:
+    if outbound.is_off():
+        yield Finding("warn", outbound.OFF, "set OUTBOUND=on for every program, and restart them")
+
+
+def _database() -> Iterator[Finding]:
+    for alias in settings.DATABASES:
+        connection = connections[alias]
+        try:
+            version = connection.get_database_version()
+            version_text = ".".join(map(str, version))
+            yield Finding("ok", f"database {alias}: {connection.display_name} {version_text}")
+            state = server.cluster(alias)
+        except OperationalError as error:
+            if error_code(error) != NO_QUORUM:
+                raise
+            yield Finding(
+                "bad",
+                f"database {alias}: its server has no quorum: it is there, and takes no work",
+                "start the other servers; if they are lost, make this one the primary "
+                "(docs/scale.md)",
+            )
+            continue
+        if state is not None:
+            text = (
+                f"database {alias}: {state.size} of {state.expected} servers, this one "
+                f"{state.state}"
+            )
+            if state.size < state.expected:
+                yield Finding("bad", text, "start the other servers; their logs say why they ended")
+            else:
+                yield Finding("ok", text)
+        if problem := _schema_problem(alias):
+            yield problem
+        if connection.vendor == "mysql":
+            yield from _mysql(connection)
+
+
+def _schema_problem(alias: str) -> Finding | None:
+    """The problem that keeps programs from their tables; None also when the database is silent."""
+    try:
+        if missing := schema_state.missing_tables(connections[alias]):
+            return Finding("bad", missing)
+        count = schema_state.open_migrations(connections[alias])
+    except DatabaseError:
+        return None
+    repair = schema_state.migrate_command(alias)
+    return Finding("bad", f"{count} migrations are not applied", repair) if count else None
+
+
+def _secrets() -> Iterator[Finding]:
+    """Encrypted columns: their values are counted by state, never shown."""
+    if not settings.ENCRYPTION_KEYS or encryption.malformed(settings.ENCRYPTION_KEYS):
+        return  # `_settings` has reported it
+    total: Counter[encryption.State] = Counter()
+    for column in reencrypt.columns():
+        counts = reencrypt.count(column)
+        total += counts
+        for state, (level, repair) in _WRONG_SECRETS.items():
+            if counts[state]:
+                yield Finding(level, f"{column}: {counts[state]} values {state}", repair)
+    current = total[encryption.State.CURRENT]
+    if current == total.total():
+        more = len(settings.ENCRYPTION_KEYS) - 1
+        repair = f"the other {more} of ENCRYPTION_KEY may be removed" if more else ""
+        yield Finding("ok", f"secrets: all {current} are under the first key", repair)
+
+
+def _mysql(connection: Any) -> Iterator[Finding]:
+    for problem in character_sets.problems(connection):
+        yield Finding("bad", problem.text, problem.repair)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, "
+            "@@max_allowed_packet"
+        )
+        flush, has_log, sync, packet = map(int, cursor.fetchone())
+    if flush not in (1, 3):  # 3 is MariaDB's: InnoDB syncs a commit whatever the binary log does
+        yield Finding(
+            "warn",
+            f"innodb_flush_log_at_trx_commit={flush}: a power cut loses accepted messages",
+            "SET GLOBAL innodb_flush_log_at_trx_commit=1",
+        )
+    # With a binary log InnoDB leaves the sync to it. Without both, a commit may be taken back.
+    if flush == 1 and has_log and sync != 1:
+        yield Finding(
+            "warn",
+            f"a binary log with sync_binlog={sync}: a power cut loses accepted messages",
+            "SET GLOBAL sync_binlog=1, and the same in the server's configuration",
+        )
+    if packet < 16 << 20:  # the largest batch that the API takes
+        yield Finding(
+            "warn",
+            f"max_allowed_packet={packet}: a large batch may be refused",
+            "SET GLOBAL max_allowed_packet=16777216",
+        )
+
+
+def _users() -> Iterator[Finding]:
+    users = get_user_model()
+    able = users.objects.filter(is_active=True, is_staff=True)
+    if able.exists():
+        if not able.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
+            repair = f"`up` prints a link for {first_user.NAME}; or: {sys.executable} manage.py "
+            name = able.values_list("username", flat=True)[0]
+            yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
+        return
+    create = f"{sys.executable} manage.py createsuperuser"
+    if users.objects.exists():
+        yield Finding("bad", "nobody can log in: no user is active and staff", create)
+    else:
+        repair = f"`up` creates one and prints a link to choose a password; or: {create}"
+        yield Finding("bad", "nobody can log in: there is no user", repair)
+
+
+def _redis_server() -> Iterator[Finding]:
+    if not any(role.is_embedded for role in flows.redis_roles()):
+        return
+    path = private_server.find_redis()
+    if path is None:
+        yield Finding(
+            "bad", "no redis-server for the embedded Redis", "apt-get install redis-server"
+        )
+    else:
+        yield Finding("ok", f"embedded Redis: {path}")
+
+
+def _redis_roles() -> Iterator[Finding]:
+    for role in flows.redis_roles():
+        yield from _redis(role.variable, role.client(), role.is_embedded)
+        if role.is_truth:
+            yield from _append_only(role)
+
+
+def _append_only(role: RedisRole) -> Iterator[Finding]:
+    try:
+        options: Any = role.client().config_get("*append*")
+    except ResponseError:  # a hosted Redis may forbid CONFIG
+        yield Finding(
+            "warn",
+            f"{role.variable}: CONFIG is forbidden; whether accepted messages are kept is unknown",
+            "verify: appendonly yes, appendfsync always, no-appendfsync-on-rewrite no",
+        )
+        return
+    except RedisError:  # `_redis` has reported it
+        return
+    right = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
+    wrong = [name for name, value in right.items() if options.get(name, value) != value]
+    for name in wrong:
+        yield Finding(
+            "bad",
+            f"{role.variable}: a kill can lose accepted messages ({name} {options[name]})",
+            f"redis-cli CONFIG SET {name} {right[name]}, and the same in its configuration file",
+        )
+    if not wrong:
+        yield Finding("ok", f"{role.variable}: accepted messages are kept (appendfsync always)")
+
+
+def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
+    try:
+        info: Any = client.info()
+    except RedisError as error:
+        repair = f"{sys.executable} manage.py up starts it" if is_embedded else f"check {variable}"
+        yield Finding("bad", f"{variable}: {error}", repair)
+        return
+    version = str(info["redis_version"])
+    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
+        yield Finding("bad", f"{variable}: Redis {version} is too old", "use Redis 6.2 or newer")
+        return
+    yield Finding("ok", f"{variable}: Redis {version}")
+    limit, used = int(info["maxmemory"]), int(info["used_memory"])
+    if limit and used > 0.9 * limit:
+        text = f"{variable}: {used >> 20} of {limit >> 20} MiB are used (maxmemory)"
+        yield Finding("bad", text, "raise its maxmemory, and see what waits there")
+    policy = info["maxmemory_policy"]  # not by CONFIG, which a hosted Redis may forbid
+    if policy != "noeviction":
+        yield Finding(
+            "bad",
+            f"{variable}: maxmemory-policy {policy} discards work",
+            "redis-cli CONFIG SET maxmemory-policy noeviction",
+        )
+
+
+def _daemons() -> Iterator[Finding]:
+    exits_by_program = exits.everywhere()
+    for end in exits_by_program.values():
+        yield Finding("bad", f"{end.program} ends again and again on {end.host}: {end.text}")
+    running = {beat.role for beat in heartbeats.alive()}
+    of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
+    for command in [*of_flows, BULK.command]:
+        if command.removeprefix("run_") in running:
+            yield Finding("ok", f"{command} is running")
+        elif command.removeprefix("run_") not in exits_by_program:
+            repair = f"{sys.executable} manage.py {command}"
+            yield Finding("warn", f"{command} is not running", repair)
+    if len(programs := writers.programs_by_node()) > 1:
+        places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
+        yield Finding(
+            "bad",
+            f"programs write to several servers of the database: {places}",
+            "have every program connect to the one address of HAProxy (docs/scale.md)",
+        )
+
+
+def _watch() -> Iterator[Finding]:
+    """A program must watch the platform: without one nobody notices that something is wrong."""
+    beats = heartbeats.alive()
+    if watch.is_held():
+        yield Finding("ok", "a program watches the platform")
+    elif beats and time.time() - min(beat.since for beat in beats) < 2 * kinds.LOOK_SECONDS:
+        yield Finding("warn", "the programs have just started: soon one watches the platform")
+    else:
+        yield Finding(
+            "bad",
+            "no program watches the platform: nobody notices what goes wrong",
+            f"{sys.executable} manage.py up, or any run_* program",
+        )
+
+
+def _disk() -> Iterator[Finding]:
+    settings.STATE_DIR.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(settings.STATE_DIR).free
+    text = f"{free / (1 << 30):.1f} GiB free in {settings.STATE_DIR}"
+    enough = free > LOW_DISK_BYTES
+    yield Finding("ok" if enough else "bad", text, "" if enough else "free disk space")

@@ -1,0 +1,43 @@
+import json
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform.doors.api.management.platform_file import schema
+from msgplatform.setup.platform_file import exporting, kinds
+
+
+class Command(BaseCommand):
+    help = (
+        "Write the platform file of what there is, for manage.py apply. It has no secrets and no "
+        "API keys."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--section", action="append", default=[], metavar="NAME",
+            help="only this section, such as subscriptions; repeat it for several",
+        )  # fmt: skip
+        parser.add_argument(
+            "--system", action="append", default=[], metavar="NAME",
+            help="only what belongs to this business system; repeat it for several",
+        )  # fmt: skip
+        parser.add_argument(
+            "--references", action="store_true",
+            help="write a reference for each secret, so that the file can be applied to an empty "
+            "platform; without it they are comments",
+        )  # fmt: skip
+        parser.add_argument(
+            "--schema", action="store_true",
+            help="write the JSON Schema of platform files instead, for editors",
+        )  # fmt: skip
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        if options["schema"]:
+            self.stdout.write(json.dumps(schema.json_schema(), indent=2, ensure_ascii=False))
+            return
+        if unknown := sorted(set(options["section"]) - kinds.sections().keys()):
+            names = ", ".join(kinds.sections())
+            raise CommandError(f"There is no section {', '.join(unknown)}. Use: {names}.")
+        for line in exporting.export(options["section"], options["system"], options["references"]):
+            self.stdout.write(line)

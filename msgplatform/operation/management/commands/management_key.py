@@ -1,0 +1,53 @@
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform.core.errors import InvalidInput
+from msgplatform.doors.api.access import keys
+from msgplatform.models import AuditLog
+
+
+class Command(BaseCommand):
+    help = (
+        "Make a key for the management API and print it, this once. It sets up business systems, "
+        "their keys, consumers, subscriptions and event types, and sends no message but tests."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", help="where it is used; the audit log shows it")
+        parser.add_argument(
+            "--scope",
+            action="append",
+            default=[],
+            help="what it may do, such as manage:systems; repeat it for several (default: all but "
+            "manage:people and manage:person-data)",
+        )
+
+        parser.add_argument(
+            "--system",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="limit it to this business system: it sees and changes only what belongs to it; "
+            "repeat it for several (default: no limit)",
+        )
+
+    def _usual_scopes(self) -> list[str]:
+        """A key that lets people in, or erases a person's data, is made on purpose only."""
+        return [each for each in keys.management_scopes() if each not in keys.SUPERUSER_SCOPES]
+
+    def handle(
+        self, *args: Any, name: str, scope: list[str], system: list[str], **options: Any
+    ) -> None:
+        scopes = scope or self._usual_scopes()
+        try:
+            key, plain = keys.create(None, name, scopes, system_names=system)
+        except InvalidInput as error:
+            raise CommandError(str(error)) from None
+        AuditLog.objects.create(
+            actor="manage.py management_key",
+            action="api_key_created",
+            target=str(key),
+            detail={"scopes": key.scopes, "systems": key.systems},
+        )
+        self.stdout.write(plain)

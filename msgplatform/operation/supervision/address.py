@@ -1,0 +1,96 @@
+"""The address at which the web server listens, and the one that people open."""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import os
+import socket as sockets
+import sys
+
+from django.conf import settings
+
+from msgplatform.core.servers.private_server import is_in_use
+from msgplatform.operation.supervision.run import Refused
+
+_ANSWER_SECONDS = 5.0
+
+
+def resolve(name: str, port: int) -> str:
+    """The numeric address of `name`: the web server takes no names. Raises Refused."""
+    try:
+        addresses = sockets.getaddrinfo(name, port, type=sockets.SOCK_STREAM)
+    except sockets.gaierror:
+        raise Refused(f"{name} is not an address of this machine; use --host 127.0.0.1") from None
+    return str(addresses[0][4][0])
+
+
+def public_url(host: str, port: int) -> str:
+    """PUBLIC_URL; without it plain http, if only this machine is served. Raises Refused.
+
+    For other machines only the operator knows the address, and passwords must not be sent to them
+    in clear text unless the operator says so.
+    """
+    if settings.PUBLIC_URL_SET:
+        return str(settings.PUBLIC_URL)
+    if not ipaddress.ip_address(host).is_loopback:
+        raise Refused(
+            f"{host} serves other machines too: set PUBLIC_URL to the address that they use, such "
+            "as https://messages.example.com behind a proxy that ends TLS."
+        )
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def own_url(host: str, port: int) -> str:
+    """SANDBOX_URL; without it the web server as this machine's programs reach it."""
+    if settings.SANDBOX_URL_SET:
+        return str(settings.SANDBOX_URL)
+    address = ipaddress.ip_address(host)
+    if address.is_unspecified:
+        host = "::1" if address.version == 6 else "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def hold(host: str, port: int) -> sockets.socket:
+    """Keep this address for one platform, until the socket that is returned is closed. Raises
+    Refused if it is kept already, if a program listens there, or if this machine does not have it.
+
+    The web server shares its port with others of the same user (granian sets SO_REUSEPORT): two
+    platforms that start on one port at the same time would each get a part of the requests. A name
+    in the kernel, which ends with its process, lets one of them in. Only Linux has such names.
+    """
+    name = sockets.socket(sockets.AF_UNIX)
+    try:
+        if sys.platform == "linux":
+            name.bind(f"\0msgplatform-{host}-{port}")
+    except OSError:
+        name.close()
+        raise _in_use(host, port) from None
+    try:
+        if is_in_use(host, port):
+            raise _in_use(host, port)
+    except OSError as error:
+        name.close()
+        why = os.strerror(error.errno or 0)
+        raise Refused(f"{host}:{port} cannot be used: {why}") from None
+    except Refused:
+        name.close()
+        raise
+    return name
+
+
+def _in_use(host: str, port: int) -> Refused:
+    return Refused(f"Port {port} of {host} is in use by another program; choose one with --port.")
+
+
+def answers(host: str, port: int) -> bool:
+    """True if the web server answers HTTP there, with any status."""
+    connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_SECONDS)
+    try:
+        connection.request("GET", "/healthz")
+        connection.getresponse()
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+    return True

@@ -1,0 +1,271 @@
+"""Runs supervisord as a child, in the foreground, once for a state directory, and watches its
+programs for crash loops."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+from xmlrpc.client import Error as RpcError
+from xmlrpc.client import ServerProxy
+
+from supervisor.xmlrpc import SupervisorTransport
+
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import exits
+from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
+from msgplatform.core.errors import PlatformError
+from msgplatform.core.logging import last_words
+from msgplatform.core.servers import child_process
+from msgplatform.core.servers.private_server import private_directory, tail
+from msgplatform.operation.supervision.config import Places, Program, render
+
+_START_SECONDS = 120.0
+_POLL_SECONDS = 0.05
+# Added to the programs' own times, because supervisord looks at its children once a second.
+_STOP_MARGIN_SECONDS = 10.0
+
+
+class Refused(PlatformError):
+    """The platform cannot start; the message says why, and what to do."""
+
+
+class Lock:
+    """Allows one `up` for a state directory. An open file holds it, so it ends with the process."""
+
+    def __init__(self, run: Path) -> None:
+        self.path = run / "up.lock"
+        self._file = -1
+
+    def take(self) -> None:
+        """Raises Refused with the holder's pid."""
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(file, 20).decode(errors="replace").strip() or "unknown"
+            os.close(file)
+            raise Refused(
+                f"The platform runs already in {self.path.parent.parent} (process {holder}). "
+                f"Stop it with: kill {holder}"
+            ) from None
+        os.truncate(file, 0)
+        os.write(file, f"{os.getpid()}\n".encode())
+        self._file = file
+
+    def release(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def is_running(state_dir: Path) -> bool:
+    """True if an `up` holds this state directory now."""
+    lock = Lock(state_dir / "run")
+    try:
+        lock.take()
+    except FileNotFoundError:
+        return False
+    except Refused:
+        return True
+    lock.release()
+    return False
+
+
+class Supervisor:
+    """supervisord with these programs.
+
+    Start it from a thread that stays: see `core.servers.child_process`.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        socket: Path,
+        programs: Sequence[Program],
+        env: Mapping[str, str] | None = None,
+        directory: Path | None = None,
+    ) -> None:
+        self.places = Places(run=state_dir / "run", logs=state_dir / "logs", socket=socket)
+        self._programs = list(programs)
+        self._others: list[Program] = []
+        self.env = {**os.environ, **(env or {})}
+        self.directory = directory
+        self.stop_requested = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def programs(self) -> list[Program]:
+        return [*self._programs, *self._others]
+
+    def follow(self, others: Sequence[Program]) -> None:
+        """Run `others` beside the first programs, and stop those of the last call that are not
+        among them: those that come and go. Raises OSError, RpcError; then call it again."""
+        if list(others) == self._others:
+            return
+        config = render([*self._programs, *others], self.places)
+        self.places.config.write_text(config, encoding="utf-8")
+        with self._rpc() as rpc:
+            ((new_groups, _changed_groups, old_groups),) = rpc.supervisor.reloadConfig()
+            # New groups first: an old one may take a minute to drain.
+            for group in new_groups:
+                rpc.supervisor.addProcessGroup(group)
+            for group in old_groups:
+                rpc.supervisor.stopProcessGroup(group)
+                rpc.supervisor.removeProcessGroup(group)
+        self._others = list(others)
+
+    def start(self) -> Self:
+        """Start supervisord and wait until it answers. Raises Refused."""
+        config = render(self.programs, self.places)
+        for folder in (self.places.run, self.places.logs, self.places.socket.parent):
+            private_directory(folder)
+        shutil.rmtree(self.places.pace, ignore_errors=True)
+        private_directory(self.places.pace)
+        self.places.config.write_text(config, encoding="utf-8")
+        self.places.socket.unlink(missing_ok=True)
+        supervisord = ["-m", "supervisor.supervisord", "--nodaemon", "-c", str(self.places.config)]
+        with self.places.output.open("wb") as output:
+            self._process = subprocess.Popen(  # noqa: S603 - our own command line
+                child_process.command([sys.executable, *supervisord], "--parent", str(os.getpid())),
+                env=self.env,
+                cwd=self.directory,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,  # Ctrl-C reaches only us, and we stop it in order
+            )
+        self._wait_until_it_answers(self._process)
+        if self.stop_requested and self._process.poll() is None:
+            self._process.terminate()  # the request came before there was a process
+        return self
+
+    def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
+        """Raises Refused, with the end of its logs, if it does not."""
+        deadline = time.monotonic() + _START_SECONDS
+        while not self._answers():
+            if process.poll() is not None and self.stop_requested:
+                return
+            if process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                ends_of_logs = tail(self.places.output), tail(self.places.log)
+                raise Refused("supervisord did not start:\n" + "\n".join(ends_of_logs))
+            time.sleep(_POLL_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            with self._rpc() as rpc:
+                return bool(rpc.supervisor.getState()["statename"] == "RUNNING")
+        except (OSError, RpcError):
+            return False
+
+    @contextmanager
+    def _rpc(self) -> Iterator[Any]:
+        transport = SupervisorTransport(None, None, f"unix://{self.places.socket}")
+        try:
+            yield ServerProxy("http://127.0.0.1", transport=transport)
+        finally:
+            transport.close()
+
+    def processes(self) -> list[dict[str, Any]]:
+        """supervisord's information on each process (getAllProcessInfo). Raises OSError."""
+        with self._rpc() as rpc:
+            return list(rpc.supervisor.getAllProcessInfo())
+
+    def pids(self) -> dict[str, int]:
+        """Process name → pid of those that run now, supervisord among them."""
+        if self._process is None or self._process.poll() is not None:
+            return {}
+        running = {info["name"]: int(info["pid"]) for info in self.processes() if info["pid"]}
+        return {"supervisord": self._process.pid, **running}
+
+    def request_stop(self) -> None:
+        """Begin to stop everything in order; called again, kill everything. For signal handlers."""
+        is_second, self.stop_requested = self.stop_requested, True
+        if self._process is not None and self._process.returncode is None:
+            # Not by Popen's methods, which take a lock: the handler may have interrupted its
+            # wait().
+            os.kill(self._process.pid, signal.SIGKILL if is_second else signal.SIGTERM)
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """supervisord's exit code, or None when it still runs after `seconds`."""
+        if self._process is None:
+            return 0
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self) -> None:
+        """Stop everything in order, the last started first; kill it all if that takes too long."""
+        if not self.stop_requested:
+            self.request_stop()
+        # Groups stop one after another, each as long as its slowest program.
+        slowest_last = sorted(self.programs, key=lambda program: program.stop_seconds)
+        groups = {program.group: program.stop_seconds for program in slowest_last}
+        if self.wait(sum(groups.values()) + _STOP_MARGIN_SECONDS) is None:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once: the kernel kills the programs with supervisord."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+_TAIL_BYTES = 16_384
+
+
+class CrashLoops:
+    """Watches supervisord's programs for crash loops. `say` writes to the terminal."""
+
+    def __init__(self, logs: Path, say: Callable[[str], None]) -> None:
+        self._logs, self._say = logs, say
+        self._starts: dict[str, int] = {}  # process → its last start, in unix seconds
+        self._ends: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._messages_at: dict[str, float] = {}  # process → the last message on the terminal
+        self._last_report: list[Exits] = []
+
+    def look(self, processes: Iterable[Mapping[str, Any]]) -> None:
+        """`processes` is supervisord's information on each. Raises OSError."""
+        looping: list[Exits] = []
+        for info in processes:
+            name, start, now = info["name"], int(info["start"]), float(info["now"])
+            before = self._starts.get(name, 0)
+            self._starts[name] = start
+            ends = self._ends[name]
+            if before and start != before:
+                ends.append(now)
+            while ends and now - ends[0] > PERIOD_SECONDS:
+                ends.popleft()
+            if len(ends) >= MIN_EXITS:
+                log_file = self._logs / f"{name}.log"
+                exits_of_program = Exits(name.partition("-")[0], len(ends), _last_words(log_file))
+                looping.append(exits_of_program)
+                # Once a minute, since the program ends every few seconds.
+                if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
+                    self._messages_at[name] = now
+                    self._say(f"{name}: {exits_of_program.text} See {log_file}")
+        if not looping and not self._last_report:
+            return
+        with suppress(RedisError):  # the records are repeated at the next look
+            exits.report(looping, [former for former in self._last_report if former not in looping])
+            self._last_report = looping
+
+
+def _last_words(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            return last_words(file.read().decode("utf-8", "replace"))
+    except OSError:
+        return ""
