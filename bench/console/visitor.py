@@ -60,15 +60,19 @@ def _connected(port: int) -> http.client.HTTPConnection:
 
 
 def _open(connection: http.client.HTTPConnection, address: str, token: str, cookie: str) -> float:
-    """Seconds. Raises RuntimeError for an answer that is no page."""
+    """Seconds, with the page that an only hit leads to. Raises RuntimeError for an answer that is no
+    page."""
     headers = {"Authorization": f"Bearer {token}"} if token else {"Cookie": cookie}
     begun = time.perf_counter()
     connection.request("GET", address, headers=headers)
     answer = connection.getresponse()
     body = answer.read()
     took = time.perf_counter() - begun
+    place = answer.getheader("Location", "")
+    if answer.status == 302 and place.startswith("/console/"):
+        return took + _open(connection, place, token, cookie)
     if answer.status != 200:
-        told = f"{answer.getheader('Location', '')} {body[:300]!r}"
+        told = f"{place} {body[:300]!r}"
         raise RuntimeError(f"{answer.status} {address} {told}")
     return took
 

@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core import personal
 from msgplatform.doors.admin.base import BoundedList, ReadOnlyAdmin
 from msgplatform.doors.admin.filters import row_id
 from msgplatform.doors.admin.pages import show_page
@@ -80,8 +81,10 @@ class RowsAdmin(ReadOnlyAdmin):
     def render_row(
         self, request: HttpRequest, row: Any, template: str = "", **context: Any
     ) -> HttpResponse:
-        frame = {"row": row, "may_change": self.has_operate_permission(request)}
-        title = str(self.opts.verbose_name).capitalize()
-        return show_page(
-            self, request, template or self.page_template, title, **{**frame, **context}
-        )
+        frame = {
+            "row": row, "may_change": self.has_operate_permission(request),
+            # The browser keeps the names of tabs, whoever sat there.
+            "row_name": personal.in_sentence(str(row)),
+            "title": str(self.opts.verbose_name).capitalize(),
+        }  # fmt: skip
+        return show_page(self, request, template or self.page_template, **{**frame, **context})

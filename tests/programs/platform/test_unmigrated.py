@@ -22,12 +22,14 @@ django.setup()
 from django.core.checks import Error
 from msgplatform.operation.supervision import preparation
 from msgplatform.operation.supervision.run import Refused
-preparation.run(True, print)
+run_checks = preparation.checks.run_checks
 preparation.checks.run_checks = lambda **given: [Error("no triggers", hint="Grant TRIGGER")]
 try:
-    preparation._refuse_errors("default")
+    preparation.run(True, print)
 except Refused as error:
     print(error)
+preparation.checks.run_checks = run_checks
+preparation.run(True, print)
 """
 
 
