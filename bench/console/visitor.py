@@ -60,8 +60,8 @@ def _connected(port: int) -> http.client.HTTPConnection:
 
 
 def _open(connection: http.client.HTTPConnection, address: str, token: str, cookie: str) -> float:
-    """Seconds, with the page that an only hit leads to. Raises RuntimeError for an answer that is no
-    page."""
+    """Seconds, with the page that an only hit leads to. Raises RuntimeError for an answer that is
+    no page."""
     headers = {"Authorization": f"Bearer {token}"} if token else {"Cookie": cookie}
     begun = time.perf_counter()
     connection.request("GET", address, headers=headers)

@@ -39,6 +39,9 @@ def fill(url: str, migrate: Callable[[], object], what: str) -> None:
         migrate()
         return
     kind = "sqlite" if url.startswith(_SQLITE) else "server"
+    if _has_tables(url, kind):  # of an earlier state, which is brought up to date
+        migrate()
+        return
     kept = Path(folder) / f"{kind}-{what.replace(' ', '-')}"
     kept.parent.mkdir(parents=True, exist_ok=True)
     with kept.with_suffix(".lock").open("w") as lock:
@@ -53,6 +56,14 @@ def fill(url: str, migrate: Callable[[], object], what: str) -> None:
         Path(url.removeprefix(_SQLITE)).write_bytes(kept.read_bytes())
     else:
         _write_database(url, kept.read_bytes())
+
+
+def _has_tables(url: str, kind: str) -> bool:
+    if kind == "sqlite":
+        file = Path(url.removeprefix(_SQLITE))
+        return file.exists() and file.stat().st_size > 0
+    with closing(_connect(url)) as connection, connection.cursor() as cursor:
+        return bool(cursor.execute("SHOW TABLES"))
 
 
 def _read_file(url: str) -> bytes:

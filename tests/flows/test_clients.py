@@ -210,7 +210,7 @@ def test_the_quick_start_of_python(project: PythonProject, shared_cluster: Clust
 
     with receiver(shared_cluster, "shop", start) as (port, process):
         first, *_, last = project.run(program, **settings).splitlines()
-        assert (first, last) == ("created", "split ['delivered']")
+        assert (first, last) == ("created", "distributed ['delivered']")
         assert line_of(process.stdout) == "genuine order.paid {'order': 7}\n"
         assert status_of_a_forged_delivery(port) == "401"
     assert project.run(program, **settings).splitlines()[0] == "duplicate"
@@ -283,7 +283,7 @@ def test_the_quick_start_of_typescript(
 
     with receiver(shared_cluster, "shop-of-node", start) as (port, process):
         first, *_, last = node_programs.run("quick_start", **settings).splitlines()
-        assert (first, last) == ("created", "split [ 'delivered' ]")
+        assert (first, last) == ("created", "distributed [ 'delivered' ]")
         assert line_of(process.stdout) == 'genuine order.paid {"order":7}\n'
         assert status_of_a_forged_delivery(port) == "401"
         break_off(port)

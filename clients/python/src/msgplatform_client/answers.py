@@ -102,7 +102,7 @@ def next_cursor(address: str | None) -> str | None:
 
 def has_ended(message: MessageDetail) -> bool:
     """True if no delivery waits for anything, until somebody sends it again."""
-    return message.state is EventStateEnum.SPLIT and not any(
+    return message.state is EventStateEnum.DISTRIBUTED and not any(
         delivery.status in _WAITING for delivery in message.deliveries
     )
 
