@@ -14,7 +14,6 @@ import pytest
 from django.test import Client
 
 from msgplatform.core import flows
-from msgplatform.core.flows import contract
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import Health, Status
 from msgplatform.core.flows.messages import MessageStore
@@ -81,7 +80,7 @@ def api(
     """The API with the addresses of api_views and the scopes of THINGS."""
     settings.ROOT_URLCONF = URLCONF
     registered = {flow.name: flow for flow in flows.all()}
-    monkeypatch.setattr(contract, "_registry", {**registered, "things": THINGS})
+    monkeypatch.setattr(flows, "_registry", {**registered, "things": THINGS})
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     keys.forget()
     yield Api()

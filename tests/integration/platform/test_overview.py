@@ -82,6 +82,7 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
 
 
 def test_what_waited_is_a_curve_of_its_own(row: BizReceive, admin_client: Client) -> None:
+    pages.set_up_flows.clear()
     now = sql.now().timestamp()
     backlogs.note({"notify": 100, "sms": 0}, now - 600)
     backlogs.note({"notify": 6300, "sms": 0}, now - 120)

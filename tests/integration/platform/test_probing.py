@@ -83,13 +83,19 @@ def test_a_search_by_fields(
     assert viewer.get(address, others or {"id": "1"}).context["found"] is not None
 
 
+def finds(client: Client, query: object) -> bool:
+    """True if the search shows hits, or opens the only one."""
+    answer = client.get("/console/search", {"q": query})
+    return answer.status_code == 302 or bool(answer.context["hits"])
+
+
 @pytest.mark.parametrize("query", [everything.NUMBER, PHONE, crm_rows.NAME[:1]])
 def test_the_search_over_everything(query: str, viewer: Client, operator: Client) -> None:
-    assert operator.get("/console/search", {"q": query}).context["hits"]
+    assert finds(operator, query)
     answer = viewer.get("/console/search", {"q": query})
     assert answer.context["hits"] == []
     assert "only searched for people who may see personal data" in answer.content.decode()
-    assert viewer.get("/console/search", {"q": SgipMt.objects.get().pk}).context["hits"]
+    assert finds(viewer, SgipMt.objects.get().pk)
 
 
 def test_a_list(viewer: Client, operator: Client) -> None:

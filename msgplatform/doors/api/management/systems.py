@@ -89,6 +89,7 @@ class CreatedKeySerializer(KeySerializer):
 
 class Key(Resource):
     noun, nouns = "API key", "API keys"
+    audit_noun = "api_key"
     list_path, path = "systems/<slug:system>/keys", "systems/<slug:system>/keys/<str:name>"
     address_lookups = {"system": "biz__name", "name": "name"}
     scope = "manage:keys"
