@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from django.apps import apps
@@ -19,8 +20,10 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
 from msgplatform.models import BulkJob
 
-# Flows of which something was set up when this process looked: every page asks.
-set_up_flows: set[str] = set()
+# Flow → until when (monotonic) this process takes it for one of which nothing is set up; 0:
+# something is. Every page asks.
+unused_until: dict[str, float] = {}
+UNUSED_SECONDS = 5.0
 
 
 def page(request: HttpRequest, template: str, title: str, **context: Any) -> HttpResponse:
@@ -47,15 +50,16 @@ def uncounted(request: HttpRequest) -> dict[Flow, str]:
 
 def is_set_up(flow: Flow) -> bool:
     """True if one of its first steps is done, or nobody can say."""
-    if flow.name not in set_up_flows:
-        try:
-            steps = flow.setup.first_steps()
-        except UNAVAILABLE:
-            return True
-        if steps and not any(step.done for step in steps):
-            return False
-        set_up_flows.add(flow.name)
-    return True
+    now = time.monotonic()
+    if (until := unused_until.get(flow.name)) is not None and (not until or now < until):
+        return not until
+    try:
+        steps = flow.setup.first_steps()
+    except UNAVAILABLE:
+        return True
+    is_unused = bool(steps) and not any(step.done for step in steps)
+    unused_until[flow.name] = now + UNUSED_SECONDS if is_unused else 0.0
+    return not is_unused
 
 
 def require(request: HttpRequest, flow: Flow) -> None:
