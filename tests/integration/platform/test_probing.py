@@ -83,7 +83,7 @@ def test_a_search_by_fields(
     assert viewer.get(address, others or {"id": "1"}).context["found"] is not None
 
 
-def finds(client: Client, query: object) -> bool:
+def finds(client: Client, query: str | int) -> bool:
     """True if the search shows hits, or opens the only one."""
     answer = client.get("/console/search", {"q": query})
     return answer.status_code == 302 or bool(answer.context["hits"])
