@@ -7,9 +7,7 @@ The clients of what hangs are more than the web server has threads.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import socket
 import tempfile
 import threading
@@ -25,10 +23,10 @@ import pytest
 
 from bench.harness import migrated
 from bench.harness.mariadb import MariaDb
-from msgplatform.core.servers.private_server import PrivateServer
 from tests import preload
 from tests.cluster import DAEMONS, MIGRATE, WEB
 from tests.flows.sms_cluster import SmsCluster
+from tests.support.hanging_servers import hanging
 from tests.support.http_sinks import Sink, answering
 
 PROGRAMS = (WEB, *DAEMONS, "run_sync_poller", "run_sync_handler")
@@ -179,16 +177,6 @@ class Platform:
 
 
 @contextmanager
-def stopped(server: PrivateServer) -> Iterator[None]:
-    assert server.pid
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-
-
-@contextmanager
 def asked(ask: Callable[[], object]) -> Iterator[None]:
     """CALLERS that ask for this again and again."""
     over = threading.Event()
@@ -265,9 +253,9 @@ def test_who_needs_no_hung_server_is_not_held_up(
     unknown = str(int(platform.message) - (1 << 40))
     usual = platform.seconds()
     stops: dict[str, Callable[[], Any]] = {
-        "database": lambda: stopped(mariadb), "archive": lambda: stopped(archive),
-        "work redis": lambda: stopped(platform.cluster.redis_server),
-        "sms redis": lambda: stopped(platform.cluster.sms_server),
+        "database": lambda: hanging(mariadb), "archive": lambda: hanging(archive),
+        "work redis": lambda: hanging(platform.cluster.redis_server),
+        "sms redis": lambda: hanging(platform.cluster.sms_server),
     }  # fmt: skip
     askers: dict[str, Callable[[], object]] = {
         "database": lambda: platform.page("/readyz"),

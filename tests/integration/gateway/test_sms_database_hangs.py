@@ -26,7 +26,7 @@ from msgplatform.core.data import ids
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Alert
 from tests.servers import Servers
-from tests.support.hanging_database import hanging
+from tests.support.hanging_servers import hanging
 from tests.support.sms_net_support import (
     Raw,
     Smg,
@@ -60,7 +60,7 @@ def no_ids() -> Iterator[None]:
 def database_hangs(servers: Servers) -> Iterator[None]:
     """On SQLite, which is a file and cannot hang, it goes on."""
     connections.close_all()
-    with hanging(servers) if connection.vendor == "mysql" else contextlib.nullcontext():
+    with hanging(servers.mariadb()) if connection.vendor == "mysql" else contextlib.nullcontext():
         yield
 
 

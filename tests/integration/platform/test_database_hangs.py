@@ -22,7 +22,7 @@ from msgplatform.models import Biz, IdNode
 from tests.servers import Servers
 from tests.support import sms_rows
 from tests.support.api_server import Server
-from tests.support.hanging_database import hanging
+from tests.support.hanging_servers import hanging
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ON_MARIADB = connection.vendor == "mysql"  # SQLite is a file: it cannot hang
@@ -51,6 +51,10 @@ def hasty(tmp_path: Path, django_db_setup: None) -> Iterator[Server]:
     server = Server(tmp_path / "log", HASTY)
     yield server
     server.stop()
+
+
+def hanging_database(servers: Servers) -> AbstractContextManager[None]:
+    return hanging(servers.mariadb())
 
 
 @contextmanager
@@ -85,7 +89,7 @@ def send(server: Server, key: str) -> tuple[int, float]:
     return status, time.monotonic() - began
 
 
-@pytest.mark.parametrize("trouble", [hanging, dead])
+@pytest.mark.parametrize("trouble", [hanging_database, dead])
 def test_short_messages_are_taken_without_the_database(
     hasty: Server,
     servers: Servers,
@@ -131,7 +135,7 @@ def test_it_says_that_it_lives_while_everything_waits_for_the_database(
                 continue
 
     connections.close_all()
-    with ThreadPoolExecutor(40) as pool, hanging(servers):
+    with ThreadPoolExecutor(40) as pool, hanging_database(servers):
         for number in range(40):
             pool.submit(ask, *(("POST", EVENTS) if number % 2 else ("GET", "/readyz")))
         took = []

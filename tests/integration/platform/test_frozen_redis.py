@@ -5,15 +5,12 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -28,11 +25,11 @@ from msgplatform.core import connections
 from msgplatform.core.connections import AWAY_SECONDS, RedisError
 from msgplatform.core.daemons.watch import Watch
 from msgplatform.core.daemons.watch.watch import _LEASE
-from msgplatform.core.servers.private_server import PrivateServer
 from msgplatform.models import Alert, Biz
 from tests.servers import Servers
 from tests.support import sms_rows
 from tests.support.api_server import Server
+from tests.support.hanging_servers import hanging
 from tests.support.notify_rows import subscription
 
 pytestmark = [
@@ -54,16 +51,6 @@ PAGES = [
     "/django-rq/",
 ]
 SILENT = "no answer within 1 s"
-
-
-@contextmanager
-def frozen(server: PrivateServer) -> Iterator[None]:
-    assert server.pid
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
 
 
 @pytest.fixture(autouse=True)
@@ -179,7 +166,7 @@ def test_work_redis(browser: Browser, server: Server, servers: Servers) -> None:
     LandingPage.objects.create(biz=clinic.biz, appkey="ad-1", title="Test drive")
     lead = {"appkey": "ad-1", "name": "Wang Wei", "phone": "13812345678"}
     usual = Browser(server).log_in()  # a password is hashed for long on a busy machine
-    with frozen(servers.work):
+    with hanging(servers.work):
         for path, body in (
             ("/api/v1/messages", {"event_type": "order.paid", "payload": {}}),
             ("/api/v1/messages/batch", {"messages": [{"event_type": "a.b", "payload": {}}]}),
@@ -215,7 +202,7 @@ def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
         return post(server, "/api/v1/sms/batch", batch, clinic.key)
 
     assert send(0)[0] == 200
-    with frozen(servers.sms), ThreadPoolExecutor(40) as callers:
+    with hanging(servers.sms), ThreadPoolExecutor(40) as callers:
         # More than the server has threads: none of them is held.
         sent = list(callers.map(send, range(80)))
         assert {status for status, _seconds in sent} == {503}
@@ -236,7 +223,7 @@ def test_doctor(servers: Servers, name: str) -> None:
     begun = time.monotonic()
     subprocess.run(command, cwd=env.BASE_DIR, capture_output=True, timeout=120, check=False)
     usual = time.monotonic() - begun
-    with frozen(getattr(servers, name)):
+    with hanging(getattr(servers, name)):
         begun = time.monotonic()
         done = subprocess.run(
             command, cwd=env.BASE_DIR, capture_output=True, text=True, timeout=120, check=False
@@ -252,7 +239,7 @@ def test_the_watch(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_LEASE, "_seconds", 20.0)
     connections._client.cache_clear()
     first, second = Watch(), Watch()
-    with frozen(servers.sms):
+    with hanging(servers.sms):
         for _ in range(2):
             first.look()
             second.look()
