@@ -78,7 +78,8 @@ CELL_URLS = env.urls_by_cell("CELL_URLS")
 # The flows that run: a flow is a folder and its name here, separated by commas. SMS needs Notify.
 # By default: `notify,notify.feed,gateway,crmsync`
 FLOWS = env.modules("FLOWS", ["notify", "notify.feed", "gateway", "crmsync"], {"gateway": "notify"})
-# Parts that can be left out: without its line, and its folder, the rest works as before.
+# The features (`core/features.py`). Without the line and the folder of one the others work as
+# before; only signing in must be there.
 _FEATURES = [
     "msgplatform.company.alerting",
     "msgplatform.company.audit_export",

@@ -72,8 +72,8 @@ def _open(connection: http.client.HTTPConnection, address: str, token: str, cook
     if answer.status == 302 and place.startswith("/console/"):
         return took + _open(connection, place, token, cookie)
     if answer.status != 200:
-        told = f"{place} {body[:300]!r}"
-        raise RuntimeError(f"{answer.status} {address} {told}")
+        answer_text = f"{place} {body[:300]!r}"
+        raise RuntimeError(f"{answer.status} {address} {answer_text}")
     return took
 
 

@@ -32,8 +32,8 @@ class _Tables:
 
 
 def fill(url: str, migrate: Callable[[], object], what: str) -> None:
-    """Fill the empty database at `url`. Only for the first one of a run `migrate` is called;
-    `what` tells apart what is migrated in different ways."""
+    """Give the database at `url` its tables. `migrate` makes them in the first empty one of a run,
+    and brings one that has tables up to date; `what` names the way in which it migrates."""
     folder = os.environ.get(FOLDER)
     if not folder:
         migrate()

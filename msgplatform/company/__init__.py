@@ -1,2 +1,2 @@
-"""What a company asks of a platform beside messages: who gets in and sees what, whom alerts reach,
-what is held of one person, and a proof of what people did."""
+"""Functions of a company's own beside messages: people sign in, alerts reach people, one person's
+data is found and erased, the audit log leaves with a proof."""

@@ -10,16 +10,18 @@ api_urls      `urlpatterns` below `/api/v1/`
 root_urls     `urlpatterns` of addresses elsewhere
 management    commands
 
-In `AppConfig.ready()` it registers its checks, its upkeep (`jobs/upkeep.py`), the threads that it
-has in web processes (`web_threads`), and what else the platform asks for.
+In `AppConfig.ready()`, if it has one, it registers its checks, adds to `upkeep` and `web_threads`,
+and to what else the platform asks for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import Any
 
 from django.conf import settings
@@ -27,8 +29,11 @@ from django.http import HttpRequest
 
 from msgplatform.core.flows.text import Text
 
-# Called when a web process begins; each starts a thread.
-web_threads: list[Callable[[], None]] = []
+# Dotted names, so that other programs do not load them. A process that runs bulk jobs makes one of
+# each class of upkeep (`jobs/upkeep.py`); a web process calls each function when it begins, to
+# start a thread.
+upkeep: list[str] = []
+web_threads: list[str] = []
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,11 @@ class MenuEntry:
 
 def gather(module: str, name: str) -> Iterator[Any]:
     """The items of the list `name` in this module of every feature."""
-    for feature in settings.FEATURES:
-        if find_spec(f"{feature}.{module}"):
-            yield from getattr(import_module(f"{feature}.{module}"), name, ())
+    for imported_module in _modules(module):
+        yield from getattr(imported_module, name, ())
+
+
+@cache  # the menu of every page asks
+def _modules(module: str) -> list[ModuleType]:
+    names = [f"{feature}.{module}" for feature in settings.FEATURES]
+    return [import_module(name) for name in names if find_spec(name)]

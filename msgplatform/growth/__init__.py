@@ -1,2 +1,2 @@
-"""What an installation needs that outgrows one database: a business system moves to another
+"""Functions for an installation that outgrows one database: a business system moves to another
 cell."""

@@ -24,13 +24,13 @@ from django.db import DatabaseError, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
-from msgplatform.core import flows
+from msgplatform.core import features, flows
 from msgplatform.core.archive.copying import NotVerified
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims, ids
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.jobs import upkeep
 from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.jobs.upkeep import DeletedRows
 from msgplatform.models import BulkJob, MessageTrace
@@ -64,7 +64,11 @@ class BulkRunner(Worker):
         super().__init__()
         self._housekeeping = counters.Housekeeping()
         self._outcomes = Outcomes()
-        self._upkeep = [ExpiredSessions(), OldTraces(), *upkeep.make_all()]
+        self._upkeep = [
+            ExpiredSessions(),
+            OldTraces(),
+            *(import_string(name)() for name in features.upkeep),
+        ]
 
     def start(self) -> None:
         for task in self._upkeep:
@@ -79,10 +83,11 @@ class BulkRunner(Worker):
         sent again. True when there may be more."""
         self._housekeeping.turn_if_due()
         self._outcomes.turn_if_due()
-        may_have_more = self._turn_of_jobs()
+        # Before the jobs: one that fails at each turn does not hold up an erasure.
+        may_have_more = False
         for task in self._upkeep:
             may_have_more |= task.turn()
-        return may_have_more
+        return self._turn_of_jobs() or may_have_more
 
     def _turn_of_jobs(self) -> bool:
         """One page of one job; true when there was one."""

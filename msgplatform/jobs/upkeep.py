@@ -1,11 +1,10 @@
 """Upkeep: what `run_bulk` does at times beside its jobs, such as deleting what is old.
 
-A feature registers its own in `AppConfig.ready()`.
+A feature adds its own to `features.upkeep`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from django.db.models import QuerySet
@@ -52,16 +51,3 @@ class DeletedRows(Upkeep):
             self._next.restart()
             return False
         return True
-
-
-_makers: list[Callable[[], Upkeep]] = []
-
-
-def register(make: Callable[[], Upkeep]) -> None:
-    """Have each process that runs bulk jobs make one."""
-    _makers.append(make)
-
-
-def make_all() -> list[Upkeep]:
-    """A new one of each kind that is registered."""
-    return [make() for make in _makers]

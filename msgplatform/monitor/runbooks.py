@@ -60,7 +60,7 @@ class Section:
 
     @property
     def text(self) -> SafeString:
-        """What follows the first step, as HTML."""
+        """The text behind the first step, as HTML."""
         return SafeString(_MARKUP.sub(_html, escape(self.markdown)))
 
 

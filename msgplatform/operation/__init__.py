@@ -1,1 +1,1 @@
-"""What keeps an installation running and shows how it does."""
+"""Functions that keep an installation running and show its state."""

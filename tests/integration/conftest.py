@@ -14,6 +14,7 @@ from msgplatform.doors.console.views import page
 def flows_that_are_set_up() -> Iterator[None]:
     """The menu takes every flow for one that is set up. It would ask now and then else, and the
     number of a page's statements would depend on the time."""
-    page.unused_until.update({flow.name: 0.0 for flow in flows.all()})
+    page.set_up_flows.update(flow.name for flow in flows.all())
     yield
+    page.set_up_flows.clear()
     page.unused_until.clear()

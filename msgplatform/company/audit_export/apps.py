@@ -7,7 +7,7 @@ class AuditExportConfig(AppConfig):
     name = "msgplatform.company.audit_export"
 
     def ready(self) -> None:
-        from msgplatform.company.audit_export import checks, exporter  # noqa: F401
-        from msgplatform.jobs import upkeep
+        from msgplatform.company.audit_export import checks  # noqa: F401
+        from msgplatform.core import features
 
-        upkeep.register(exporter.ExportThread)
+        features.upkeep.append(f"{self.name}.exporter.ExportThread")

@@ -7,10 +7,7 @@ class PersonDataConfig(AppConfig):
     name = "msgplatform.company.person_data"
 
     def ready(self) -> None:
-        from msgplatform.company.person_data.list_keeping import keep_in_thread
-        from msgplatform.company.person_data.runner import ErasureRunner
         from msgplatform.core import features
-        from msgplatform.jobs import upkeep
 
-        upkeep.register(ErasureRunner)
-        features.web_threads.append(keep_in_thread)
+        features.upkeep.append(f"{self.name}.runner.ErasureRunner")
+        features.web_threads.append(f"{self.name}.list_keeping.keep_in_thread")

@@ -10,5 +10,5 @@ class SigningInConfig(AppConfig):
         from msgplatform.company.signing_in import checks  # noqa: F401
         from msgplatform.core.secrets import reencrypt
 
-        # What this has django-allauth store.
+        # django-allauth stores the secrets of second factors.
         reencrypt.register_json("mfa.Authenticator", "data", ("secret", "seed"))

@@ -11,7 +11,7 @@ from django.contrib.admin import ModelAdmin
 from django.http import HttpRequest
 from django.template.response import TemplateResponse
 
-from msgplatform.core import logging
+from msgplatform.core import logging, personal
 from msgplatform.core.errors import InvalidInput, PlatformError
 from msgplatform.core.flows.text import Text
 from msgplatform.core.lazy_text import translated
@@ -28,6 +28,9 @@ def show_page(
     frame = {
         **model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts,
     }  # fmt: skip
+    if row := context.get("row"):
+        # Masked for everybody: the browser keeps the names of tabs, whoever sat there.
+        frame["row_name"] = personal.in_sentence(str(row))
     response = TemplateResponse(request, template, {**frame, **context})
     response["Cache-Control"] = "no-store"
     return response
@@ -38,9 +41,9 @@ def send_form(
     send: Callable[[dict[str, Any]], R],
     sentences: Mapping[type[PlatformError], Text] | None = None,
 ) -> R | None:
-    """What `send` makes of the values. None if the form is wrong, or the platform refuses it: then
-    the form has the reason, at its field or above all of them, as one of `sentences` if the error
-    has one there."""
+    """The result of `send` for the values. None if the form is wrong, or the platform refuses it:
+    then the form has the reason, at its field or above all of them. `sentences` has other words for
+    kinds of errors."""
     if not form.is_valid():
         return None
     try:

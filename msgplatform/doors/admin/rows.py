@@ -10,7 +10,6 @@ from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import personal
 from msgplatform.doors.admin.base import BoundedList, ReadOnlyAdmin
 from msgplatform.doors.admin.filters import row_id
 from msgplatform.doors.admin.pages import show_page
@@ -83,8 +82,6 @@ class RowsAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         frame = {
             "row": row, "may_change": self.has_operate_permission(request),
-            # The browser keeps the names of tabs, whoever sat there.
-            "row_name": personal.in_sentence(str(row)),
             "title": str(self.opts.verbose_name).capitalize(),
         }  # fmt: skip
         return show_page(self, request, template or self.page_template, **{**frame, **context})

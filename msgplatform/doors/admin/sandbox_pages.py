@@ -104,11 +104,11 @@ class SandboxPages:
         raise NotImplementedError
 
     def store(self, row: Any) -> Sandbox | None:
-        """What a row's sandbox keeps; None: the row is no sandbox."""
+        """The store of a row's sandbox; None: the row is no sandbox."""
         raise NotImplementedError
 
     def context(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
-        """What came, as this person may see it. Raises RedisError."""
+        """The calls that came, as this person may see them. Raises RedisError."""
         raise NotImplementedError
 
     def describe(self, behaviour: Behaviour) -> Mapping[str, Any]:

@@ -84,7 +84,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
                 if entry.may_open(request)
             ]
         group = {"title": title, "separator": True, "items": [*items, *links]}
-        # Whoever uses one flow does not scroll past the others.
+        # People who use one flow do not scroll past the others.
         groups.append(group | {"collapsible": True} if _is_unused(app["app_label"]) else group)
     # The pages for people who know how the platform works inside.
     items = []

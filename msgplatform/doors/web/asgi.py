@@ -7,6 +7,7 @@ import multiprocessing
 import os
 
 from django.urls import reverse
+from django.utils.module_loading import import_string
 
 from msgplatform.core import features, logging, structs, web_requests
 from msgplatform.core.daemons import bounded_call, writers
@@ -56,8 +57,8 @@ _refuse_another_cell()
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
 writers.keep_reporting("web")
-for start_thread in features.web_threads:
-    start_thread()
+for thread_name in features.web_threads:
+    import_string(thread_name)()
 
 application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _THREADS, _HEALTH))
 

@@ -1,4 +1,7 @@
 import sys
+from functools import lru_cache
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from django.apps import AppConfig
@@ -16,10 +19,14 @@ class TraceExportConfig(AppConfig):
 
 
 def _start(*arguments: Any) -> Any:
-    """Begin a span. OpenTelemetry is loaded by a program that records one, and by no other."""
+    """Begin a span."""
+    return _export().start(*arguments)
+
+
+@lru_cache(maxsize=1)
+def _export() -> ModuleType:
+    """The module that exports. Only a program that records spans loads OpenTelemetry."""
     for name in ("opentelemetry.metrics", "opentelemetry.sdk.metrics"):
         if name in sys.modules and sys.modules[name] is None:  # see `msgplatform/__init__.py`
             del sys.modules[name]
-    from msgplatform.operation.trace_export import export
-
-    return export.start(*arguments)
+    return import_module("msgplatform.operation.trace_export.export")

@@ -17,7 +17,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Biz
+from msgplatform.models import Biz, BulkJob
 from notify.models import Receive
 from tests.integration.crmsync.support import landing_page
 from tests.support.notify_rows import subscription
@@ -106,6 +106,16 @@ def test_expired_sessions_are_deleted() -> None:
     BulkRunner().turn()
     assert Session.objects.count() == 1
     assert Session.objects.get().expire_date > timezone.now()
+
+
+def test_a_job_that_fails_does_not_hold_up_the_upkeep() -> None:
+    session = SessionStore()
+    session.set_expiry(timezone.now() - timedelta(seconds=60))
+    session.save()
+    BulkJob.objects.create(flow="none", action="none", filter={}, created_by="ann")
+    with pytest.raises(ValueError, match="no flow named none"):
+        BulkRunner().turn()
+    assert not Session.objects.exists()
 
 
 def test_a_proxy_that_is_not_counted_is_named(settings: Settings) -> None:

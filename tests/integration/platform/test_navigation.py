@@ -52,7 +52,7 @@ def test_the_order_of_the_menu_is_the_same_in_every_language(admin_client: Clien
 
 
 def test_flows_of_which_nothing_is_set_up_are_folded(admin_client: Client) -> None:
-    pages.unused_until.clear()
+    pages.set_up_flows.clear()
 
     def folded() -> set[str]:
         return {str(group["title"]) for group in menu(admin_client) if group.get("collapsible")}
@@ -88,6 +88,10 @@ def test_a_tab_says_what_it_shows(admin_client: Client) -> None:
     )
     title = tab_title(admin_client, f"/admin/msgplatform/alert/{alert.pk}/change/")
     assert title == "Gateway 7 is down · Alert | msgplatform"
+    Alert.objects.filter(pk=alert.pk).update(subject="13812345678 waits")
+    title = tab_title(admin_client, f"/admin/msgplatform/alert/{alert.pk}/change/")
+    assert "waits · Alert" in title
+    assert "13812345678" not in title
 
 
 def test_the_first_stop_leads_past_the_menu(admin_client: Client) -> None:

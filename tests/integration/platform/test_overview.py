@@ -82,7 +82,7 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
 
 
 def test_what_waited_is_a_curve_of_its_own(row: BizReceive, admin_client: Client) -> None:
-    pages.unused_until.clear()
+    pages.set_up_flows.clear()
     now = sql.now().timestamp()
     backlogs.note({"notify": 100, "sms": 0}, now - 600)
     backlogs.note({"notify": 6300, "sms": 0}, now - 120)
@@ -105,7 +105,7 @@ def test_the_watch_notes_what_waits(row: BizReceive, settings: Any) -> None:
 
 
 def test_a_flow_that_nobody_has_set_up_is_a_word(admin_client: Client) -> None:
-    pages.unused_until.clear()
+    pages.set_up_flows.clear()
     answer = admin_client.get("/console/")
     assert cards(answer) == {}
     assert {flow.name for flow in answer.context["unused"]} == {"notify", "feed", "sms", "crmsync"}

@@ -100,3 +100,17 @@ def test_a_message_passes_without_features(
         capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_program_does_not_load_features_of_others(tmp_path: Path) -> None:
+    """Only the export of the audit log, in run_bulk, and a sender of messages need libcurl."""
+    code = "import django, sys; django.setup(); print('pycurl' in sys.modules)"
+    environment = {
+        **os.environ, "MSGPLATFORM_PROFILE": "daemon", "STATE_DIR": str(tmp_path),
+        "DJANGO_SETTINGS_MODULE": "msgplatform.settings",
+    }  # fmt: skip
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=env.BASE_DIR, env=environment, check=True,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert run.stdout.strip() == "False"

@@ -20,8 +20,9 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
 from msgplatform.models import BulkJob
 
-# Flow → until when (monotonic) this process takes it for one of which nothing is set up; 0:
-# something is. Every page asks.
+# Every page asks which flows are set up. This process remembers those that are; it takes another
+# one for unused until a time (monotonic).
+set_up_flows: set[str] = set()
 unused_until: dict[str, float] = {}
 UNUSED_SECONDS = 5.0
 
@@ -50,16 +51,19 @@ def uncounted(request: HttpRequest) -> dict[Flow, str]:
 
 def is_set_up(flow: Flow) -> bool:
     """True if one of its first steps is done, or nobody can say."""
-    now = time.monotonic()
-    if (until := unused_until.get(flow.name)) is not None and (not until or now < until):
-        return not until
+    if flow.name in set_up_flows:
+        return True
+    if time.monotonic() < unused_until.get(flow.name, 0.0):
+        return False
     try:
         steps = flow.setup.first_steps()
     except UNAVAILABLE:
         return True
-    is_unused = bool(steps) and not any(step.done for step in steps)
-    unused_until[flow.name] = now + UNUSED_SECONDS if is_unused else 0.0
-    return not is_unused
+    if steps and not any(step.done for step in steps):
+        unused_until[flow.name] = time.monotonic() + UNUSED_SECONDS
+        return False
+    set_up_flows.add(flow.name)
+    return True
 
 
 def require(request: HttpRequest, flow: Flow) -> None:
