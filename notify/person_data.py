@@ -20,7 +20,7 @@ from msgplatform.models import FailureGroup
 from notify import personal_fields
 from notify.archive.stores import Store, cold, hot
 from notify.maker import ending
-from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
+from notify.models import BizMsg, BizReceive, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
 
 _CHUNK = 100  # messages erased in one transaction
 _ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
@@ -197,6 +197,7 @@ def stores() -> Sequence[PersonStore]:
         # Before that the channel says who gets the message.
         text_store("notify.channels", _("channels"), BizMsg, ("channel",),
                    Q(state=BizMsg.State.DISTRIBUTED)),
+        text_store("notify.filters", _("filters of subscriptions"), BizReceive, ("filter",)),
         text_store("notify.examples", _("examples of event types"), EventType,
                    ("example", "description")),
         # Answers of consumers may name the person beside other people's messages.

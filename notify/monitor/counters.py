@@ -32,6 +32,7 @@ from notify.orders import Result
 
 FLOW = "notify"
 ACCEPTED, EXHAUSTED = "accepted", "exhausted"
+FILTERED = "filtered"  # messages that the filter of a subscription left out
 _TOTALS = "notify:totals"
 # The subject of the counters of all event types that the catalogue does not have.
 OTHERS = -(2**62)
@@ -87,11 +88,14 @@ def add(counts: Counts, now: datetime) -> None:
 
 
 def count_accepted(
-    messages: Iterable[tuple[int, str]], event_types: CatalogueSubjects, now: datetime
+    messages: Iterable[tuple[int, str]],
+    event_types: CatalogueSubjects,
+    now: datetime,
+    filtered: Mapping[Key, int],
 ) -> None:
-    """Count messages, given business system and event type of each, in the transaction that splits
-    them."""
-    counts: Counts = Counter()
+    """Count messages, given business system and event type of each, and how many the filters of
+    subscriptions left out, in the transaction that splits them."""
+    counts: Counts = Counter(filtered)
     for (biz, event_type), value in Counter(messages).items():
         counts[Key(biz, 0, ACCEPTED)] += value
         counts[Key(biz, event_types.subject(biz, event_type), ACCEPTED)] += value

@@ -13,9 +13,11 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from msgplatform.core.data import sql
 from msgplatform.setup.fields import (
     DurationField,
     NumberField,
+    ObjectField,
     TextListField,
     WaitsField,
     WholeSerializer,
@@ -103,6 +105,11 @@ class SubscriptionSerializer(WholeSerializer):
     )
     event_types = EventTypesField(help_text="Patterns: order.*; empty: every event type")
     channels = ChannelsField(help_text="Exact names; empty: every channel")
+    filter = ObjectField(
+        required=False,
+        allow_null=True,
+        help_text='A condition on what a message says: {"data": {"total": {"$gt": 100}}}; null: every message',
+    )
     timeout = TimeoutField(
         required=False,
         allow_null=True,
@@ -122,11 +129,18 @@ class SubscriptionSerializer(WholeSerializer):
     class Meta:
         model = BizReceive
         fields = [
-            "id", "name", "system", "consumer", "status", "event_types", "channels", "format",
-            "timeout", "schedule", "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
-            "log_answers", "log_days", "failing_since", "failures", "disabled_reason", "created_at",
+            "id", "name", "system", "consumer", "status", "event_types", "channels", "filter",
+            "filter_since", "format", "timeout", "schedule", "attempts_limit", "in_flight_limit",
+            "rate_limit", "own_process", "log_answers", "log_days", "failing_since", "failures",
+            "disabled_reason", "created_at",
         ]  # fmt: skip
-        read_only_fields = ["failing_since", "failures", "disabled_reason", "created_at"]
+        read_only_fields = [
+            "filter_since",
+            "failing_since",
+            "failures",
+            "disabled_reason",
+            "created_at",
+        ]
 
     def get_name(self, row: BizReceive) -> str:
         return f"{row.biz.name}/{row.receive.name}"
@@ -144,7 +158,7 @@ class Subscription(Resource):
     kept_fields = frozenset({"status"})
     groups = [
         (None, ["biz", "receive"]),
-        (_("What it gets"), ["event_types", "channels", "format"]),
+        (_("What it gets"), ["event_types", "channels", "filter", "format"]),
         (_("Attempts"), ["schedule", "attempts_limit", "timeout"]),
         (_("Pace"), ["in_flight_limit", "rate_limit", "own_process"]),
         (_("Log of attempts"), ["log_answers", "log_days"]),
@@ -199,11 +213,14 @@ class Subscription(Resource):
         return {"biz": "", "receive": ""}
 
     def set_dependent_fields(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
-        if "status" not in names or row.status != _Status.NORMAL:
-            return ()
-        for name, value in BizReceive.RESUMED.items():
+        dependent: dict[str, Any] = {}
+        if "filter" in names:
+            dependent["filter_since"] = sql.now()
+        if "status" in names and row.status == _Status.NORMAL:
+            dependent |= BizReceive.RESUMED
+        for name, value in dependent.items():
             setattr(row, name, value)
-        return list(BizReceive.RESUMED)
+        return list(dependent)
 
     @classmethod
     def audit_value(cls, name: str, value: Any) -> Any:

@@ -94,6 +94,9 @@ class Things:
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
+            "subscriptions/{system}/{consumer}/filter-tests": {
+                "system": "orders", "consumer": "held",
+            },
             "subscriptions/{system}/{consumer}/sandbox": {
                 "system": "orders", "consumer": "sandbox",
             },
