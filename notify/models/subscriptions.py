@@ -167,7 +167,8 @@ class BizReceive(models.Model):
         blank=True,
         validators=[payload_filter.check],
         help_text=_(
-            'A condition on what a message says: {"data": {"total": {"$gt": 100}}}; empty: every message'
+            'A condition on what a message says: {"data": {"total": {"$gt": 100}}}; empty: every '
+            "message"
         ),
     )
     filter_since = models.DateTimeField(_("filter holds since"), null=True, editable=False)

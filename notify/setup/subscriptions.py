@@ -108,7 +108,8 @@ class SubscriptionSerializer(WholeSerializer):
     filter = ObjectField(
         required=False,
         allow_null=True,
-        help_text='A condition on what a message says: {"data": {"total": {"$gt": 100}}}; null: every message',
+        help_text='A condition on what a message says: {"data": {"total": {"$gt": 100}}}; null: '
+        "every message",
     )
     timeout = TimeoutField(
         required=False,
