@@ -127,8 +127,8 @@ def _missing(message_ids: Sequence[int], scope: Scope, lock: bool) -> Iterator[_
             row.filter = None
         has_filter = has_filter or bool(row.filter)
         rules_by_system[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
-    messages = rows if has_filter else rows.defer("payload")
-    messages = list(messages.select_for_update() if lock else messages)
+    rows = rows if has_filter else rows.defer("payload")
+    messages = list(rows.select_for_update() if lock else rows)
     have = set(deliveries.values_list("msg_id", "biz_receive_id"))
     for message in messages:
         lacking = [

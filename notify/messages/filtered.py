@@ -72,7 +72,7 @@ def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
 
 def _why(subscription: BizReceive, message: Any, event: Any) -> Mismatch:
     node = payload_filter.compiled(subscription.filter)
-    why = node and payload_filter.mismatch(node, event)
+    why = payload_filter.mismatch(node, event) if node else None
     since = subscription.filter_since
     if why and since and since > message.created_at:
         text = _("%(reason)s, by its filter of today, which holds since %(since)s")

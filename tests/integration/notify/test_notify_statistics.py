@@ -48,7 +48,7 @@ def count(row: BizReceive, at: datetime, **values: int) -> None:
 
 
 def accept(*messages: tuple[int, str]) -> None:
-    counters.count_accepted(messages, CatalogueSubjects(), NOON)
+    counters.count_accepted(messages, CatalogueSubjects(), NOON, {})
 
 
 def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> CounterQuery:

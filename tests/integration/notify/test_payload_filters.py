@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify.actions import backfill
 from notify.flow import FLOW
 from notify.maker.maker import Maker
-from notify.models import BizReceive, ReceiveMsg
+from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.support.management import Manager
 from tests.support.notify_rows import publish, subscription
 
@@ -206,11 +207,11 @@ class TestTrial:
         assert "This is not JSON" in answer.content.decode()
 
 
-def test_a_sealed_payload_is_opened_for_it(biz: Biz) -> None:
-    biz.encrypt_payloads = True
-    biz.save()
+def test_a_sealed_payload_is_opened_for_it() -> None:
+    biz = Biz.objects.create(name="cellar", encrypts_payloads=True)
     subscription(biz, "large", filter=LARGE)
     small, large = published(biz, {"total": 1}, {"total": 101})
+    assert encryption.is_sealed(bytes(BizMsg.objects.get(pk=small).payload))
     run(Maker())
     assert (recipients(small), recipients(large)) == (set(), {"large"})
 
@@ -220,3 +221,8 @@ def test_the_form_has_it(biz: Biz, admin_client: Client) -> None:
     address = f"/admin/notify/bizreceive/{row.pk}/change/"
     html = admin_client.get(address).content.decode()
     assert 'name="filter"' in html
+    assert "filtered, 24 hours" not in html
+    BizReceive.objects.update(filter=LARGE)
+    published(biz, {"total": 12})
+    run(Maker())
+    assert "filtered, 24 hours" in admin_client.get(address).content.decode()
