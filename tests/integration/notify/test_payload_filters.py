@@ -13,6 +13,7 @@ from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz, MinuteCounter
 from notify.actions import backfill
 from notify.flow import FLOW
+from notify.intake import sealing
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from tests.support.management import Manager
@@ -208,6 +209,7 @@ class TestTrial:
 
 
 def test_a_sealed_payload_is_opened_for_it() -> None:
+    sealing.forget()
     biz = Biz.objects.create(name="cellar", encrypts_payloads=True)
     subscription(biz, "large", filter=LARGE)
     small, large = published(biz, {"total": 1}, {"total": 101})
