@@ -94,7 +94,7 @@ class Things:
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
-            "subscriptions/{system}/{consumer}/filter-tests": {
+            "subscriptions/{system}/{consumer}/tests/filter": {
                 "system": "orders", "consumer": "held",
             },
             "subscriptions/{system}/{consumer}/sandbox": {

@@ -219,11 +219,11 @@ def test_a_filter_is_tried_and_saved(
     page.goto(admin(platform, f"bizreceive/{made['row']}/change/"))
     page.click("text=Try a filter")
     page.fill("[name=filter]", '{"total": {"$gt": 100}}')
-    page.click("button:text-is('Try')")
+    page.click("button:text-is('Try it')")
     expect(page.locator("form em")).to_contain_text("a path begins with one of data, type")
     document = '{"data": {"total": {"$gt": 100}}}'
     page.fill("[name=filter]", document)
-    page.click("button:text-is('Try')")
+    page.click("button:text-is('Try it')")
     expect(page.locator("#outcome h2")).to_contain_text("2 of the latest 3 messages would come")
     expect(page.locator("#outcome")).to_contain_text("data.total 12 is not > 100")
     page.click("text=Back to the subscription")
