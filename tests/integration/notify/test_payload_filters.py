@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -92,6 +94,36 @@ def test_a_change_holds_from_the_next_message_on(biz: Biz) -> None:
     entry = AuditLog.objects.filter(action__contains="subscription").order_by("-id").first()
     assert entry
     assert "filter" in json.dumps(entry.detail)
+
+
+def test_none_too_many_after_the_time_that_is_told(biz: Biz) -> None:
+    """The filter becomes stricter again and again, before and after splits: an event that is
+    accepted after a change never comes by the filter of before, and none that the strictest one
+    lets through is missing."""
+    subscription(biz, "shop", filter={"data": {"$gte": 0}})
+    manager, maker, choices = Manager("manage:subscriptions"), Maker(), random.Random(23)
+    bounds = [(datetime.min.replace(tzinfo=UTC), 0)]  # since when at least which number
+    for _step in range(120):
+        action = choices.choice(("publish", "publish", "split", "change"))
+        if action == "publish":
+            published(biz, *(choices.randrange(100) for _ in range(5)))
+        elif action == "split":
+            maker.splitter.split()
+        elif bounds[-1][1] < 90:
+            bound = bounds[-1][1] + 3
+            body = {"filter": {"data": {"$gte": bound}}}
+            answer = manager.send("PUT", "subscriptions/orders/shop", body).json()
+            bounds.append((datetime.fromisoformat(answer["filter_since"]), bound))
+    maker.splitter.split()
+    assert len(bounds) > 10
+    delivered_ids = set(ReceiveMsg.objects.values_list("msg_id", flat=True))
+    for message in BizMsg.objects.all():
+        number = json.loads(bytes(message.payload))
+        bound_then = max(bound for since, bound in bounds if since <= message.created_at)
+        if message.pk in delivered_ids:
+            assert number >= bound_then
+        else:
+            assert number < bounds[-1][1]
 
 
 @pytest.mark.parametrize(
