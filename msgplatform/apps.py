@@ -11,5 +11,7 @@ class MsgplatformConfig(AppConfig):
 
     def ready(self) -> None:
         from msgplatform import checks, roles  # noqa: F401
+        from msgplatform.core import features
 
+        features.daemon_threads.append("msgplatform.monitor.watch.watch.watch")
         post_migrate.connect(roles.update, dispatch_uid="msgplatform.roles")

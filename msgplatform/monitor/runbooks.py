@@ -27,9 +27,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.flows.health import Button, Runbook
 from msgplatform.models import Alert
+from msgplatform.monitor.watch import kinds
 
 LANGUAGES = ("en", "zh-hans")
 _TEXTS = Path(__file__).with_suffix(".md")

@@ -19,8 +19,7 @@ from django.db.utils import OperationalError
 
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
-from msgplatform.core.daemons import exits, heartbeats, watch, writers
-from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.daemons import exits, heartbeats, writers
 from msgplatform.core.data import cell_record, schema_state, server
 from msgplatform.core.data.mysql import character_sets
 from msgplatform.core.data.mysql.error_codes import NO_QUORUM
@@ -30,6 +29,7 @@ from msgplatform.core.flows.programs import BULK
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
+from msgplatform.monitor.watch import kinds, watch
 from msgplatform.operation.supervision import first_user
 
 LOW_DISK_BYTES = 1 << 30

@@ -1,7 +1,7 @@
 """Alerts about subscriptions, as conditions: one is disabled, fails, or misses its own process; and
 the text about a failing one, which `doctor` shows too.
 
-The watch of any running program asks for them every few seconds (`core/daemons/watch/of_flows.py`),
+The watch of any running program asks for them every few seconds (`monitor/watch/of_flows.py`),
 so an alert comes even if the marker or every sender is down. They follow from stored rows: an
 operator who resumes a subscription resolves its alerts.
 """

@@ -8,10 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from django.apps import apps
 
-from msgplatform.core.daemons.watch.kinds import CHANNEL
 from msgplatform.models import Alert, AlertChannel, AlertRule
 from msgplatform.models.alerts_out import Severity
 from msgplatform.monitor import runbooks
+from msgplatform.monitor.watch.kinds import CHANNEL
 
 _NUMBER = re.compile(r"\d{1,18}")
 

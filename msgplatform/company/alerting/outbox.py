@@ -17,10 +17,10 @@ from msgplatform.company.alerting import texts
 from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
 from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import Condition
-from msgplatform.core.daemons.watch.kinds import CHANNEL, key, shown
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import AlertChannel, AlertMessage
 from msgplatform.models.alerts_out import GIVE_UP
+from msgplatform.monitor.watch.kinds import CHANNEL, key, shown
 
 log = logging.get(__name__)
 State = AlertMessage.State

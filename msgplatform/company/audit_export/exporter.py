@@ -19,12 +19,12 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.company.audit_export import address, lines, targets
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import AuditExport, AuditLog
+from msgplatform.monitor.watch import kinds
 
 EVERY_SECONDS = 2.0
 LEASE_SECONDS = 60.0  # longer than a target takes; a killed exporter's lines wait this long

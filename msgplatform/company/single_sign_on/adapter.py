@@ -36,10 +36,10 @@ from msgplatform.company.single_sign_on import guarded, logout
 from msgplatform.company.single_sign_on.company import ID, Refused
 from msgplatform.company.single_sign_on.trouble import refuse_answer
 from msgplatform.core import alerts, logging
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.doors.admin import confirmation
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.models import AuditLog, Biz
+from msgplatform.monitor.watch import kinds
 
 log = logging.get(__name__)
 

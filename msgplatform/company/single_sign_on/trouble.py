@@ -16,8 +16,8 @@ from msgplatform.company.signing_in.refusal import refuse
 from msgplatform.company.single_sign_on.company import Refused
 from msgplatform.company.single_sign_on.guarded import Unreachable
 from msgplatform.core import alerts
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.watch import kinds
 
 # Reasons that are nobody's fault, or the person's own.
 _TEXTS = {

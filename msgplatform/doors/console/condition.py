@@ -1,7 +1,7 @@
 """The platform's condition, for the status on every page and for the overview.
 
 It is calm only when nothing is known to be wrong. Late work, silent programs and unavailable
-servers have alerts (`core/daemons/watch` and the flows' own); failures are counted where messages
+servers have alerts (`monitor/watch` and the flows' own); failures are counted where messages
 end (`monitor/failure_store.py`), and an alert about them is not counted a second time."""
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from django.http import HttpRequest
 from msgplatform import person_limits
 from msgplatform.core import flows, lazy_text
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import exits, heartbeats, watch
+from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.doors.console.views.page import visible
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor.watch import kinds, of_flows
 
 _MAX_ALERTS = 1000  # open alerts that are looked at
 _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
@@ -90,7 +90,7 @@ def failures(request: HttpRequest) -> int:
 def look() -> Condition:
     """The condition now: two statements and two calls of Redis, without which it does."""
     all_flows = flows.all()
-    failure_kinds = watch.failure_kinds()
+    failure_kinds = of_flows.failure_kinds()
     columns = ("kind", "open_key", "acknowledged_at")
     rows = open_alerts().order_by().values_list(*columns)[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.

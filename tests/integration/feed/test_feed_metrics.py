@@ -12,12 +12,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from msgplatform.core import metrics
-from msgplatform.core.daemons.watch import Watch, report_conditions
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import GroupSnapshot
+from msgplatform.monitor.watch.of_flows import report_conditions
+from msgplatform.monitor.watch.watch import Watch
 from notify.feed import presence
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue

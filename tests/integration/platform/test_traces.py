@@ -17,7 +17,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from msgplatform import env
-from msgplatform.core.daemons.watch import servers
 from msgplatform.core.data import ids
 from msgplatform.core.tracing import figures, message_rows
 from msgplatform.core.tracing.context import Context
@@ -25,6 +24,7 @@ from msgplatform.core.tracing.figures import Observation
 from msgplatform.jobs import upkeep
 from msgplatform.jobs.bulk import OldTraces
 from msgplatform.models import Alert, Biz, MessageTrace
+from msgplatform.monitor.watch import servers
 from notify.maker.maker import Maker
 from tests.support.notify_rows import publish, subscription
 from tests.support.otlp_receiver import receiver
@@ -38,7 +38,7 @@ PROGRAMS = (
     "gateway.intake.accept", "gateway.sender.sender", "gateway.receiver.receiver",
     "gateway.forwarder.forwarder", "gateway.pump.pump", "crmsync.poller.poller",
     "crmsync.handler.handler", "msgplatform.jobs.bulk", "msgplatform.doors.web.application",
-    "msgplatform.core.metrics", "notify.agent.relay",
+    "msgplatform.monitor.metrics", "notify.agent.relay",
 )  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons import exits
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch.kinds import SILENT, key, shown
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.watch.kinds import SILENT, key, shown
 
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"

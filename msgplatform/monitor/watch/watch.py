@@ -14,9 +14,11 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.daemons.watch import kinds, of_flows, servers
-from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
-from msgplatform.core.daemons.watch.kinds import (
+from msgplatform.core.data import server
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.monitor.watch import kinds, of_flows, servers
+from msgplatform.monitor.watch.databases import ClusterOfDatabases
+from msgplatform.monitor.watch.kinds import (
     DISK,
     GALERA,
     IDS,
@@ -26,11 +28,9 @@ from msgplatform.core.daemons.watch.kinds import (
     TRACES,
     WRITERS,
 )
-from msgplatform.core.daemons.watch.programs import Programs
-from msgplatform.core.daemons.watch.servers import Disks
-from msgplatform.core.daemons.watch.unread import Errors, UnreadAlerts, noting
-from msgplatform.core.data import server
-from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.monitor.watch.programs import Programs
+from msgplatform.monitor.watch.servers import Disks
+from msgplatform.monitor.watch.unread import Errors, UnreadAlerts, noting
 
 log = logging.get(__name__)
 

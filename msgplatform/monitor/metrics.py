@@ -24,10 +24,11 @@ from prometheus_client.samples import Exemplar
 
 from msgplatform.core import alerts, cells, flows, logging, web_requests
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import heartbeats, watch
+from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.metric import PREFIX, Metric, Metrics, Sample
 from msgplatform.core.tracing import figures
+from msgplatform.monitor.watch import servers
 
 log = logging.get(__name__)
 
@@ -107,7 +108,7 @@ def _daemon_samples() -> Iterator[Sample]:
         yield _FAILED.of(beat.failed, **labels)
         if beat.lag is not None:
             yield _LAG.of(beat.lag, **labels)
-    for host, beat in watch.disks(alive).items():
+    for host, beat in servers.disks(alive).items():
         yield _DISK_FREE.of(beat.disk_free_bytes, host=host)
         yield _DISK.of(beat.disk_bytes, host=host)
 
@@ -121,9 +122,9 @@ def _platform_samples() -> Iterator[Sample]:
     yield _DATABASE_UP.of(kinds is not None)
     for kind, count in (kinds or {}).items():
         yield _ALERTS.of(count, kind=kind)
-    for name, answers in watch.redis_answers().items():
+    for name, answers in servers.redis_answers().items():
         yield _REDIS_UP.of(answers, redis=name)
-    for name, memory in watch.memory().items():
+    for name, memory in servers.memory().items():
         yield _REDIS_MEMORY.of(memory.used, redis=name)
         yield _REDIS_LIMIT.of(memory.limit, redis=name)
 
