@@ -13,8 +13,9 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
+from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import FailureGroup
 from notify import personal_fields

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.personal import MARK
+
+if TYPE_CHECKING:
+    from msgplatform.core.person.identity import Person
 
 MAX_FIELDS, MAX_LENGTH = 50, 200
 _EACH = "*"

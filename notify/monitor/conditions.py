@@ -21,14 +21,13 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
-from msgplatform.core.durations import age
+from msgplatform.core.durations import age, moment
 from msgplatform.core.lazy_text import lazy_message, load
 from msgplatform.monitor.alert_store import AlertTable, unless_away
-from msgplatform.monitor.failure_store import latest_answer
+from msgplatform.monitor.failure_groups import latest_answer
 from notify import presence
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.monitor.counters import FLOW
-from notify.monitor.failures import answer
+from notify.monitor.counters import FLOW, failure_answer
 from notify.presence import LaneState
 from notify.subscriptions import limits, sandbox
 
@@ -115,11 +114,6 @@ def _of_missing_processes() -> Iterator[Condition]:
             yield Condition(key, lazy_message(subject, id=pk), lazy_message(text, id=pk))
 
 
-def moment(at: datetime) -> str:
-    """A time as alerts write it."""
-    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")
-
-
 # -- the text about a failing subscription -------------------------------------------------------
 def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
     """A text for each of the first MAX_DESCRIBED of these failing subscriptions, by id. A bounded
@@ -175,5 +169,5 @@ def _last_answer(subscription: int) -> str:
     ]
     if answers:
         _at, http_status, error = max(answers)
-        return answer(_Delivery.PENDING, http_status, error)
+        return failure_answer(_Delivery.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)

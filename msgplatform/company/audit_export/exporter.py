@@ -20,6 +20,7 @@ from msgplatform.company.audit_export import address, lines, targets
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.durations import moment
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
@@ -98,7 +99,7 @@ class Exporter:
             lazy_message(
                 _("%(why)s. Entries have waited since %(since)s; none is lost."),
                 why=why,
-                since=kinds.shown(since),
+                since=moment(since),
             ),
             key=kinds.AUDIT,
         )

@@ -21,7 +21,7 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.doors.console.views.page import visible
 from msgplatform.models import Alert
-from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor import failure_groups, runbooks
 from msgplatform.monitor.watch import kinds, of_flows
 
 _MAX_ALERTS = 1000  # open alerts that are looked at
@@ -78,13 +78,14 @@ def failures(request: HttpRequest) -> int:
     """The number of groups of failures in the flows that this person may see."""
     if (systems := person_limits.systems_of(request)) is not None:
         try:
-            return sum(len(failure_store.failures_of(flow, systems)) for flow in visible(request))
+            return sum(len(failure_groups.failures_of(flow, systems)) for flow in visible(request))
         except UNAVAILABLE:  # the page Failures says so
             return 0
     names = [flow.name for flow in visible(request)]
     number = of_request(request).failures
     # The number of all flows, already known, holds for a person who may see every flow.
-    return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
+    is_known = not number or len(names) >= len(flows.all())
+    return number if is_known else failure_groups.count_groups(names)
 
 
 def look() -> Condition:
@@ -98,7 +99,7 @@ def look() -> Condition:
     alert_keys = frozenset(str(open_key) for _kind, open_key, _at in rows)
     acknowledged_count = sum(marks)
     unseen = len(marks) - acknowledged_count
-    failures = failure_store.count_groups(flow.name for flow in all_flows)
+    failures = failure_groups.count_groups(flow.name for flow in all_flows)
     try:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:

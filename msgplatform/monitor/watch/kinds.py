@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from django.utils import timezone
-
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
 IDS = "platform.ids"
@@ -25,8 +21,3 @@ LOOK_SECONDS = 15.0
 
 def key(kind: str, which: str) -> str:
     return f"{kind}:{which}"
-
-
-def shown(at: datetime) -> str:
-    """A moment, as alerts write it."""
-    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")

@@ -19,10 +19,11 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import work_redis
+from msgplatform.core.durations import moment
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import kinds
-from msgplatform.monitor.watch.kinds import BACKLOG, FAILURES, key, shown
+from msgplatform.monitor.watch.kinds import BACKLOG, FAILURES, key
 from msgplatform.monitor.watch.unread import Errors, noting
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def report_backlogs() -> Errors:
                             "It has waited since %(since)s. See in the console whether the "
                             "programs run and keep up; start more of them if all are busy."
                         ),
-                        since=shown(wait.since),
+                        since=moment(wait.since),
                     ),
                 )
                 for wait in (flow.health.oldest_waits() if minutes else ())
@@ -186,7 +187,7 @@ def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Con
                     "themselves: send them again or acknowledge them on Failures."
                 ),
                 count=total,
-                since=shown(since),
+                since=moment(since),
                 answers=answers,
             ),
         )

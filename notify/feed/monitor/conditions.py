@@ -16,11 +16,10 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows.health import Finding
 from msgplatform.core.lazy_text import lazy_message
 from notify.feed.monitor import backlog, failures
+from notify.feed.monitor.counters import SET_ASIDE_ALERT, SET_ASIDE_KEY
 
-SET_ASIDE, LATE = "feed.set_aside", "feed.late"
-KINDS = SET_ASIDE, LATE
-# A receiver raises this alert as soon as it sets an event aside, with the reason.
-SET_ASIDE_KEY = f"{SET_ASIDE}:events"
+LATE = "feed.late"
+KINDS = SET_ASIDE_ALERT, LATE
 
 
 def conditions() -> Iterator[Condition]:

@@ -24,7 +24,7 @@ from crmsync.orders import DeadQueue, MainQueue
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.recovery import actions
 from msgplatform.core.data import sql
-from msgplatform.core.person.identity import MARK
+from msgplatform.core.personal import MARK
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
-from msgplatform.monitor import failure_store, metrics
-from msgplatform.monitor.failure_store import GroupSnapshot
+from msgplatform.monitor import failure_groups, metrics
+from msgplatform.monitor.failure_groups import GroupSnapshot
 from msgplatform.monitor.watch.of_flows import report_conditions
 from msgplatform.monitor.watch.watch import Watch
 from notify.feed import presence
@@ -163,9 +163,9 @@ class TestAlerts:
         set_aside(biz, "ann")
         report_conditions()
         assert list(opened()) == [conditions.SET_ASIDE_KEY]
-        (group,) = failure_store.open_groups("feed")
+        (group,) = failure_groups.open_groups("feed")
         seen = GroupSnapshot(group.pk, group.lost, group.last_at)
-        failure_store.acknowledge(seen, "friend", group.answer, "a test post", "ann")
+        failure_groups.acknowledge(seen, "friend", group.answer, "a test post", "ann")
         report_conditions()
         assert opened() == {}
 

@@ -22,7 +22,7 @@ from msgplatform.core.flows.health import Failure
 from msgplatform.doors.templatetags.view_links import address
 from msgplatform.messages import engine
 from msgplatform.models import Alert, MinuteCounter
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups
 from msgplatform.monitor.watch import of_flows
 from tests.integration.gateway.sms_messages import archived
 from tests.support import sms_rows
@@ -127,8 +127,8 @@ def test_what_was_acknowledged_is_not_listed_with_the_group(
 ) -> None:
     archived(shop, result=5)
     (seen,) = FLOW.health.failures()
-    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
-    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 1
+    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann") == 1
     tick()
     new = archived(shop, result=5)
     (remaining,) = FLOW.health.failures()
@@ -141,8 +141,8 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
     archived(shop, result=5)
     archived(shop, result=5, to="13900000000")
     (seen,) = FLOW.health.failures()
-    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
-    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
+    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
     tick()
     archived(shop, result=5, to="13700000000")
     (left,) = FLOW.health.failures()

@@ -18,7 +18,7 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.messages.filters import moment
 from msgplatform.models import Alert, Biz
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss
 from msgplatform.monitor.watch import of_flows
 from notify import orders, presence
@@ -160,8 +160,8 @@ def acknowledge_all() -> None:
     flow = flows.get("notify")
     assert flow
     for one in flow.health.failures():
-        snapshot = failure_store.GroupSnapshot(one.id, one.lost, one.last_at)
-        assert failure_store.acknowledge_group(flow, snapshot, "known", "ann") == one.count
+        snapshot = failure_groups.GroupSnapshot(one.id, one.lost, one.last_at)
+        assert failure_groups.acknowledge_group(flow, snapshot, "known", "ann") == one.count
     tick()
 
 

@@ -17,8 +17,9 @@ from msgplatform.core.daemons import heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, FailureGroup
-from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import GroupSnapshot, Loss
+from msgplatform.monitor import failure_groups, failure_store
+from msgplatform.monitor.failure_groups import GroupSnapshot
+from msgplatform.monitor.failure_store import Loss
 from msgplatform.monitor.watch import of_flows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -80,7 +81,7 @@ def test_a_failure_counts_once_and_until_it_is_acknowledged(
     assert Alert.objects.get().kind == "notify.failures"
     assert status(admin_client, "/admin/") == "1 problem", "the alert says the same"
     group = FailureGroup.objects.get()
-    failure_store.acknowledge(GroupSnapshot(group.pk, 5, group.last_at), "", "", "known", "ann")
+    failure_groups.acknowledge(GroupSnapshot(group.pk, 5, group.last_at), "", "", "known", "ann")
     of_flows.report_failures()
     assert status(admin_client, "/admin/") == "OK"
 

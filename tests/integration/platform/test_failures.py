@@ -20,7 +20,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.health import Finding
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, Preferences
-from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor import failure_groups, failure_store, runbooks
 from msgplatform.monitor.failure_store import Loss
 from msgplatform.monitor.watch import of_flows
 from msgplatform.monitor.watch.kinds import PLATFORM
@@ -341,8 +341,8 @@ def test_doctor_names_open_alerts_and_failures(row: BizReceive) -> None:
 
 def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive) -> None:
     group = lose(row.pk)
-    failure_store.acknowledge(
-        failure_store.GroupSnapshot(group.pk, 1, group.last_at),
+    failure_groups.acknowledge(
+        failure_groups.GroupSnapshot(group.pk, 1, group.last_at),
         "orders",
         group.answer,
         "call 13800138000",

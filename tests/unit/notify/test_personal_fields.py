@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from django.core.exceptions import ValidationError
 
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
+from msgplatform.core.personal import MARK
 from notify import personal_fields
 
 LI = Person(

@@ -33,7 +33,7 @@ from msgplatform.doors.console.views.page import (
     visible,
 )
 from msgplatform.models import Alert, BulkJob
-from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor import failure_groups, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
 from msgplatform.monitor.watch import of_flows
@@ -134,10 +134,10 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         statuses = {flow: flow.health.status() for flow in flows.all()}
         problems += [status.problem for status in statuses.values() if status.problem]
         waiting = _backlogs(visible_flows, span, now)
-        failures |= failure_store.count_by_flow(flow.name for flow in visible_flows)
+        failures |= failure_groups.count_by_flow(flow.name for flow in visible_flows)
     for flow in visible_flows if systems is not None else ():
         try:
-            groups = failure_store.failures_of(flow, systems)
+            groups = failure_groups.failures_of(flow, systems)
             failures[flow.name] = sum(group.count for group in groups)
         except UNAVAILABLE as error:
             problems.append(str(error)[:200])
