@@ -18,7 +18,7 @@ from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothi
 from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import FailureGroup
-from notify import personal_fields
+from notify import personal_fields, personal_payloads
 from notify.archive.stores import Store, cold, hot
 from notify.maker import ending
 from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
@@ -44,7 +44,7 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
         delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
         attempts = store.attempts_of(list(delivery_ids)).order_by("id")
         names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
-        payload = personal_fields.without_others(
+        payload = personal_payloads.without_others(
             encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"],
             row["event_type"] in types_of_several,
         )  # fmt: skip
@@ -86,7 +86,7 @@ def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -
     ):
         return None
     names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
-    new = personal_fields.erased(clear, names, person, row["biz_id"])
+    new = personal_payloads.erased(clear, names, person, row["biz_id"])
     return encryption.seal(new) if new is not None and is_sealed else new
 
 

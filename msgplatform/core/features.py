@@ -10,8 +10,8 @@ api_urls      `urlpatterns` below `/api/v1/`
 root_urls     `urlpatterns` of addresses elsewhere
 management    commands
 
-In `AppConfig.ready()`, if it has one, it registers its checks, adds to `upkeep`, `web_threads` and
-`daemon_threads`, and to what else the platform asks for.
+In `AppConfig.ready()`, if it has one, it registers its checks, adds to `upkeep` and `web_threads`,
+and to what else the platform asks for.
 """
 
 from __future__ import annotations
@@ -31,10 +31,9 @@ from msgplatform.core.flows.text import Text
 
 # Dotted names, so that other programs do not load them. A process that runs bulk jobs makes one of
 # each class of upkeep (`jobs/upkeep.py`); a web process calls each function when it begins, to
-# start a thread. A program that watches makes one of each thread, by its role.
+# start a thread.
 upkeep: list[str] = []
 web_threads: list[str] = []
-daemon_threads: list[str] = []
 
 
 @dataclass(frozen=True)

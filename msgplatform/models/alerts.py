@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.lazy_text import translate
 
@@ -41,6 +42,13 @@ class Alert(models.Model):
 
     def __str__(self) -> str:
         return self.subject
+
+    def as_event(self, is_resolved: bool = False) -> AlertEvent:
+        """The stored alert as an event for the handlers."""
+        return AlertEvent(
+            self.kind, self.subject, self.text, self.key, resolved=is_resolved, id=self.pk,
+            count=self.count,
+        )  # fmt: skip
 
     def translate(self) -> None:
         """Subject and text in the reader's language, of a row that is shown and never saved."""

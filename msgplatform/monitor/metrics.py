@@ -27,7 +27,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.metric import PREFIX, Metric, Metrics, Sample
-from msgplatform.core.tracing import figures
+from msgplatform.core.tracing import exemplars, figures
 from msgplatform.monitor.watch import servers
 
 log = logging.get(__name__)
@@ -131,14 +131,14 @@ def _platform_samples() -> Iterator[Sample]:
 
 def _families(samples: Iterable[Sample]) -> Iterator[Family]:
     """Prometheus wants all samples of a metric together. In a cell each of them names it."""
-    exemplars = figures.exemplars()
+    exemplar_by_bucket = exemplars.read()
     cell = [label] if (label := cells.own().label) else []
     of_metric: dict[Metric, list[Sample]] = {}
     for sample in samples:
         of_metric.setdefault(sample.metric, []).append(sample)
     for metric, some in of_metric.items():
         if metric.kind == "histogram":
-            yield _histogram(metric, some, cell, exemplars)
+            yield _histogram(metric, some, cell, exemplar_by_bucket)
             continue
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
         family = kind(PREFIX + metric.name, metric.help, labels=_label_names(metric, cell))
@@ -156,7 +156,7 @@ def _histogram(
     metric: Metric,
     samples: Iterable[Sample],
     cell: Sequence[str],
-    exemplars: Mapping[figures.Key, figures.Exemplar],
+    exemplar_by_bucket: Mapping[exemplars.Key, exemplars.Exemplar],
 ) -> HistogramMetricFamily:
     buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[str, ...], float] = {}
@@ -171,7 +171,7 @@ def _histogram(
     for labels, counts in buckets.items():
         pairs = [
             (bound, count, _exemplar(exemplar))
-            if (exemplar := exemplars.get((metric.name, labels, bound)))
+            if (exemplar := exemplar_by_bucket.get((metric.name, labels, bound)))
             else (bound, count)
             for bound, count in counts
         ]
@@ -179,7 +179,7 @@ def _histogram(
     return family
 
 
-def _exemplar(traced: figures.Exemplar) -> Exemplar:
+def _exemplar(traced: exemplars.Exemplar) -> Exemplar:
     return Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)
 
 

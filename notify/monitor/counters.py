@@ -24,7 +24,7 @@ from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.tracing.context import trace_id_of
-from msgplatform.core.tracing.figures import Observation
+from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.models import MinuteCounter
 from msgplatform.models.counters import WHOLE
 from msgplatform.monitor import failure_store

@@ -18,7 +18,7 @@ from typing import Any
 from django.db import close_old_connections
 from django.utils.module_loading import import_string
 
-from msgplatform.core import features, logging
+from msgplatform.core import daemons, logging
 from msgplatform.core.daemons import standstill
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE, ThreadLoop
@@ -119,7 +119,7 @@ class Loop:
         self.away = Backoff(first=0.2, factor=2.0, cap=MAX_AWAY_PAUSE, jitter=0.0)
         self.beat = beat(worker.heartbeat)
         # A thread of its own: a database that hangs holds up no work.
-        names = features.daemon_threads if worker.watches else ()
+        names = daemons.threads if worker.watches else ()
         self.threads: list[ThreadLoop] = [import_string(name)(worker.role) for name in names]
         # A program that watches uses the platform's database, which must be of its cell.
         self.is_in_its_cell = not worker.watches

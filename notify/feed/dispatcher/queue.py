@@ -96,7 +96,7 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
 
     transactions.retrying(mark_failed)
     return alerts.AlertEvent(
-        kind=SET_ASIDE_ALERT,
+        kind=counters.SET_ASIDE_ALERT,
         subject=lazy_message(_("Feed: event %(id)s was set aside"), id=str(qid)),
         text=reason,
         key=SET_ASIDE_KEY,

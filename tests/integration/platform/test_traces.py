@@ -18,9 +18,9 @@ from pytest_django import Settings
 
 from msgplatform import env
 from msgplatform.core.data import ids
-from msgplatform.core.tracing import figures, message_rows
+from msgplatform.core.tracing import exemplars, figures, message_rows
 from msgplatform.core.tracing.context import Context
-from msgplatform.core.tracing.figures import Observation
+from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.jobs import upkeep
 from msgplatform.jobs.bulk import OldTraces
 from msgplatform.models import Alert, Biz, MessageTrace
@@ -83,7 +83,7 @@ def test_off_no_statement_reads_a_trace(
 def test_histograms_have_exemplars(client: Client, settings: Settings) -> None:
     settings.METRICS_TOKEN = "token"
     key = {"authorization": "Bearer token"}
-    figures.note([Observation("notify_delivery_seconds", (), "0.25", 0.2, TRACE)])
+    exemplars.note([Observation("notify_delivery_seconds", (), "0.25", 0.2, TRACE)])
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
     answer = client.get("/metrics", headers={"accept": accept, **key})
     assert answer["Content-Type"].startswith("application/openmetrics-text")
