@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from django.apps import apps
 
-from msgplatform.models import Alert, AlertChannel, AlertRule
-from msgplatform.models.alerts_out import Severity
+from msgplatform.company.alerting.models import AlertChannel, AlertRule
+from msgplatform.models import Alert
+from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
 from msgplatform.monitor.watch.kinds import CHANNEL
 

@@ -15,12 +15,11 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.alerting import texts
 from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
+from msgplatform.company.alerting.models import GIVE_UP, AlertChannel, AlertMessage
 from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.durations import moment
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models import AlertChannel, AlertMessage
-from msgplatform.models.alerts_out import GIVE_UP
 from msgplatform.monitor.watch.kinds import CHANNEL, key
 
 log = logging.get(__name__)

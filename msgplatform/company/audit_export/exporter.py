@@ -17,6 +17,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.audit_export import address, lines, targets
+from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import claims, sql, transactions
@@ -24,7 +25,7 @@ from msgplatform.core.durations import moment
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
-from msgplatform.models import AuditExport, AuditLog
+from msgplatform.models import AuditLog
 from msgplatform.monitor.watch import kinds
 
 EVERY_SECONDS = 2.0

@@ -32,6 +32,7 @@ from msgplatform.company.person_data import (
     reports,
     runner,
 )
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import alerts
@@ -41,7 +42,7 @@ from msgplatform.core.person import identity
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.secrets import encryption
-from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
+from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify.feed import person_users, upkeep_events, users
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import queue

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from msgplatform.core.daemons.daemon import MAX_PROCESSES
+from msgplatform.core.daemons.command import MAX_PROCESSES
 from msgplatform.core.errors import PlatformError
 from msgplatform.operation.supervision import first_user
 from msgplatform.operation.supervision.platform import Platform
