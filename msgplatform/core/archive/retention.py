@@ -23,7 +23,6 @@ from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.flows.metric import Metric, Sample
 from msgplatform.core.lazy_text import lazy_message
 
 EVERY_SECONDS = 600.0
@@ -207,20 +206,3 @@ def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -
 def reason(error: Exception) -> str:
     """For an alert."""
     return f"{type(error).__name__}: {error}"[:500]
-
-
-def metric(archive: Archive) -> Metric:
-    """The metric of `samples`."""
-    return Metric(
-        f"{archive.name.replace('.', '_')}_archive_overdue_seconds",
-        "For how long archived rows have been overdue for deletion",
-    )
-
-
-def samples(archive: Archive) -> list[Sample]:
-    """Samples of an archive for `/metrics`; none when its database cannot be read."""
-    try:
-        seconds, _table = overdue(archive, sql.now())
-    except DatabaseError:
-        return []
-    return [metric(archive).of(seconds)]

@@ -200,7 +200,7 @@ def test_what_is_wrong_is_said(row: BizReceive, settings: LazySettings) -> None:
 
 
 def test_what_is_kept_is_bounded(row: BizReceive, work_redis: Any) -> None:
-    store = sandbox.store(row.pk)
+    store = calls.store(row.pk)
     for number in range(core.MAX_CALLS + 5):
         store.keep(calls.Call(str(number), {}, "", 0, calls.CURRENT, 200))
     store.behave(core.Behaviour("500", count=2), 5)
