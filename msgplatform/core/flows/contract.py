@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+from django.db.models import Model, QuerySet
 from django.urls import reverse
 
 from msgplatform.core.connections import RedisRole
@@ -13,14 +14,138 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.messages import MessageStore
-from msgplatform.core.flows.moving import Moving
-from msgplatform.core.flows.programs import Daemon
-from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
 
 if TYPE_CHECKING:
     from msgplatform.core.archive.kept import KeptData
     from msgplatform.core.person.stores import PersonStore
+
+
+def _none() -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """A management command that `up` keeps running."""
+
+    command: str
+    priority: int = 500  # supervisor's: lower starts first and stops last
+    stop_seconds: int = 30  # within which it ends after SIGTERM
+    help: str = ""
+    arguments: Sequence[str] = ()  # of the command
+
+    @property
+    def name(self) -> str:
+        """The name of its process and its log: the command and its arguments."""
+        words = (word.lstrip("-").replace("=", "-") for word in self.arguments)
+        return "-".join([self.command, *words])
+
+
+# The platform's own program, which runs the bulk jobs of every flow.
+BULK = Daemon("run_bulk", help="runs bulk jobs")
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """A line of the checklist. `done` is looked up each time, so that it cannot be wrong.
+
+    `view` is the name of the page where it is done, without arguments; '' when a request does it.
+    """
+
+    title: Text
+    help: Text
+    done: bool
+    view: str = ""
+    permissions: Sequence[str] = ()  # whoever has all of them gets the link
+
+
+@dataclass(frozen=True)
+class FirstCall:
+    """The POST request that hands over a first message, and the scope that its API key needs."""
+
+    path: str  # such as "/api/v1/messages"
+    body: Mapping[str, Any]
+    scope: str
+
+
+@dataclass(frozen=True)
+class Snippet:
+    """Code for those who get messages; `name` stands in the page's address."""
+
+    name: str
+    language: str
+    code: str
+
+
+@dataclass(kw_only=True, eq=False)
+class Setup:
+    """The first steps with a flow.
+
+    `first_steps` are set up and sent first, in this order, each with whether it is done; indexed
+    reads only. `first_calls` are the requests that hand over a first message, in this order; their
+    keys need the same scope. `snippets` are code for those who get messages: verify(secret, id,
+    timestamp, signature, body). All may raise errors of the database and of Redis.
+    """
+
+    first_steps: Callable[[], Sequence[FirstStep]] = _none
+    first_calls: Callable[[], Sequence[FirstCall]] = _none
+    snippets: Callable[[], Sequence[Snippet]] = _none
+
+
+def _hold_nothing(row: Any) -> bool:
+    return False
+
+
+def _resume_none(rows: Sequence[Any]) -> None:
+    """Rows that were never held."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MovedTable:
+    """Rows that move with a system.
+
+    `rows` are those of a system by its id. `identity` names a row in every cell: numbers differ.
+    With `is_shared` a row may be there already, if its content is the same. `left_out` are fields
+    that say something about the old cell. `hold` changes a row so that its work waits, and returns
+    True if it did not wait before; `resume` gets these rows, as they are stored, in the end.
+    """
+
+    model: type[Model]
+    rows: Callable[[int], QuerySet[Any]]
+    identity: tuple[str, ...]
+    is_shared: bool = False
+    left_out: frozenset[str] = frozenset()
+    hold: Callable[[Any], bool] = _hold_nothing
+    resume: Callable[[Sequence[Any]], None] = _resume_none
+    # The text before a field, and the field, by whose value a proxy finds the system's cell.
+    proxy_name: tuple[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.model._meta.label_lower)
+
+
+class KeyStore(Protocol):
+    """Idempotency keys of a flow. A row is a list of values that JSON can hold."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, biz: int) -> Iterator[list[Any]]:
+        """Every key of a system, a few at a time in memory."""
+
+    def write(self, biz: int, rows: Sequence[list[Any]]) -> None:
+        """Store keys for the system; a key that is stored already stays. Raises InvalidInput for
+        rows of another form, Conflict for a key that names another message here."""
+
+
+@dataclass(frozen=True)
+class Moving:
+    """The tables, each after those that it refers to, and the stores of keys."""
+
+    tables: Sequence[MovedTable] = ()
+    keys: Sequence[KeyStore] = ()
 
 
 @dataclass(frozen=True)
@@ -39,10 +164,6 @@ class Link:
     def address(self) -> str:
         url: str = reverse(self.view, args=self.args)
         return f"{url}?{self.query}" if self.query else url
-
-
-def _none() -> tuple[()]:
-    return ()
 
 
 @dataclass(kw_only=True, eq=False)

@@ -10,7 +10,7 @@ from django.db import models
 
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.fields import EncryptedTextField, Unreadable
-from msgplatform.core.flows.moving import MovedTable
+from msgplatform.core.flows.contract import MovedTable
 
 Row = dict[str, Any]
 

@@ -21,7 +21,7 @@ from django.db import transaction
 from msgplatform.core import cells
 from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.moving import MovedTable
+from msgplatform.core.flows.contract import MovedTable
 from msgplatform.growth.moving import encoding, tables
 from msgplatform.growth.moving.exporting import PROGRESS_ROWS
 from msgplatform.growth.moving.system_file import Header, KeyLine, Reader, TableLine, fingerprint

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from msgplatform.core import flows
-from msgplatform.core.flows.moving import KeyStore, MovedTable
+from msgplatform.core.flows.contract import KeyStore, MovedTable
 from msgplatform.models import ApiKey, Biz
 
 
