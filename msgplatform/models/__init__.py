@@ -3,14 +3,11 @@ console, the audit log, the objects that platform files keep. A feature's are in
 
 from msgplatform.models.alerts import Alert, AlertNews
 from msgplatform.models.bulk import BulkBatch, BulkJob
-from msgplatform.models.cells import CellRecord
 from msgplatform.models.counters import DayCounter, HourCounter, MinuteCounter
 from msgplatform.models.failures import Acknowledgement, FailureGroup
-from msgplatform.models.id_nodes import IdNode
-from msgplatform.models.kept_objects import KeptObject
+from msgplatform.models.internal import CellRecord, IdNode, KeptObject, MessageTrace
 from msgplatform.models.people import AuditLog, PersonLimit, Preferences, Role, SavedFilter
 from msgplatform.models.systems import ApiKey, Biz
-from msgplatform.models.traces import MessageTrace
 
 __all__ = [
     "Acknowledgement", "Alert", "AlertNews", "ApiKey", "AuditLog", "Biz", "BulkBatch", "BulkJob",

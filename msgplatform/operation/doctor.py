@@ -30,7 +30,7 @@ from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
 from msgplatform.monitor.watch import kinds, watch
-from msgplatform.operation.supervision import first_user
+from msgplatform.operation.supervision.preparation import FIRST_USER
 
 LOW_DISK_BYTES = 1 << 30
 _ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
@@ -203,7 +203,7 @@ def _users() -> Iterator[Finding]:
     able = users.objects.filter(is_active=True, is_staff=True)
     if able.exists():
         if not able.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
-            repair = f"`up` prints a link for {first_user.NAME}; or: {sys.executable} manage.py "
+            repair = f"`up` prints a link for {FIRST_USER}; or: {sys.executable} manage.py "
             name = able.values_list("username", flat=True)[0]
             yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
         return

@@ -37,6 +37,8 @@ SUBSCRIPTION = Subject(
     ),
     gettext_noop("subscription %(id)d, which was deleted"),
 )
+
+
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
     """The number of failures of each that were neither resent nor acknowledged; one statement."""
     return failure_groups.count_by_subject(FLOW, subscription_ids)

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from msgplatform.core import cells
 from msgplatform.core.errors import InvalidInput
-from msgplatform.growth.moving import encoding, tables
+from msgplatform.growth.moving import encoding
 from msgplatform.growth.moving.system_file import (
     VERSION,
     Header,
@@ -38,11 +38,11 @@ def export(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
         exported_at=timezone.now(),
     )
     writer = Writer(stream, header)
-    for table in tables.all_tables():
+    for table in encoding.all_tables():
         for row in table.rows(system.pk).iterator():
             writer.write(TableLine(table.name, encoding.encode(table, row)))
     count = 0
-    for store in tables.key_stores():
+    for store in encoding.key_stores():
         for key in store.read(system.pk):
             writer.write(KeyLine(store.name, key))
             count += 1

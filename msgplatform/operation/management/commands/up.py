@@ -10,8 +10,8 @@ from django.db import DatabaseError
 
 from msgplatform.core.daemons.command import MAX_PROCESSES
 from msgplatform.core.errors import PlatformError
-from msgplatform.operation.supervision import first_user
 from msgplatform.operation.supervision.platform import Platform
+from msgplatform.operation.supervision.preparation import FIRST_USER, first_login_link
 
 _SERVE_SECONDS = 60.0
 
@@ -70,13 +70,13 @@ class Command(BaseCommand):
         )
 
         try:
-            link = first_user.link()
+            link = first_login_link()
         except DatabaseError as error:
             _say(f"The users could not be read: {error}. See: manage.py doctor")
             return
         if link:
             _say(
-                f"The user {first_user.NAME} has no password yet: choose one on this page. The "
+                f"The user {FIRST_USER} has no password yet: choose one on this page. The "
                 "link is shown only here and serves once, within a day; as long as there is no "
                 f"password, each start prints a new one.\n  {platform.url}{link}"
             )
