@@ -29,7 +29,7 @@ from msgplatform.core.flows.health import Finding
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
-from msgplatform.monitor.watch import kinds, watch
+from msgplatform.monitor.watch import LOOK_SECONDS, watch
 from msgplatform.operation.supervision.preparation import FIRST_USER
 
 LOW_DISK_BYTES = 1 << 30
@@ -309,7 +309,7 @@ def _watch() -> Iterator[Finding]:
     beats = heartbeats.alive()
     if watch.is_held():
         yield Finding("ok", "a program watches the platform")
-    elif beats and time.time() - min(beat.since for beat in beats) < 2 * kinds.LOOK_SECONDS:
+    elif beats and time.time() - min(beat.since for beat in beats) < 2 * LOOK_SECONDS:
         yield Finding("warn", "the programs have just started: soon one watches the platform")
     else:
         yield Finding(

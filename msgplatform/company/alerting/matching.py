@@ -12,7 +12,7 @@ from msgplatform.company.alerting.models import AlertChannel, AlertRule
 from msgplatform.models import Alert
 from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
-from msgplatform.monitor.watch.kinds import CHANNEL
+from msgplatform.monitor.watch import CHANNEL
 
 _NUMBER = re.compile(r"\d{1,18}")
 

@@ -20,7 +20,7 @@ from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.durations import moment
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.monitor.watch.kinds import CHANNEL, key
+from msgplatform.monitor.watch import CHANNEL, key
 
 log = logging.get(__name__)
 State = AlertMessage.State

@@ -26,7 +26,7 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import AuditLog
-from msgplatform.monitor.watch import kinds
+from msgplatform.monitor.watch import AUDIT
 
 EVERY_SECONDS = 2.0
 LEASE_SECONDS = 60.0  # longer than a target takes; a killed exporter's lines wait this long
@@ -57,7 +57,7 @@ class Exporter:
                     [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")],
                 )
             if self._has_alert:
-                alerts.resolve(kinds.AUDIT)
+                alerts.resolve(AUDIT)
                 self._has_alert = False
             return EVERY_SECONDS
         if outbound.is_off():
@@ -95,14 +95,14 @@ class Exporter:
             return
         self._has_alert = True
         alerts.raise_alert(
-            kinds.AUDIT,
+            AUDIT,
             lazy_message(_("The audit log is not exported")),
             lazy_message(
                 _("%(why)s. Entries have waited since %(since)s; none is lost."),
                 why=why,
                 since=moment(since),
             ),
-            key=kinds.AUDIT,
+            key=AUDIT,
         )
 
 
@@ -141,7 +141,7 @@ class ExportThread(Upkeep):
 
     def start(self) -> None:
         if not settings.AUDIT_EXPORT:
-            alerts.resolve(kinds.AUDIT)
+            alerts.resolve(AUDIT)
             return
         self._loop = ThreadLoop("audit-export", Exporter().turn, longest_pause=MAX_PAUSE_SECONDS)
         self._loop.start()

@@ -18,7 +18,7 @@ from msgplatform.core.data import sql
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert
-from msgplatform.monitor.watch.kinds import ERASURE, key
+from msgplatform.monitor.watch import ERASURE, key
 
 # A text waits for its Report for two days, a delivery for its next attempts as long.
 PATIENCE = timedelta(days=3)

@@ -22,7 +22,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.doors.console.views.page import visible
 from msgplatform.models import Alert
 from msgplatform.monitor import failure_groups, runbooks
-from msgplatform.monitor.watch import kinds, of_flows
+from msgplatform.monitor.watch import REDIS, SILENT, key, of_flows
 
 _MAX_ALERTS = 1000  # open alerts that are looked at
 _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
@@ -47,9 +47,9 @@ class Condition:
     @property
     def number(self) -> int:
         """The number of problems that nobody has acknowledged."""
-        causes = {kinds.key(kinds.SILENT, role) for role in (*self.missing, *self.exits)}
+        causes = {key(SILENT, role) for role in (*self.missing, *self.exits)}
         if self.redis_problem:
-            causes.add(kinds.key(kinds.REDIS, "work"))
+            causes.add(key(REDIS, "work"))
         return self.alerts + self.failures + len(causes - self.alert_keys)
 
 

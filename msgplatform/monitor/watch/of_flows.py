@@ -22,8 +22,7 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.durations import moment
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.monitor.watch import kinds
-from msgplatform.monitor.watch.kinds import BACKLOG, FAILURES, key
+from msgplatform.monitor.watch import BACKLOG, FAILURES, PLATFORM, key
 from msgplatform.monitor.watch.unread import Errors, noting
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def resolve_undeclared() -> None:
     """Resolve the open alerts of kinds that no flow declares in its runbooks, and about the
     backlogs of no flow: an earlier release raised them, or one with other FLOWS, and no program of
     this one looks at what they are about."""
-    declared_kinds = kinds.PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
+    declared_kinds = PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
     open_kinds = alerts.open_kinds()
     undeclared_kinds = {kind for kind in open_kinds if kind.partition(":")[0] not in declared_kinds}
     if undeclared_kinds:

@@ -18,7 +18,7 @@ from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.durations import moment
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.monitor.watch.kinds import SILENT, key
+from msgplatform.monitor.watch import SILENT, key
 
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"

@@ -21,7 +21,7 @@ from msgplatform.core.data import id_nodes
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import figures
-from msgplatform.monitor.watch.kinds import DISK, IDS, MEMORY, REDIS, TRACES, key
+from msgplatform.monitor.watch import DISK, IDS, MEMORY, REDIS, TRACES, key
 
 GIB = 1 << 30
 MIN_FREE = 0.10  # of a disk, and of the memory that a Redis may use

@@ -16,7 +16,7 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.monitor.watch.kinds import WATCH, key
+from msgplatform.monitor.watch import WATCH, key
 
 log = logging.get(__name__)
 

@@ -22,7 +22,6 @@ from typing import Any
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
-from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.references import (
     SecretReader,
@@ -31,6 +30,7 @@ from msgplatform.setup.platform_file.references import (
     WrongReference,
     is_reference,
 )
+from msgplatform.setup.refusals import Fault, FileFaults
 
 VERSION = 1
 VERSION_KEY = "msgplatform"

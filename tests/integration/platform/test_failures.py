@@ -22,8 +22,7 @@ from msgplatform.core.flows.health import Finding
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, Preferences
 from msgplatform.monitor import failure_groups, failure_store, runbooks
 from msgplatform.monitor.failure_store import Loss
-from msgplatform.monitor.watch import of_flows
-from msgplatform.monitor.watch.kinds import PLATFORM
+from msgplatform.monitor.watch import PLATFORM, of_flows
 from msgplatform.operation import doctor
 from notify.models import BizReceive
 from tests.support.notify_rows import subscription
