@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, MutableMapping
+from collections.abc import Collection, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -92,7 +92,11 @@ def unexpected_errors(logs: Path | str, expected_events: Collection[str] = ()) -
     outside of the JSON lines is the event TRACEBACK.
     """
     lines = []
-    for name, log in _read_logs(logs):
+    texts = {"": logs} if isinstance(logs, str) else {
+        path.name: path.read_text(encoding="utf-8", errors="replace")
+        for path in (sorted(logs.glob("*.log")) if logs.is_dir() else [logs])
+    }  # fmt: skip
+    for name, log in texts.items():
         last_texts: dict[str, str] = {}
         counts: dict[str, int] = {}
         for entry in read_errors(log):
@@ -124,18 +128,11 @@ def read_errors(text: str) -> Iterator[LoggedError]:
         if line.startswith("{"):
             yield from _read_json_line(line)
         elif line.startswith(_TRACEBACK):
-            yield LoggedError(TRACEBACK, _traceback_end(lines))
+            # It ends with the first line that is not indented.
+            ends = (line for line in lines if line.strip() and not line[0].isspace())
+            yield LoggedError(TRACEBACK, next(ends, "")[:_MAX_EXAMPLE])
         elif match := _WEB_SERVER_ERROR.match(line):
             yield LoggedError("web_server", match[1][:_MAX_EXAMPLE])
-
-
-def _read_logs(logs: Path | str) -> Iterator[tuple[str, str]]:
-    """(name of the file, or ''; its text)."""
-    if isinstance(logs, str):
-        yield "", logs
-        return
-    for path in sorted(logs.glob("*.log")) if logs.is_dir() else [logs]:
-        yield path.name, path.read_text(encoding="utf-8", errors="replace")
 
 
 def _read_json_line(line: str) -> Iterator[LoggedError]:
@@ -153,11 +150,3 @@ def _read_json_line(line: str) -> Iterator[LoggedError]:
         )
         text = " · ".join(part for part in (reason, facts) if part)
         yield LoggedError(str(entry.get("event", "")), text[:_MAX_EXAMPLE])
-
-
-def _traceback_end(lines: Iterable[str]) -> str:
-    """The line that ends a traceback: the first one that is not indented."""
-    for line in lines:
-        if line.strip() and not line[0].isspace():
-            return line[:_MAX_EXAMPLE]
-    return ""

@@ -62,13 +62,13 @@ def of_ids(
     ending: Text = DELETED,
 ) -> KeptData:  # fmt: skip
     """A table without partitions, whose ids begin with their time."""
-    return KeptData(title, settings, seconds, lambda: _id_time(model), ending)
 
+    def oldest() -> datetime | None:
+        rows = model._base_manager.using(router.db_for_read(model)).order_by("pk")
+        first = rows.values_list("pk", flat=True).first()
+        return None if first is None else ids.datetime_of(first)
 
-def _id_time(model: type[Model]) -> datetime | None:
-    rows = model._base_manager.using(router.db_for_read(model)).order_by("pk")
-    first = rows.values_list("pk", flat=True).first()
-    return None if first is None else ids.datetime_of(first)
+    return KeptData(title, settings, seconds, oldest, ending)
 
 
 def of_column(

@@ -187,8 +187,12 @@ def sample(schema: Any, root: Any = None, depth: int = 0) -> Any:
     root = schema if root is None else root
     if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
         return {}
-    if isinstance(reference := schema.get("$ref"), str):
-        return sample(_schema_at(root, reference), root, depth + 1)
+    if isinstance(reference := schema.get("$ref"), str):  # such as #/$defs/line; {} for any other
+        place = root
+        names = reference.removeprefix("#/").split("/") if reference.startswith("#/") else ["#"]
+        for name in names:
+            place = place.get(name, {}) if isinstance(place, Mapping) else {}
+        return sample(place, root, depth + 1)
     for name in ("examples", "enum"):
         if isinstance(values := schema.get(name), list) and values:
             return values[0]
@@ -198,16 +202,12 @@ def sample(schema: Any, root: Any = None, depth: int = 0) -> Any:
     for name in ("allOf", "anyOf", "oneOf"):
         if isinstance(parts := schema.get(name), list) and parts and "properties" not in schema:
             return sample(parts[0], root, depth + 1)
-    return _of_type(schema, root, depth)
-
-
-def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
     kinds = schema.get("type", "object")
     kind = kinds[0] if isinstance(kinds, list) and kinds else kinds
     if kind == "object":
         properties = schema.get("properties")
-        parts = properties if isinstance(properties, Mapping) else {}
-        return {name: sample(part, root, depth + 1) for name, part in parts.items()}
+        members = properties if isinstance(properties, Mapping) else {}
+        return {name: sample(member, root, depth + 1) for name, member in members.items()}
     if kind == "array":
         count = max(1, min(int(schema.get("minItems") or 1), 5))
         return [sample(schema.get("items", {}), root, depth + 1) for _ in range(count)]
@@ -217,11 +217,3 @@ def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
         text = _BY_FORMAT.get(str(schema.get("format")), "text")
         return text.ljust(min(int(schema.get("minLength") or 0), 1000), "x")
     return {"boolean": True}.get(str(kind))
-
-
-def _schema_at(root: Any, reference: str) -> Any:
-    """The schema at a reference such as #/$defs/line; {} for any other."""
-    place = root
-    for name in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ["#"]:
-        place = place.get(name, {}) if isinstance(place, Mapping) else {}
-    return place

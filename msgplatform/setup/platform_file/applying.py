@@ -84,7 +84,13 @@ class _Application:
 
     def run(self) -> Outcome:
         for kind in kinds.kinds():
-            self._put_all(kind)
+            entries = self._entries.get(kind, ())
+            kept = labels.of_section(kinds.section_of(kind)) if entries else {}
+            refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+            # One that is refused is put once more after the others: it may need what another one
+            # gives up, such as the place of a system's default account.
+            for entry in refused_entries:
+                self._faults += self._put(entry, kept.get(entry.name))
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -104,15 +110,6 @@ class _Application:
         resource.systems, resource.audit_entries = self._options.systems, []
         return resource
 
-    def _put_all(self, kind: Kind) -> None:
-        """Put the entries of a kind. One that is refused is put once more after the others: it may
-        need what another one gives up, such as the place of a system's default account."""
-        entries = self._entries.get(kind, ())
-        kept = labels.of_section(kinds.section_of(kind)) if entries else {}
-        refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
-        for entry in refused_entries:
-            self._faults += self._put(entry, kept.get(entry.name))
-
     def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
         """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
         resource = self._resource(entry.kind, entry.address)
@@ -123,7 +120,13 @@ class _Application:
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
         except REFUSALS as error:
-            return list(_faults_of(entry, error))
+            return [
+                entry.fault(
+                    tuple(int(n) if n else name for n, name in _PART.findall(fault["field"])),
+                    fault["message"],
+                )
+                for fault in field_errors(error)
+            ]
         except _REFUSALS_OF_DATABASE:
             return [entry.fault((), _REFUSED)]
         note = ""
@@ -215,9 +218,3 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
 def _shown(resource: Resource, name: str, value: Any) -> Any:
     """A value as others may read it, such as in the log of a pipeline."""
     return value if value is None else resource.audit_value(name, value)
-
-
-def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:
-    for each in field_errors(error):
-        path = tuple(int(index) if index else name for index, name in _PART.findall(each["field"]))
-        yield entry.fault(path, each["message"])

@@ -218,28 +218,25 @@ class _Reader:
             place = f"{earlier.file}:{earlier.lines.get((), 0)}"
             self._add(path, f"It is there already, in {place}.")
             return
-        self._check_fields(entry)
         self._by_name[kind, name] = entry
         self._result.entries.append(entry)
-
-    def _check_fields(self, entry: Entry) -> None:
         fields = fields_of(entry.kind.serializer_class)
         writable = sorted(name for name, each in fields.items() if not each.read_only)
-        for name, value in entry.body.items():
-            if name not in fields:
-                words = f"There is no such field. {_choices(name, writable)}"
-                self._faults.append(entry.fault((name,), words))
+        for field_name, value in entry.body.items():
+            words = ""
+            if field_name not in fields:
+                words = f"There is no such field. {_choices(field_name, writable)}"
             elif depth(value) > MAX_STORED:
                 words = f"This is nested more than {MAX_STORED} levels deep."
-                self._faults.append(entry.fault((name,), words))
-            elif fields[name].source in entry.kind.secret_fields:
+            elif fields[field_name].source in entry.kind.secret_fields:
                 try:
-                    entry.body[name] = self._secrets.resolve(value)
+                    entry.body[field_name] = self._secrets.resolve(value)
                 except WrongReference as error:
-                    self._faults.append(entry.fault((name, *error.path), str(error)))
+                    self._faults.append(entry.fault((field_name, *error.path), str(error)))
             elif is_reference(value):
                 words = "References are read in secret fields only, and this is none."
-                self._faults.append(entry.fault((name,), words))
+            if words:
+                self._faults.append(entry.fault((field_name,), words))
 
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)

@@ -69,9 +69,13 @@ class Command(BaseCommand):
     def _apply(self, options: dict[str, Any]) -> None:
         secrets = Secrets(os.environ, options["secrets"])
         description = reading.read_files(options["paths"], secrets)
+        system_names = frozenset(options["system"])
+        stored_names = Biz.objects.filter(name__in=system_names).values_list("name", flat=True)
+        if missing := sorted(system_names.difference(stored_names)):
+            raise CommandError(f"There is no business system {', '.join(missing)}.")
         options_of_run = {
             "actor": "manage.py apply", "should_prune": options["prune"],
-            "systems": self._systems(options["system"]), "label": options["label"],
+            "systems": system_names, "label": options["label"],
         }  # fmt: skip
         removable = None
         if options["dry_run"] or (options["prune"] and not options["yes"]):
@@ -80,8 +84,15 @@ class Command(BaseCommand):
                 self._show(trial, options)
                 return
             removable = {change.title for change in trial.of(Action.REMOVED)}
-            if removable and not self._is_agreed(trial):
-                raise CommandError(_NOTHING)
+            if removable:
+                for line in trial.lines():
+                    self.stdout.write(line)
+                if not sys.stdin.isatty():
+                    raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
+                count = len(removable)
+                answer = input(f"Remove or switch off {count} objects? [yes/no] ")
+                if answer.strip() != "yes":
+                    raise CommandError(_NOTHING)
         with self._new_secrets(options["new_secrets"]) as file:
             try:
                 outcome = applying.apply(
@@ -91,23 +102,10 @@ class Command(BaseCommand):
                 if options["new_secrets"]:  # it is empty, and would be in the way of the next try
                     options["new_secrets"].unlink(missing_ok=True)
                 raise
-            self._write_secrets(outcome, file)
+            for change in outcome.changes:
+                for name, value in change.shown_once.items():
+                    file.write(f"{change.title} {name} {value}\n")
         self._show(outcome, options)
-
-    @staticmethod
-    def _systems(names: list[str]) -> frozenset[str]:
-        stored = set(Biz.objects.filter(name__in=names).values_list("name", flat=True))
-        if missing := sorted(set(names) - stored):
-            raise CommandError(f"There is no business system {', '.join(missing)}.")
-        return frozenset(names)
-
-    def _is_agreed(self, trial: Outcome) -> bool:
-        for line in trial.lines():
-            self.stdout.write(line)
-        if not sys.stdin.isatty():
-            raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
-        count = len(trial.of(Action.REMOVED))
-        return input(f"Remove or switch off {count} objects? [yes/no] ").strip() == "yes"
 
     @staticmethod
     def _new_secrets(path: Path | None) -> TextIO:
@@ -119,11 +117,6 @@ class Command(BaseCommand):
             return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w")
         except OSError as error:
             raise CommandError(f"{path} cannot be made: {error.strerror}.") from None
-
-    def _write_secrets(self, outcome: Outcome, file: TextIO) -> None:
-        for change in outcome.changes:
-            for name, value in change.shown_once.items():
-                file.write(f"{change.title} {name} {value}\n")
 
     def _show(self, outcome: Outcome, options: dict[str, Any]) -> None:
         for line in outcome.lines(is_verbose=options["verbosity"] > 1):
