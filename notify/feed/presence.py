@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from msgplatform.core.connections import work_redis
-from msgplatform.core.daemons.presence import Lease, Presence
+from msgplatform.core.daemons.lease import Lease
+from msgplatform.core.daemons.presence import Presence
 
 LEASE_SECONDS = 6.0  # a scheduler that is idle decides every two seconds
 # A decision that is older says nothing about the load now.

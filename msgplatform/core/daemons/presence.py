@@ -1,5 +1,4 @@
-"""Reports of running processes about themselves: records that expire unless they are repeated; and
-leases, by which one of several processes does what one must do.
+"""Reports of running processes about themselves: records that expire unless they are repeated.
 
 Methods raise RedisError when Redis is unavailable.
 """
@@ -97,39 +96,3 @@ class Presence(Generic[T]):
     @cached_property
     def _script(self) -> Script:
         return self._redis().register_script(_REPORT)
-
-
-# KEYS: lease. ARGV: me, milliseconds.
-_HOLD = """
-redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-return 1
-"""
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
-
-
-class Lease:
-    """`key` holds the name of the holder, for `seconds` after the lease was taken or renewed."""
-
-    def __init__(self, redis: Callable[[], Redis], key: str, seconds: float) -> None:
-        self._redis, self.key, self._seconds = redis, key, seconds
-
-    def hold(self, me: str) -> bool:
-        """Take it or renew it; false while another one has it."""
-        arguments: list[str | int] = [me, int(self._seconds * 1000)]
-        answer = self._hold(keys=[self.key], args=arguments, client=self._redis())
-        return bool(answer == 1)
-
-    def release(self, me: str) -> None:
-        """Give it up at once; nothing happens when `me` has lost it already."""
-        self._release(keys=[self.key], args=[me], client=self._redis())
-
-    @cached_property
-    def _hold(self) -> Script:
-        return self._redis().register_script(_HOLD)
-
-    @cached_property
-    def _release(self) -> Script:
-        return self._redis().register_script(_RELEASE)

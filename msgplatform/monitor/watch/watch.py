@@ -11,7 +11,7 @@ from msgplatform.core import alerts, logging
 from msgplatform.core.connections import WORK, RedisError, briefly, work_redis
 from msgplatform.core.daemons import heartbeats, writers
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.presence import Lease
+from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import server

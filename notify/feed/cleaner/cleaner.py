@@ -22,7 +22,7 @@ from msgplatform.core.archive.description import Archive, horizon
 from msgplatform.core.archive.partitions import Partition, partitions_of
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.daemon import Worker
-from msgplatform.core.daemons.presence import Lease
+from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
