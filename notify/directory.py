@@ -211,7 +211,7 @@ def from_row(row: BizReceive) -> Subscription:
     if until and until > timezone.now() and row.receive.previous_secret:
         keys.append(signing.decode_secret(row.receive.previous_secret))
     url, networks, own_host = row.receive.url, row.receive.networks, ""
-    if sandbox.is_sandbox(url) and not sandbox.is_off():
+    if sandbox.is_sandbox(url) and settings.SANDBOX:
         (url, own_host), networks = sandbox.address(row.pk, keys[0]), []
     return Subscription(
         id=row.pk,

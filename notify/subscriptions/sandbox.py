@@ -49,11 +49,6 @@ def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:
     return any(hmac.compare_digest(sent, _token(subscription, key).encode()) for key in keys)
 
 
-def is_off() -> bool:
-    """True if this platform has no sandboxes (SANDBOX)."""
-    return not settings.SANDBOX
-
-
 def _token(subscription: int, key: bytes) -> str:
     digest = hmac.digest(key, _PURPOSE % subscription, hashlib.sha256)
     return digest.hex()[:_TOKEN_LENGTH]
