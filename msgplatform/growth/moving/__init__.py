@@ -2,7 +2,7 @@
 
 encoding     the tables and stores of keys that move, the platform's and each flow's; a row as the
              file has it, without numbers of its cell
-system_file  the lines of the file: a header, rows, and a last line with count and checksum
-exporting    write the file
+system_file  the lines of the file: a header, rows, and a last line with count and checksum; the
+             export writes them
 importing    look at the whole file, then store it
 """

@@ -23,8 +23,14 @@ from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import MovedTable
 from msgplatform.growth.moving import encoding
-from msgplatform.growth.moving.exporting import PROGRESS_ROWS
-from msgplatform.growth.moving.system_file import Header, KeyLine, Reader, TableLine, fingerprint
+from msgplatform.growth.moving.system_file import (
+    PROGRESS_ROWS,
+    Header,
+    KeyLine,
+    Reader,
+    TableLine,
+    fingerprint,
+)
 from msgplatform.models import AuditLog, Biz
 
 BEGUN, DONE = "system_import_begun", "system_imported"
