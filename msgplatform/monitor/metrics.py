@@ -170,17 +170,13 @@ def _histogram(
     family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=names)
     for labels, counts in buckets.items():
         pairs = [
-            (bound, count, _exemplar(exemplar))
-            if (exemplar := exemplar_by_bucket.get((metric.name, labels, bound)))
+            (bound, count, Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at))
+            if (traced := exemplar_by_bucket.get((metric.name, labels, bound)))
             else (bound, count)
             for bound, count in counts
         ]
         family.add_metric([*labels, *cell], pairs, sums.get(labels, 0.0))
     return family
-
-
-def _exemplar(traced: exemplars.Exemplar) -> Exemplar:
-    return Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -141,7 +141,16 @@ class Resource(Declaration):
         body: Any = self.serializer_class(row, data=data, context={"systems": self.systems})
         body.is_valid(raise_exception=True)
         before = self.values(row)
-        related = self._fill(row, body)
+        for column in self._columns():
+            if column.name in body.validated_data:
+                setattr(row, column.name, body.validated_data[column.name])
+            elif column.name not in self.kept_fields | self.secret_fields:
+                setattr(row, column.name, column.get_default())
+        # The names of related objects by field; these can be stored only after the row.
+        related = {
+            name: sorted({other.name for other in body.validated_data.get(name, ())})
+            for name in self._related_names()
+        }
         self.related = {name: body.validated_data.get(name, ()) for name in related}
         self.check_system(row)
         row.full_clean(validate_unique=False, validate_constraints=False)
@@ -244,19 +253,6 @@ class Resource(Declaration):
             entry.save(force_insert=True)
         else:
             self.audit_entries.append(entry)
-
-    def _fill(self, row: Any, body: Any) -> dict[str, list[str]]:
-        """Set the row's columns from the body, or to their defaults. Returns the names of related
-        objects by field; these can be stored only after the row."""
-        for column in self._columns():
-            if column.name in body.validated_data:
-                setattr(row, column.name, body.validated_data[column.name])
-            elif column.name not in self.kept_fields | self.secret_fields:
-                setattr(row, column.name, column.get_default())
-        return {
-            name: sorted({row.name for row in body.validated_data.get(name, ())})
-            for name in self._related_names()
-        }
 
     def _names(self) -> set[str]:
         """The model's names of the fields that a body sets."""

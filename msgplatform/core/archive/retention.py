@@ -161,18 +161,16 @@ def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
     if age is None:
         return 0.0, ""
     before = horizon(now, age)
-    ends = [(end, table.name) for table in archive.tables for end in _ends(table)]
+    ends: list[tuple[int, str]] = []
+    for table in archive.tables:
+        # The end of the oldest month, else the id of the oldest row: what is below it goes first.
+        bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
+        bounds = bounds or list(table.rows().values_list(table.column, flat=True)[:1])
+        ends += [(end, table.name) for end in bounds]
     oldest, name = min(ends, default=(before, ""))
     if oldest >= before:
         return 0.0, ""
     return (ids.datetime_of(before) - ids.datetime_of(oldest)).total_seconds(), name
-
-
-def _ends(table: Table) -> list[int]:
-    """The end of the oldest month, else the id of the oldest row: what is below it goes first.
-    Empty for an empty table without partitions."""
-    bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
-    return bounds or list(table.rows().values_list(table.column, flat=True)[:1])
 
 
 def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -> None:

@@ -66,7 +66,11 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     draft = keywords.bounded(draft_class)
     try:
         with keywords.counted(schema):
-            _check_schema(draft, schema)
+            fault = _best(draft(draft.META_SCHEMA), schema)
+            if fault is not None:
+                path = fault.json_path.removeprefix("$").lstrip(".")
+                why = f"{path}: {_words(fault)}" if fault.absolute_path else _words(fault)
+                raise InvalidInput(lazy_message(_("This is not a JSON Schema. %(why)s"), why=why))
             _check_references(schema)
             _check_patterns(schema)
             validator: Validator = draft(schema, registry=Registry())
@@ -96,15 +100,6 @@ def first_error(validator: Validator, value: Any) -> Wrong | None:
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
         return Wrong("", f"the schema cannot be used for it: {_why(unusable)}")
     return None if error is None else Wrong(error.json_path.removeprefix("$"), _words(error))
-
-
-def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
-    """Raises InvalidInput for what the draft's own schema does not allow."""
-    error = _best(draft(draft.META_SCHEMA), schema)
-    if error is not None:
-        where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
-        words = lazy_message(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
-        raise InvalidInput(words)
 
 
 def _best(validator: Validator, value: Any) -> ValidationError | None:
