@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crmsync.models import LandingPage, LeadIdempotency
-from msgplatform.core.flows.contract import MovedTable, Moving
+from msgplatform.core.flows.moving import MovedTable, Moving
 from msgplatform.core.intake.moved_keys import TableKeys
 
 MOVING = Moving(

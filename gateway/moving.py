@@ -18,7 +18,7 @@ from gateway.lifecycle import keys, store
 from gateway.models import SgipMt, SmsAccount
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Conflict, InvalidInput
-from msgplatform.core.flows.contract import MovedTable, Moving
+from msgplatform.core.flows.moving import MovedTable, Moving
 
 _PAGE = 500
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from msgplatform.core.flows.contract import MovedTable, Moving
+from msgplatform.core.flows.moving import MovedTable, Moving
 from msgplatform.core.intake.moved_keys import TableKeys
 from notify import signals
 from notify.models import BizReceive, EventType, IdempotencyKey, Receive

@@ -141,16 +141,7 @@ class Resource(Declaration):
         body: Any = self.serializer_class(row, data=data, context={"systems": self.systems})
         body.is_valid(raise_exception=True)
         before = self.values(row)
-        for column in self._columns():
-            if column.name in body.validated_data:
-                setattr(row, column.name, body.validated_data[column.name])
-            elif column.name not in self.kept_fields | self.secret_fields:
-                setattr(row, column.name, column.get_default())
-        # The names of related objects by field; these can be stored only after the row.
-        related = {
-            name: sorted({other.name for other in body.validated_data.get(name, ())})
-            for name in self._related_names()
-        }
+        related = self._fill(row, body)
         self.related = {name: body.validated_data.get(name, ()) for name in related}
         self.check_system(row)
         row.full_clean(validate_unique=False, validate_constraints=False)
@@ -170,14 +161,7 @@ class Resource(Declaration):
             getattr(row, name).set(self.related[name])
         shown_once = self.after_save(row, is_new)
         transaction.on_commit(self.forget_cached)
-        names = sorted(set(after if is_new else changed_names) - self.secret_fields)
-        detail: dict[str, Any] = {} if is_new else {
-            "fields": changed_names,
-            "before": {name: self.audit_value(name, before[name]) for name in names},
-        }  # fmt: skip
-        detail["after"] = {name: self.audit_value(name, after[name]) for name in names}
-        word = f"{self.audit_word()}_{'created' if is_new else 'changed'}"
-        self.audit(word, self.title(row), **detail)
+        self._audit_put(row, is_new, changed_names, before, after)
         changed_secrets = sorted(self.secret_fields.intersection(changed_names))
         return Stored(row, is_new, shown_once, differences, changed_secrets)
 
@@ -254,6 +238,19 @@ class Resource(Declaration):
         else:
             self.audit_entries.append(entry)
 
+    def _fill(self, row: Any, body: Any) -> dict[str, list[str]]:
+        """Set the row's columns from the body, or to their defaults. Returns the names of related
+        objects by field; these can be stored only after the row."""
+        for column in self._columns():
+            if column.name in body.validated_data:
+                setattr(row, column.name, body.validated_data[column.name])
+            elif column.name not in self.kept_fields | self.secret_fields:
+                setattr(row, column.name, column.get_default())
+        return {
+            name: sorted({row.name for row in body.validated_data.get(name, ())})
+            for name in self._related_names()
+        }
+
     def _names(self) -> set[str]:
         """The model's names of the fields that a body sets."""
         fields_by_name = fields_of(self.serializer_class)
@@ -286,3 +283,29 @@ class Resource(Declaration):
             for name in stored
             if not is_same(stored[name], sent[name])
         }
+
+    def _audit_put(
+        self,
+        row: Any,
+        is_new: bool,
+        changed_names: Sequence[str],
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
+    ) -> None:
+        """Write the change to the audit log: values before and after, without secrets."""
+        names = set(after if is_new else changed_names) - self.secret_fields
+        noun = self.audit_word()
+
+        def audit_values(values: Mapping[str, Any]) -> dict[str, Any]:
+            return {name: self.audit_value(name, values[name]) for name in sorted(names)}
+
+        if is_new:
+            self.audit(f"{noun}_created", self.title(row), after=audit_values(after))
+        else:
+            self.audit(
+                f"{noun}_changed",
+                self.title(row),
+                fields=changed_names,
+                before=audit_values(before),
+                after=audit_values(after),
+            )

@@ -5,13 +5,13 @@ through the registry, so a new flow is a new folder and its name in FLOWS. Each 
 holds a `Flow`, which `AppConfig.ready()` registers; its `settings.py`, if there is one, is read by
 the platform's.
 
-contract   `Flow`: name, permissions, programs and four parts; its first steps, and the settings
-           and keys that move with a business system to another cell
+contract   `Flow`: name, permissions, programs and four parts; its first steps
 messages   `MessageStore`: search fields, and the indexes by which messages are found
 page       the line and the page of one message
 actions    `BulkAction`: actions on many messages, and on one
 bulk_pages their cursor, count and preview
 health     `Health`: overview, alerts, failures, metrics, `doctor`
+moving     settings and keys that move with a business system to another cell
 activity   counters, for charts and statistics
 metric     samples for `/metrics`
 text       texts and links for people

@@ -1,5 +1,4 @@
-"""The tables that move with a business system, and a row as the file has it: values by field, other
-rows by their names instead of their numbers."""
+"""A row as the file has it: values by field, other rows by their names instead of their numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +8,9 @@ from typing import Any
 from django.core.exceptions import ObjectDoesNotExist, ValidationError
 from django.db import models
 
-from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.fields import EncryptedTextField, Unreadable
-from msgplatform.core.flows.contract import KeyStore, MovedTable
-from msgplatform.models import ApiKey, Biz
+from msgplatform.core.flows.moving import MovedTable
 
 Row = dict[str, Any]
 
@@ -109,30 +106,3 @@ def _other(field: Any, name: str | None, known: Mapping[str, Any]) -> Any:
     except ObjectDoesNotExist:
         kind = model._meta.verbose_name
         raise UnknownName(f"This cell has no {kind} named {name}; make it first.") from None
-
-
-def _switch_off(row: Any) -> bool:
-    # Until its keys are there: a repeated request would be stored a second time.
-    row.enabled = False
-    return True
-
-
-SYSTEM = MovedTable(
-    model=Biz, rows=lambda biz: Biz.objects.filter(pk=biz), identity=("name",), hold=_switch_off
-)
-_API_KEYS = MovedTable(
-    model=ApiKey,
-    rows=lambda biz: ApiKey.objects.filter(biz_id=biz).order_by("id"),
-    identity=("prefix",),
-    left_out=frozenset({"last_used_at"}),
-    proxy_name=("mp_", "prefix"),
-)
-
-
-def all_tables() -> list[MovedTable]:
-    """Every table, each after those that it refers to."""
-    return [SYSTEM, _API_KEYS, *(table for flow in flows.all() for table in flow.moving.tables)]
-
-
-def key_stores() -> list[KeyStore]:
-    return [store for flow in flows.all() for store in flow.moving.keys]

@@ -21,16 +21,10 @@ from django.db import transaction
 from msgplatform.core import cells
 from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.contract import MovedTable
-from msgplatform.growth.moving import encoding
-from msgplatform.growth.moving.system_file import (
-    PROGRESS_ROWS,
-    Header,
-    KeyLine,
-    Reader,
-    TableLine,
-    fingerprint,
-)
+from msgplatform.core.flows.moving import MovedTable
+from msgplatform.growth.moving import encoding, tables
+from msgplatform.growth.moving.exporting import PROGRESS_ROWS
+from msgplatform.growth.moving.system_file import Header, KeyLine, Reader, TableLine, fingerprint
 from msgplatform.models import AuditLog, Biz
 
 BEGUN, DONE = "system_import_begun", "system_imported"
@@ -119,7 +113,7 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
                 "nothing was changed."
             )
         say(f"The import of {name} had begun, and goes on.")
-    stores, count = {store.name: store for store in encoding.key_stores()}, 0
+    stores, count = {store.name: store for store in tables.key_stores()}, 0
     key_lines = (line for line in file if isinstance(line, KeyLine))
     for store_name, lines in groupby(key_lines, key=lambda line: line.keys):
         while page := list(islice(lines, _PAGE)):
@@ -127,7 +121,7 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
             count += len(page)
             if count % PROGRESS_ROWS == 0:
                 say(f"{count} idempotency keys are stored.")
-    (system,) = _rows(file, encoding.SYSTEM)
+    (system,) = _rows(file, tables.SYSTEM)
     with transaction.atomic():
         Biz.objects.filter(pk=biz.pk).update(enabled=system["enabled"])
         _log(DONE, file)
@@ -140,9 +134,9 @@ def resume(path: Path) -> int:
     if not _is_logged(DONE, file):
         raise Refused(f"This file of {file.header.system} was not imported here: import it first.")
     count = 0
-    for table in encoding.all_tables():
+    for table in tables.all_tables():
         held_rows = []
-        for values in _rows(file, table) if table is not encoding.SYSTEM else ():
+        for values in _rows(file, table) if table is not tables.SYSTEM else ():
             row = encoding.decode(table, values, {})
             if table.hold(row) and (stored := _find_stored(table, row)) is not None:
                 held_rows.append(stored)
@@ -167,7 +161,7 @@ def names_for_proxy(path: Path) -> list[str]:
     """The names by which a proxy finds the cell of a request, as `deploy/nginx/cells.conf` makes
     them: prefixes of API keys, and names that are in an address. Raises InvalidInput."""
     file, names = Reader(path), []
-    for table in encoding.all_tables():
+    for table in tables.all_tables():
         if table.proxy_name:
             before, field_name = table.proxy_name
             names += [f"{before}{values[field_name]}" for values in _rows(file, table)]
@@ -205,8 +199,8 @@ def _refuse_place(header: Header) -> None:
 
 
 def _plan(file: Reader) -> _Plan:
-    by_name = {table.name: table for table in encoding.all_tables()}
-    stores = {store.name for store in encoding.key_stores()}
+    by_name = {table.name: table for table in tables.all_tables()}
+    stores = {store.name for store in tables.key_stores()}
     plan = _Plan()
     for line in file:
         name = line.table if isinstance(line, TableLine) else line.keys
@@ -217,7 +211,7 @@ def _plan(file: Reader) -> _Plan:
             )
         if isinstance(line, TableLine):
             plan.add(by_name[name], line.row)
-    systems = [planned.row.name for planned in plan.rows if planned.table is encoding.SYSTEM]
+    systems = [planned.row.name for planned in plan.rows if planned.table is tables.SYSTEM]
     if systems != [file.header.system]:
         raise Refused("The file does not have one business system, that of its header.")
     return plan

@@ -11,19 +11,14 @@ Secrets stay encrypted; the header has a fingerprint of the key that reads them,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-from django.conf import settings
-from django.utils import timezone
 
-from msgplatform.core import cells
 from msgplatform.core.errors import InvalidInput
-from msgplatform.growth.moving import encoding
-from msgplatform.models import Biz
 
 VERSION = 1
 # An event type has a schema and an example; nothing else is so long.
@@ -152,34 +147,3 @@ def _header_of(text: bytes) -> Header:
         return msgspec.convert(fields, Header)
     except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
         raise InvalidInput("The file does not begin as export_system writes it.") from None
-
-
-PROGRESS_ROWS = 50_000
-
-
-def export_system(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
-    """Write the system; returns the number of its idempotency keys. `say` gets sentences about the
-    progress. Raises InvalidInput, Undecryptable."""
-    system = Biz.objects.filter(name=name).first()
-    if system is None:
-        raise InvalidInput(f"There is no business system named {name}.")
-    header = Header(
-        msgplatform_system=VERSION,
-        system=name,
-        cell=str(cells.own()),
-        encryption_key=fingerprint(settings.ENCRYPTION_KEYS[0]),
-        exported_at=timezone.now(),
-    )
-    writer = Writer(stream, header)
-    for table in encoding.all_tables():
-        for row in table.rows(system.pk).iterator():
-            writer.write(TableLine(table.name, encoding.encode(table, row)))
-    count = 0
-    for store in encoding.key_stores():
-        for key in store.read(system.pk):
-            writer.write(KeyLine(store.name, key))
-            count += 1
-            if count % PROGRESS_ROWS == 0:
-                say(f"{count} idempotency keys are written.")
-    writer.close()
-    return count

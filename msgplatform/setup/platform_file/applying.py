@@ -19,10 +19,11 @@ from msgplatform.models import AuditLog, KeptObject
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, labels
+from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.outcome import Action, Change, Outcome
 from msgplatform.setup.platform_file.reading import Description, Entry
-from msgplatform.setup.refusals import REFUSALS, Fault, FileFaults, field_errors
+from msgplatform.setup.refusals import REFUSALS, field_errors
 from msgplatform.setup.resource import Resource, Stored
 
 _REFUSALS_OF_DATABASE = (IntegrityError, DataError)
@@ -84,13 +85,7 @@ class _Application:
 
     def run(self) -> Outcome:
         for kind in kinds.kinds():
-            entries = self._entries.get(kind, ())
-            kept = labels.of_section(kinds.section_of(kind)) if entries else {}
-            refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
-            # One that is refused is put once more after the others: it may need what another one
-            # gives up, such as the place of a system's default account.
-            for entry in refused_entries:
-                self._faults += self._put(entry, kept.get(entry.name))
+            self._put_all(kind)
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -110,6 +105,15 @@ class _Application:
         resource.systems, resource.audit_entries = self._options.systems, []
         return resource
 
+    def _put_all(self, kind: Kind) -> None:
+        """Put the entries of a kind. One that is refused is put once more after the others: it may
+        need what another one gives up, such as the place of a system's default account."""
+        entries = self._entries.get(kind, ())
+        kept = labels.of_section(kinds.section_of(kind)) if entries else {}
+        refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+        for entry in refused_entries:
+            self._faults += self._put(entry, kept.get(entry.name))
+
     def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
         """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
         resource = self._resource(entry.kind, entry.address)
@@ -120,13 +124,7 @@ class _Application:
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
         except REFUSALS as error:
-            return [
-                entry.fault(
-                    tuple(int(n) if n else name for n, name in _PART.findall(fault["field"])),
-                    fault["message"],
-                )
-                for fault in field_errors(error)
-            ]
+            return list(_faults_of(entry, error))
         except _REFUSALS_OF_DATABASE:
             return [entry.fault((), _REFUSED)]
         note = ""
@@ -218,3 +216,9 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
 def _shown(resource: Resource, name: str, value: Any) -> Any:
     """A value as others may read it, such as in the log of a pipeline."""
     return value if value is None else resource.audit_value(name, value)
+
+
+def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:
+    for each in field_errors(error):
+        path = tuple(int(index) if index else name for index, name in _PART.findall(each["field"]))
+        yield entry.fault(path, each["message"])

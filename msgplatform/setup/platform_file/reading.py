@@ -22,6 +22,7 @@ from typing import Any
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
+from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.references import (
     SecretReader,
@@ -30,7 +31,6 @@ from msgplatform.setup.platform_file.references import (
     WrongReference,
     is_reference,
 )
-from msgplatform.setup.refusals import Fault, FileFaults
 
 VERSION = 1
 VERSION_KEY = "msgplatform"
@@ -185,19 +185,23 @@ class _Reader:
             )
             self._add((VERSION_KEY,), words)
             return
-        sections = kinds.sections()
         for section, objects in value.items():
-            if section == VERSION_KEY:
-                continue
-            if section not in sections:
-                self._add((section,), f"There is no such section. {_choices(section, sections)}")
-                continue
-            self._result.sections.add(section)
-            if objects is not None and not isinstance(objects, dict):
-                self._add((section,), "A section is a mapping of names.")
-                continue
-            for name, body in (objects or {}).items():
-                self._read_entry(section, name, body)
+            if section != VERSION_KEY:
+                self._read_section(section, objects)
+
+    def _read_section(self, section: str, objects: Any) -> None:
+        sections = kinds.sections()
+        if section not in sections:
+            self._add((section,), f"There is no such section. {_choices(section, sections)}")
+            return
+        self._result.sections.add(section)
+        if objects is None:
+            return
+        if not isinstance(objects, dict):
+            self._add((section,), "A section is a mapping of names.")
+            return
+        for name, body in objects.items():
+            self._read_entry(section, name, body)
 
     def _read_entry(self, section: str, name: str, body: Any) -> None:
         path = (section, name)
@@ -214,25 +218,28 @@ class _Reader:
             place = f"{earlier.file}:{earlier.lines.get((), 0)}"
             self._add(path, f"It is there already, in {place}.")
             return
+        self._check_fields(entry)
         self._by_name[kind, name] = entry
         self._result.entries.append(entry)
+
+    def _check_fields(self, entry: Entry) -> None:
         fields = fields_of(entry.kind.serializer_class)
         writable = sorted(name for name, each in fields.items() if not each.read_only)
-        for field_name, value in entry.body.items():
-            words = ""
-            if field_name not in fields:
-                words = f"There is no such field. {_choices(field_name, writable)}"
+        for name, value in entry.body.items():
+            if name not in fields:
+                words = f"There is no such field. {_choices(name, writable)}"
+                self._faults.append(entry.fault((name,), words))
             elif depth(value) > MAX_STORED:
                 words = f"This is nested more than {MAX_STORED} levels deep."
-            elif fields[field_name].source in entry.kind.secret_fields:
+                self._faults.append(entry.fault((name,), words))
+            elif fields[name].source in entry.kind.secret_fields:
                 try:
-                    entry.body[field_name] = self._secrets.resolve(value)
+                    entry.body[name] = self._secrets.resolve(value)
                 except WrongReference as error:
-                    self._faults.append(entry.fault((field_name, *error.path), str(error)))
+                    self._faults.append(entry.fault((name, *error.path), str(error)))
             elif is_reference(value):
                 words = "References are read in secret fields only, and this is none."
-            if words:
-                self._faults.append(entry.fault((field_name,), words))
+                self._faults.append(entry.fault((name,), words))
 
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)

@@ -9,10 +9,10 @@ from django.db.utils import Error
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
-from msgplatform.setup.platform_file import applying, labels, reading
+from msgplatform.setup.platform_file import applying, difference, labels, reading
+from msgplatform.setup.platform_file.faults import FileFaults
 from msgplatform.setup.platform_file.outcome import Action, Outcome
 from msgplatform.setup.platform_file.references import Secrets
-from msgplatform.setup.refusals import FileFaults
 
 _NOTHING = "Nothing was changed."
 _PERHAPS = "It may have been applied, or not: --dry-run shows what is left to be done."
@@ -69,13 +69,9 @@ class Command(BaseCommand):
     def _apply(self, options: dict[str, Any]) -> None:
         secrets = Secrets(os.environ, options["secrets"])
         description = reading.read_files(options["paths"], secrets)
-        system_names = frozenset(options["system"])
-        stored_names = Biz.objects.filter(name__in=system_names).values_list("name", flat=True)
-        if missing := sorted(system_names.difference(stored_names)):
-            raise CommandError(f"There is no business system {', '.join(missing)}.")
         options_of_run = {
             "actor": "manage.py apply", "should_prune": options["prune"],
-            "systems": system_names, "label": options["label"],
+            "systems": self._systems(options["system"]), "label": options["label"],
         }  # fmt: skip
         removable = None
         if options["dry_run"] or (options["prune"] and not options["yes"]):
@@ -84,15 +80,8 @@ class Command(BaseCommand):
                 self._show(trial, options)
                 return
             removable = {change.title for change in trial.of(Action.REMOVED)}
-            if removable:
-                for line in trial.lines():
-                    self.stdout.write(line)
-                if not sys.stdin.isatty():
-                    raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
-                count = len(removable)
-                answer = input(f"Remove or switch off {count} objects? [yes/no] ")
-                if answer.strip() != "yes":
-                    raise CommandError(_NOTHING)
+            if removable and not self._is_agreed(trial):
+                raise CommandError(_NOTHING)
         with self._new_secrets(options["new_secrets"]) as file:
             try:
                 outcome = applying.apply(
@@ -102,10 +91,23 @@ class Command(BaseCommand):
                 if options["new_secrets"]:  # it is empty, and would be in the way of the next try
                     options["new_secrets"].unlink(missing_ok=True)
                 raise
-            for change in outcome.changes:
-                for name, value in change.shown_once.items():
-                    file.write(f"{change.title} {name} {value}\n")
+            self._write_secrets(outcome, file)
         self._show(outcome, options)
+
+    @staticmethod
+    def _systems(names: list[str]) -> frozenset[str]:
+        stored = set(Biz.objects.filter(name__in=names).values_list("name", flat=True))
+        if missing := sorted(set(names) - stored):
+            raise CommandError(f"There is no business system {', '.join(missing)}.")
+        return frozenset(names)
+
+    def _is_agreed(self, trial: Outcome) -> bool:
+        for line in difference.lines(trial):
+            self.stdout.write(line)
+        if not sys.stdin.isatty():
+            raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
+        count = len(trial.of(Action.REMOVED))
+        return input(f"Remove or switch off {count} objects? [yes/no] ").strip() == "yes"
 
     @staticmethod
     def _new_secrets(path: Path | None) -> TextIO:
@@ -118,8 +120,13 @@ class Command(BaseCommand):
         except OSError as error:
             raise CommandError(f"{path} cannot be made: {error.strerror}.") from None
 
+    def _write_secrets(self, outcome: Outcome, file: TextIO) -> None:
+        for change in outcome.changes:
+            for name, value in change.shown_once.items():
+                file.write(f"{change.title} {name} {value}\n")
+
     def _show(self, outcome: Outcome, options: dict[str, Any]) -> None:
-        for line in outcome.lines(is_verbose=options["verbosity"] > 1):
+        for line in difference.lines(outcome, is_verbose=options["verbosity"] > 1):
             self.stdout.write(line)
         new_names = [change.title for change in outcome.changes if change.shown_once]
         if new_names and not options["new_secrets"] and not options["dry_run"]:
