@@ -15,8 +15,10 @@ from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE, kept_data
 from msgplatform.core import sandbox
 from msgplatform.core.archive import kept
-from msgplatform.core.flows.contract import Daemon, Flow, Link, Setup
+from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 from msgplatform.core.personal import PERMISSION as PERSONAL
 
 FLOW = Flow(

@@ -16,8 +16,10 @@ from gateway.moving import MOVING
 from gateway.person_data import stores
 from gateway.pump.retention import ARCHIVE, kept_data
 from msgplatform.core.archive import kept
-from msgplatform.core.flows.contract import Daemon, Flow, Link, Setup
+from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 
 # Serves all gateways, except those with a process of their own (`own_processes`).
 _SENDER = Daemon("run_sms_sender", priority=580, help="sends to the gateways")

@@ -8,8 +8,10 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from msgplatform.core import sandbox
 from msgplatform.core.archive import kept
-from msgplatform.core.flows.contract import Daemon, Flow, Link, Setup
+from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS

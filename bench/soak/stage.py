@@ -24,7 +24,7 @@ from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.core import flows
 from msgplatform.core.archive import partitions
 from msgplatform.core.data import ids, sql
-from msgplatform.core.flows.contract import BULK
+from msgplatform.core.flows.programs import BULK
 from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
 from notify.models import BizReceive, ColdBizMsg, Receive

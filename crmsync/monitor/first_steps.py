@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.models import Crm, LandingPage, Lead, Policy, Record
 from msgplatform.core import sandbox
-from msgplatform.core.flows.contract import FirstCall, FirstStep
+from msgplatform.core.flows.setup import FirstCall, FirstStep
 
 
 def call() -> FirstCall:

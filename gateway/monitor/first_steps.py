@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys
 from gateway.models import SgipMt, SmsAccount, SmsGateway
-from msgplatform.core.flows.contract import FirstCall, FirstStep
+from msgplatform.core.flows.setup import FirstCall, FirstStep
 
 CALL = FirstCall(
     "/api/v1/sms",

@@ -24,8 +24,8 @@ from msgplatform.core.data import cell_record, schema_state, server
 from msgplatform.core.data.mysql import character_sets
 from msgplatform.core.data.mysql.error_codes import NO_QUORUM
 from msgplatform.core.data.transactions import error_code
-from msgplatform.core.flows.contract import BULK
 from msgplatform.core.flows.health import Finding
+from msgplatform.core.flows.programs import BULK
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings

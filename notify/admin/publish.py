@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
 from msgplatform.core.errors import Conflict, InvalidInput, OutcomeUnknown, Unavailable
-from msgplatform.core.json.schema import sample
+from msgplatform.core.json.sample import sample
 from msgplatform.core.lazy_text import translated
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, TextInput, audit, next_page
 from msgplatform.doors.admin.pages import show_page

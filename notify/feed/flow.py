@@ -6,9 +6,11 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.core.archive import kept
-from msgplatform.core.flows.contract import Daemon, Flow, Link, Setup
+from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.moving import Moving
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 from msgplatform.core.intake.moved_keys import TableKeys
 from notify.feed.actions.actions import ACTIONS
 from notify.feed.messages.index import MESSAGES

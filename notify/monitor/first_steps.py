@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import sandbox
-from msgplatform.core.flows.contract import FirstCall, FirstStep, Snippet
+from msgplatform.core.flows.setup import FirstCall, FirstStep, Snippet
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, Receive, ReceiveMsg
 
 CALL = FirstCall(

@@ -13,7 +13,7 @@ from msgplatform.core.connections import RedisRole
 from msgplatform.core.flows import page
 from msgplatform.core.flows.actions import Applied, BulkAction
 from msgplatform.core.flows.bulk_pages import Page, read_id
-from msgplatform.core.flows.contract import Daemon, Flow
+from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.health import Finding, Health, Status
 from msgplatform.core.flows.messages import (
     BY_ID,
@@ -25,6 +25,7 @@ from msgplatform.core.flows.messages import (
 )
 from msgplatform.core.flows.metric import Metric
 from msgplatform.core.flows.page import Hit, TimelineEntry
+from msgplatform.core.flows.programs import Daemon
 from msgplatform.messages import engine, filter_fields
 from tests.letters.models import Letter
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from msgplatform.core import flows
-from msgplatform.core.flows.contract import BULK
+from msgplatform.core.flows.programs import BULK
 from msgplatform.core.servers.private_server import free_port
 from tests.cluster import WEB
 from tests.flows.sms_cluster import SmsCluster

@@ -5,15 +5,17 @@ through the registry, so a new flow is a new folder and its name in FLOWS. Each 
 holds a `Flow`, which `AppConfig.ready()` registers; its `settings.py`, if there is one, is read by
 the platform's.
 
-contract   `Flow`: name, permissions, programs and four parts; its first steps
+contract   `Flow`: name, permissions, programs and four parts; the installed flows
 messages   `MessageStore`: search fields, and the indexes by which messages are found
 page       the line and the page of one message
 actions    `BulkAction`: actions on many messages, and on one
 bulk_pages their cursor, count and preview
 health     `Health`: overview, alerts, failures, metrics, `doctor`
+setup      `Setup`: first steps
 moving     settings and keys that move with a business system to another cell
 activity   counters, for charts and statistics
 metric     samples for `/metrics`
+programs   the daemons
 text       texts and links for people
 
 This module imports none of them: a program loads the parts that it uses.
@@ -49,7 +51,7 @@ def get(name: str) -> Flow | None:
 
 def roles() -> set[str]:
     """The roles of the programs that should run, as their heartbeats name them."""
-    from msgplatform.core.flows.contract import BULK
+    from msgplatform.core.flows.programs import BULK
 
     programs = [BULK, *(daemon for flow in all() for daemon in flow.daemons)]
     return {program.command.removeprefix("run_") for program in programs}

@@ -14,83 +14,13 @@ from msgplatform.core.flows.actions import BulkAction
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.messages import MessageStore
 from msgplatform.core.flows.moving import Moving
+from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
 
 if TYPE_CHECKING:
     from msgplatform.core.archive.kept import KeptData
     from msgplatform.core.person.stores import PersonStore
-
-
-def _none() -> tuple[()]:
-    return ()
-
-
-@dataclass(frozen=True)
-class Daemon:
-    """A management command that `up` keeps running."""
-
-    command: str
-    priority: int = 500  # supervisor's: lower starts first and stops last
-    stop_seconds: int = 30  # within which it ends after SIGTERM
-    help: str = ""
-    arguments: Sequence[str] = ()  # of the command
-
-    @property
-    def name(self) -> str:
-        """The name of its process and its log: the command and its arguments."""
-        words = (word.lstrip("-").replace("=", "-") for word in self.arguments)
-        return "-".join([self.command, *words])
-
-
-# The platform's own program, which runs the bulk jobs of every flow.
-BULK = Daemon("run_bulk", help="runs bulk jobs")
-
-
-@dataclass(frozen=True)
-class FirstStep:
-    """A line of the checklist. `done` is looked up each time, so that it cannot be wrong.
-
-    `view` is the name of the page where it is done, without arguments; '' when a request does it.
-    """
-
-    title: Text
-    help: Text
-    done: bool
-    view: str = ""
-    permissions: Sequence[str] = ()  # whoever has all of them gets the link
-
-
-@dataclass(frozen=True)
-class FirstCall:
-    """The POST request that hands over a first message, and the scope that its API key needs."""
-
-    path: str  # such as "/api/v1/messages"
-    body: Mapping[str, Any]
-    scope: str
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """Code for those who get messages; `name` stands in the page's address."""
-
-    name: str
-    language: str
-    code: str
-
-
-@dataclass(kw_only=True, eq=False)
-class Setup:
-    """The first steps with a flow.
-
-    `first_steps` are set up and sent first, in this order, each with whether it is done; indexed
-    reads only. `first_calls` are the requests that hand over a first message, in this order; their
-    keys need the same scope. `snippets` are code for those who get messages: verify(secret, id,
-    timestamp, signature, body). All may raise errors of the database and of Redis.
-    """
-
-    first_steps: Callable[[], Sequence[FirstStep]] = _none
-    first_calls: Callable[[], Sequence[FirstCall]] = _none
-    snippets: Callable[[], Sequence[Snippet]] = _none
 
 
 @dataclass(frozen=True)
@@ -109,6 +39,10 @@ class Link:
     def address(self) -> str:
         url: str = reverse(self.view, args=self.args)
         return f"{url}?{self.query}" if self.query else url
+
+
+def _none() -> tuple[()]:
+    return ()
 
 
 @dataclass(kw_only=True, eq=False)

@@ -66,11 +66,7 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     draft = keywords.bounded(draft_class)
     try:
         with keywords.counted(schema):
-            fault = _best(draft(draft.META_SCHEMA), schema)
-            if fault is not None:
-                path = fault.json_path.removeprefix("$").lstrip(".")
-                why = f"{path}: {_words(fault)}" if fault.absolute_path else _words(fault)
-                raise InvalidInput(lazy_message(_("This is not a JSON Schema. %(why)s"), why=why))
+            _check_schema(draft, schema)
             _check_references(schema)
             _check_patterns(schema)
             validator: Validator = draft(schema, registry=Registry())
@@ -100,6 +96,15 @@ def first_error(validator: Validator, value: Any) -> Wrong | None:
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value
         return Wrong("", f"the schema cannot be used for it: {_why(unusable)}")
     return None if error is None else Wrong(error.json_path.removeprefix("$"), _words(error))
+
+
+def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for what the draft's own schema does not allow."""
+    error = _best(draft(draft.META_SCHEMA), schema)
+    if error is not None:
+        where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
+        words = lazy_message(_("This is not a JSON Schema. %(why)s"), why=f"{where}{_words(error)}")
+        raise InvalidInput(words)
 
 
 def _best(validator: Validator, value: Any) -> ValidationError | None:
@@ -167,48 +172,3 @@ def _parts(part: Any) -> Iterator[Mapping[str, Any]]:
     if isinstance(part, Mapping | list):
         for below in part.values() if isinstance(part, Mapping) else part:
             yield from _parts(below)
-
-
-_MAX_DEPTH = 12
-_BY_FORMAT = {
-    "date-time": "2026-01-31T08:00:00Z", "date": "2026-01-31", "time": "08:00:00Z",
-    "email": "somebody@example.com", "uri": "https://example.com/",
-    "uuid": "00000000-0000-4000-8000-000000000000",
-}  # fmt: skip
-
-
-def sample(schema: Any, root: Any = None, depth: int = 0) -> Any:
-    """The sample for a schema. `root` is the document that references lead into."""
-    root = schema if root is None else root
-    if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
-        return {}
-    if isinstance(reference := schema.get("$ref"), str):  # such as #/$defs/line; {} for any other
-        place = root
-        names = reference.removeprefix("#/").split("/") if reference.startswith("#/") else ["#"]
-        for name in names:
-            place = place.get(name, {}) if isinstance(place, Mapping) else {}
-        return sample(place, root, depth + 1)
-    for name in ("examples", "enum"):
-        if isinstance(values := schema.get(name), list) and values:
-            return values[0]
-    for name in ("const", "default"):
-        if name in schema:
-            return schema[name]
-    for name in ("allOf", "anyOf", "oneOf"):
-        if isinstance(parts := schema.get(name), list) and parts and "properties" not in schema:
-            return sample(parts[0], root, depth + 1)
-    kinds = schema.get("type", "object")
-    kind = kinds[0] if isinstance(kinds, list) and kinds else kinds
-    if kind == "object":
-        properties = schema.get("properties")
-        members = properties if isinstance(properties, Mapping) else {}
-        return {name: sample(member, root, depth + 1) for name, member in members.items()}
-    if kind == "array":
-        count = max(1, min(int(schema.get("minItems") or 1), 5))
-        return [sample(schema.get("items", {}), root, depth + 1) for _ in range(count)]
-    if kind in ("integer", "number"):
-        return schema.get("minimum", schema.get("maximum", 1))
-    if kind == "string":
-        text = _BY_FORMAT.get(str(schema.get("format")), "text")
-        return text.ljust(min(int(schema.get("minLength") or 0), 1000), "x")
-    return {"boolean": True}.get(str(kind))

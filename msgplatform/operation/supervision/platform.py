@@ -16,7 +16,7 @@ from django.conf import settings
 from msgplatform import env as environment
 from msgplatform.core import flows, logging, public_address
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.flows.contract import BULK, Daemon
+from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.operation.supervision import address, preparation
 from msgplatform.operation.supervision.config import Program

@@ -18,7 +18,7 @@ from django.core.management import call_command
 from django.db import IntegrityError, connection, connections
 from django.db.utils import Error as DatabaseError
 
-from msgplatform.core import public_address
+from msgplatform.core import invitations
 from msgplatform.core.data import cell_record, schema_state
 from msgplatform.doors.web import static_files
 from msgplatform.operation.supervision.run import Refused
@@ -111,6 +111,6 @@ def first_login_link() -> str:
         user = superusers[0] if len(superusers) == 1 else None
         if user is None or user.last_login or user.has_usable_password():
             return ""
-        return public_address.first_login_link(user)
+        return invitations.link(user)
     finally:
         connection.close()

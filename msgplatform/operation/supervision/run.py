@@ -152,10 +152,7 @@ class Supervisor:
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
         """Raises Refused, with the end of its logs, if it does not."""
         deadline = time.monotonic() + _START_SECONDS
-        while True:
-            with suppress(OSError, RpcError), self._rpc() as rpc:
-                if rpc.supervisor.getState()["statename"] == "RUNNING":
-                    return
+        while not self._answers():
             if process.poll() is not None and self.stop_requested:
                 return
             if process.poll() is not None or time.monotonic() > deadline:
@@ -163,6 +160,13 @@ class Supervisor:
                 ends_of_logs = tail(self.places.output), tail(self.places.log)
                 raise Refused("supervisord did not start:\n" + "\n".join(ends_of_logs))
             time.sleep(_POLL_SECONDS)
+
+    def _answers(self) -> bool:
+        try:
+            with self._rpc() as rpc:
+                return bool(rpc.supervisor.getState()["statename"] == "RUNNING")
+        except (OSError, RpcError):
+            return False
 
     @contextmanager
     def _rpc(self) -> Iterator[Any]:

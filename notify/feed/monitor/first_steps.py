@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.flows.contract import FirstCall, FirstStep
+from msgplatform.core.flows.setup import FirstCall, FirstStep
 from notify.feed.models import Feed, FeedUser, Friend
 
 _SCOPE = "feed:write"

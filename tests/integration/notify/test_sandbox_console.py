@@ -11,7 +11,7 @@ from django.conf import LazySettings
 from django.contrib.auth.models import Permission, User
 from django.test import Client
 
-from msgplatform.core.json.schema import sample
+from msgplatform.core.json.sample import sample
 from msgplatform.models import AuditLog, Biz
 from notify.intake import catalogue
 from notify.models import BizMsg, BizReceive, EventType, Receive

@@ -15,7 +15,7 @@ from django.test import Client
 from pytest_django import DjangoCaptureOnCommitCallbacks
 from pytest_django.fixtures import Settings
 
-from msgplatform.core import public_address
+from msgplatform.core import invitations
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.doors.api.access import throttling
 from msgplatform.models import AuditLog
@@ -85,7 +85,7 @@ def test_the_login_asks_for_the_code(secret: str) -> None:
 def test_a_link_to_choose_a_password_asks_for_the_code(secret: str, anna: User) -> None:
     client = Client()
     anna.refresh_from_db()
-    page = client.get(public_address.password_link(anna))["Location"]
+    page = client.get(invitations.link(anna))["Location"]
     entry = {"new_password1": "another long one", "new_password2": "another long one"}
     assert client.post(page, entry)["Location"] == AUTHENTICATE
     assert client.get("/console/preferences").status_code == 302

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from msgplatform.core import flows
-from msgplatform.core.flows.contract import BULK
+from msgplatform.core.flows.programs import BULK
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 PROGRAMS = {daemon.command for flow in flows.all() for daemon in flow.daemons}

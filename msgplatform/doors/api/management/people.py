@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform import person_limits
-from msgplatform.core import public_address
+from msgplatform.core import invitations
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.doors.api.bodies import field
 from msgplatform.doors.api.json import decode
@@ -143,7 +143,7 @@ class Person(Resource):
         return _SUPERUSER if row.is_superuser else ""
 
     def after_save(self, row: User, is_new: bool) -> Mapping[str, Any]:
-        return {"invitation": public_address.password_link(row)} if is_new else {}
+        return {"invitation": invitations.link(row)} if is_new else {}
 
     def remove(self, row: User) -> None:
         if row.is_superuser:
@@ -180,7 +180,7 @@ class InviteView(APIView):
         if not row.is_active or row.has_usable_password():
             raise NotNow("This person has a password, or is disabled.")
         audit(request, "user_invited", row.get_username())
-        return Response({"invitation": public_address.password_link(row)})
+        return Response({"invitation": invitations.link(row)})
 
 
 class LimitBody(msgspec.Struct, forbid_unknown_fields=True):

@@ -23,8 +23,9 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.core.errors import UNAVAILABLE
-from msgplatform.core.flows.contract import FirstStep, Flow, Snippet
+from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import Call
+from msgplatform.core.flows.setup import FirstStep, Snippet
 from msgplatform.doors.console import curl
 from msgplatform.doors.console.views.page import page, visible
 from msgplatform.models import ApiKey, Biz
