@@ -9,7 +9,7 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 
-from msgplatform.core.archive.description import DAY
+from msgplatform.core.archive.ages import DAY
 from notify.archive import retention
 from notify.models.subscriptions import DEFAULT_SCHEDULE
 from notify.subscriptions.limits import LEASE_MARGIN_SECONDS

@@ -19,7 +19,7 @@ from notify.archive.kept_data import kept_data
 from notify.archive.retention import ARCHIVE
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, Receive
-from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
+from notify.monitor import conditions, findings, first_steps, metrics, runbooks, subjects
 from notify.monitor.activity import ACTIVITY
 from notify.moving import MOVING
 from notify.person_data import stores
@@ -94,7 +94,7 @@ FLOW = Flow(
         oldest_waits=metrics.waits,
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,
-        failures=failures.failures,
+        failures=subjects.failures,
         has_failures_of_systems=True,
         examine=findings.examine,
         metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],

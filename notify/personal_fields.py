@@ -13,7 +13,6 @@ from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 MAX_FIELDS, MAX_LENGTH = 50, 200
-EACH = "*"
 # Event types of the platform itself → the fields of their payloads.
 _own: dict[str, tuple[str, ...]] = {}
 
@@ -37,16 +36,3 @@ def validate(pointers: Any) -> None:
 def own() -> Mapping[str, Sequence[str]]:
     """Event types that the platform publishes itself → pointers."""
     return _own
-
-
-def types_of_several() -> set[str]:
-    """The types of the platform itself whose payloads hold data of several people."""
-    return {name for name, pointers in _own.items() if any(f"/{EACH}/" in p for p in pointers)}
-
-
-def pointers_of(
-    pointers: Mapping[str, Mapping[int, Sequence[str]]], event_type: str, biz_id: int
-) -> list[str]:
-    """The pointers that hold for a message: of its system's entry and of the shared one."""
-    of_type = pointers.get(event_type, {})
-    return [*of_type.get(0, ()), *(of_type.get(biz_id, ()) if biz_id else ())]

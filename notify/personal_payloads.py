@@ -15,12 +15,26 @@ import msgspec
 
 from msgplatform.core.person.identity import Person
 from msgplatform.core.personal import MARK
-from notify.personal_fields import EACH
+from notify import personal_fields
 
+_EACH = "*"
 Path = tuple[str | int, ...]
 # Numbers keep their spelling: 99.10 stays 99.10.
 _decode = msgspec.json.Decoder(float_hook=Decimal).decode
 _encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def types_of_several() -> set[str]:
+    """The types of the platform itself whose payloads hold data of several people."""
+    return {name for name, pointers in personal_fields.own().items() if any(f"/{_EACH}/" in p for p in pointers)}
+
+
+def pointers_of(
+    pointers: Mapping[str, Mapping[int, Sequence[str]]], event_type: str, biz_id: int
+) -> list[str]:
+    """The pointers that hold for a message: of its system's entry and of the shared one."""
+    of_type = pointers.get(event_type, {})
+    return [*of_type.get(0, ()), *(of_type.get(biz_id, ()) if biz_id else ())]
 
 
 def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: int) -> bytes | None:
@@ -106,7 +120,7 @@ def _paths(
         return
     part, later_parts = parts[0], parts[1:]
     if isinstance(content, list):
-        if part == EACH:
+        if part == _EACH:
             for index, entry in enumerate(content):
                 yield from _paths(entry, later_parts, (*path, index), (*path, index))
         elif part.isascii() and part.isdigit() and int(part) < len(content):

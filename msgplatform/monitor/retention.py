@@ -11,7 +11,7 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import features, flows
 from msgplatform.core.archive import kept
-from msgplatform.core.archive.description import DAY
+from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.kept import KeptData
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE

@@ -19,7 +19,7 @@ from notify.archive.restore import restore
 from notify.archive.stores import Store
 from notify.maker import ending
 from notify.models import ReceiveMsg
-from notify.monitor import counters
+from notify.monitor import failures
 
 _Status = ReceiveMsg.Status
 FAILED = {
@@ -71,13 +71,13 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
             rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk_ids).order_by("id")
             matching_rows = [
                 row
-                for row in rows.values_list(*counters.FAILURE_COLUMNS, "id")
+                for row in rows.values_list(*failures.COLUMNS, "id")
                 if row[0] in statuses and row[4] <= started_at
                 if not ending.is_erased(row[0], row[3])
             ]
             if not matching_rows:
                 return 0
-            counters.take_back_rows(row[:-1] for row in matching_rows)
+            failures.take_back_rows(row[:-1] for row in matching_rows)
             deliveries = ReceiveMsg.objects.filter(id__in=[row[-1] for row in matching_rows])
             return claims.update_by_key(deliveries, _ANEW)
 

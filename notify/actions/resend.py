@@ -22,7 +22,7 @@ from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg, first_due
-from notify.monitor import counters
+from notify.monitor import failures
 
 
 class FailedDeliveries:
@@ -127,7 +127,7 @@ class FailedDeliveries:
             and (failed_since is None or failed_since <= updated_at)
             and updated_at <= self._begun
             and not ending.is_erased(outcome[0], outcome[2])
-            and self._values.get("answer") in (None, counters.failure_answer(*outcome))
+            and self._values.get("answer") in (None, failures.answer(*outcome))
         }
         # The type is the message's: asked last, of what is left.
         if "event_type" in self._values and message_by_delivery:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from msgplatform.core.archive.description import DAY, Archive, Table
+from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import Archive, Table
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
 from notify.subscriptions.limits import MAX_DELAY_SECONDS
 

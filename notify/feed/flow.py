@@ -17,7 +17,6 @@ from notify.feed.messages.index import MESSAGES
 from notify.feed.models import FeedIdempotency
 from notify.feed.monitor import conditions, failures, first_steps, metrics, runbooks
 from notify.feed.monitor.activity import ACTIVITY
-from notify.feed.monitor.counters import SET_ASIDE_ALERT
 from notify.feed.person_data import stores
 from notify.feed.retention import ARCHIVES, kept_data
 
@@ -47,8 +46,8 @@ FLOW = Flow(
         read_status=metrics.status,
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,
-        failures=failures.failures,
-        failures_alert=SET_ASIDE_ALERT,
+        failures=conditions.failures,
+        failures_alert=failures.SET_ASIDE,
         examine=conditions.examine,
         metrics=metrics.samples_with_archives,
         declared_metrics=(*metrics.METRICS, *map(kept.metric, ARCHIVES)),

@@ -18,15 +18,14 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.person.identity import Person
+from msgplatform.core.person.identity import MARK, Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
-from msgplatform.core.personal import MARK
 from notify.feed import person_users
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Action, Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency, FeedUser, Friend
 from notify.feed.models.posts import Topic
-from notify.feed.monitor import counters
+from notify.feed.monitor import failures
 from notify.feed.person_users import is_user
 
 _PAGE = 500
@@ -175,7 +174,7 @@ def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
         locked = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
         events = [event for event in locked if event.status not in _OPEN]
         set_aside = [event for event in events if event.status == _STATUS.SET_ASIDE]
-        counters.take_back_failures(set_aside)
+        failures.take_back(set_aside)
         ended = EventQueue.objects.filter(qid__in=[event.qid for event in set_aside])
         ended.update(status=_STATUS.HANDLED, handle_date=sql.now())
         erased = EventQueue.objects.filter(qid__in=[event.qid for event in events])

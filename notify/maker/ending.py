@@ -13,7 +13,7 @@ from msgplatform.core import alerts, logging
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.lazy_text import lazy_message
 from notify.models import BizMsg, ReceiveMsg
-from notify.monitor import counters
+from notify.monitor import failures
 
 log = logging.get(__name__)
 
@@ -75,7 +75,7 @@ def set_aside(
     def once() -> list[int]:
         with transaction.atomic():
             ended_ids = end(delivery_ids, _WAITING, now, _Status.POISON, error, claim)
-            counters.count_ended(_Status.POISON, subscription, ended_ids, error, now)
+            failures.count_ended(_Status.POISON, subscription, ended_ids, error, now)
         return ended_ids
 
     if ended_ids := transactions.retrying(once):

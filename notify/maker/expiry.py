@@ -32,7 +32,7 @@ from notify import orders
 from notify.directory import Subscription
 from notify.maker import ending
 from notify.models import BizReceive, ReceiveMsg
-from notify.monitor import counters
+from notify.monitor import counters, failures
 from notify.monitor.counters import CatalogueSubjects
 from notify.subscriptions import limits
 
@@ -159,7 +159,7 @@ def _expire_one(
             transaction.set_rollback(True)
             return 0
         counts, now = _count(subscription, ended_ids, event_types), sql.now()
-        counters.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
+        failures.count_ended(_Status.EXHAUSTED, subscription.id, ended_ids, ERROR, began_at)
         counters.add(counts, now)
     counters.add_totals(counts)
     return len(ended_ids)

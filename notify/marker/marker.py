@@ -28,7 +28,7 @@ from notify import orders
 from notify.directory import Subscriptions
 from notify.marker import marks
 from notify.models import ReceiveMsg
-from notify.monitor import alert_events, counters
+from notify.monitor import alert_events, counters, failures
 from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Result
 
@@ -164,7 +164,7 @@ class Marker(Worker):
                     status=_Status.POISON, error=name, claimed_by="", updated_at=Now()
                 )
                 poisoned_ids = [result.id] * poisoned_count
-                counters.count_ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
+                failures.count_ended(_Status.POISON, result.subscription, poisoned_ids, name, now)
         except Exception as second_error:
             if bisect.is_unavailable(second_error):
                 raise

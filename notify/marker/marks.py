@@ -13,7 +13,7 @@ from msgplatform.core.errors import LeaseLost
 from msgplatform.core.failpoints import failpoint
 from notify.marker import failing_subscriptions, statements
 from notify.marker.statements import SubscriptionsById
-from notify.monitor import counters
+from notify.monitor import counters, failures
 from notify.monitor.counters import CatalogueSubjects
 from notify.orders import Outcome, Result
 
@@ -66,7 +66,7 @@ def apply(
         for result in successes:
             tally.count_delivered(result, deliveries[result.id].created_at)
         tally.count_failed(failed_results, exhausted_results)
-        counters.count_exhausted(exhausted_results, now)
+        failures.count_exhausted(exhausted_results, now)
         counters.add(tally.counts, now)
         failpoint("marker_before_commit")
     return tally

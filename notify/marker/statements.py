@@ -24,7 +24,7 @@ from msgplatform.core.rates import backoff
 from notify.directory import Subscription
 from notify.marker.failing_subscriptions import GONE, Row
 from notify.models import Attempt, ReceiveMsg
-from notify.monitor import counters
+from notify.monitor import failures
 from notify.orders import Result
 
 # A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
@@ -105,12 +105,12 @@ def mark_delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Re
     for result in results:
         delivery = deliveries.get(result.id)
         if delivery and delivery.status != _Status.DELIVERED and result.id not in duplicates:
-            if delivery.status in counters.FAILED_STATUSES:
+            if delivery.status in failures.STATUSES:
                 late_ids.append(result.id)
             delivery.becomes(_Status.DELIVERED)
             effective.append(result)
     for some in chunks(late_ids, claims.CHUNK):
-        counters.take_back(ReceiveMsg.objects.filter(id__in=some))
+        failures.take_back(ReceiveMsg.objects.filter(id__in=some))
     for (attempt, status), row_ids in _grouped(effective, lambda r: (r.attempt, r.http_status)):
         _update(
             ReceiveMsg.objects.filter(id__in=row_ids).exclude(status=_Status.DELIVERED),

@@ -18,8 +18,8 @@ from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named
 from notify.models import EventType
 from notify.monitor import counters
 from notify.monitor.counters import OTHERS
-from notify.monitor.failures import SUBSCRIPTION
 from notify.monitor.histograms import DURATION, LATENCY, Bucket, Histogram
+from notify.monitor.subjects import SUBSCRIPTION
 
 # A percentile within a bucket that is longer, and whose end is more than so many times its begin,
 # is shown as a range.

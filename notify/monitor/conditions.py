@@ -27,7 +27,8 @@ from msgplatform.monitor.alert_store import AlertTable, unless_away
 from msgplatform.monitor.failure_groups import latest_answer
 from notify import presence
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.monitor.counters import FLOW, failure_answer
+from notify.monitor.counters import FLOW
+from notify.monitor.failures import answer
 from notify.presence import LaneState
 from notify.subscriptions import limits, sandbox
 
@@ -169,5 +170,5 @@ def _last_answer(subscription: int) -> str:
     ]
     if answers:
         _at, http_status, error = max(answers)
-        return failure_answer(_Delivery.PENDING, http_status, error)
+        return answer(_Delivery.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)

@@ -1,5 +1,4 @@
-"""Counters of each subscription: per minute in the database, since the last flush in Redis; and its
-failures, which are counted by answer until somebody resends or acknowledges them.
+"""Counters of each subscription: per minute in the database, since the last flush in Redis.
 
 The minutes are the truth of the statistics: added in the transaction that marks, by the database's
 clock. The totals in Redis are for `/metrics` only: Prometheus takes a flush for a restart.
@@ -13,21 +12,17 @@ business system may publish under any name, and there must not be more counters 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any, NamedTuple
-
-from django.db.models import QuerySet
+from typing import NamedTuple
 
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.tracing.context import trace_id_of
 from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.models import MinuteCounter
-from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import Loss, Rescue
-from notify.models import EventType, ReceiveMsg
+from notify.models import EventType
 from notify.monitor.histograms import DURATION, LATENCY, Histogram
 from notify.orders import Result
 
@@ -40,11 +35,7 @@ OTHERS = -(2**62)
 REFRESH_SECONDS = 30.0
 # The prefix of counters of failed attempts by answer; an HTTP status or a class of error follows.
 ANSWER = "answer "
-_HTTP_STATUSES = frozenset(HTTPStatus)
-# Failures: deliveries that are exhausted, or poison by the platform's own fault.
-_Status = ReceiveMsg.Status
-FAILED_STATUSES = (_Status.EXHAUSTED, _Status.POISON)
-POISON = "poison: "
+_STATUSES = frozenset(HTTPStatus)
 
 
 class Key(NamedTuple):
@@ -78,7 +69,7 @@ def answer(status: int, error: str) -> str:
     consumer answers: a status that is in no specification counts with its class, such as 4xx."""
     if error:
         return f"{ANSWER}{error}"[:32]
-    return f"{ANSWER}{status if status in _HTTP_STATUSES else f'{status // 100}xx'}"
+    return f"{ANSWER}{status if status in _STATUSES else f'{status // 100}xx'}"
 
 
 def add(counts: Counts, now: datetime) -> None:
@@ -164,49 +155,3 @@ def totals() -> dict[str, float]:
     """The sums of `add_totals` since the last flush. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_TOTALS)  # type: ignore[assignment]
     return {name.decode(): float(value) for name, value in rows.items()}
-
-
-# -- failures ------------------------------------------------------------------------------------
-# The columns of a delivery that `failure_answer` and `take_back` need.
-FAILURE_COLUMNS = ("status", "biz_receive_id", "http_status", "error", "updated_at")
-
-
-def failure_answer(status: int, http_status: int, error: str) -> str:
-    """The answer to the last attempt of a failure: timeout, HTTP 503."""
-    text = error or f"HTTP {http_status}"
-    return f"{POISON}{text}" if status == _Status.POISON else text
-
-
-def count_exhausted(results: Iterable[Result], now: datetime) -> None:
-    """Count failures: deliveries that these results ended, in the caller's transaction."""
-    losses = []
-    for result in results:
-        why = failure_answer(_Status.EXHAUSTED, result.http_status, result.error)
-        text = result.response_body or result.detail
-        losses.append(Loss(result.subscription, why, result.id, text))
-    failure_store.add(FLOW, losses, now)
-
-
-def count_ended(
-    status: int, subscription: int, deliveries: Sequence[int], error: str, now: datetime
-) -> None:
-    """Count failures: deliveries that ended without an attempt, in the caller's transaction."""
-    why = failure_answer(status, 0, error)
-    failure_store.add(FLOW, [Loss(subscription, why, delivery) for delivery in deliveries], now)
-
-
-def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
-    """Remove these deliveries from the failures: they are resent, or have arrived after all. They
-    must be locked; call it before they change."""
-    take_back_rows(deliveries.filter(status__in=FAILED_STATUSES).values_list(*FAILURE_COLUMNS))
-
-
-def take_back_rows(rows: Iterable[Sequence[Any]]) -> None:
-    """Remove deliveries from the failures by their FAILURE_COLUMNS, as they are before they
-    change."""
-    rescues = []
-    for status, subscription, http_status, error, ended_at in rows:
-        if status in FAILED_STATUSES:
-            why = failure_answer(status, http_status, error)
-            rescues.append(Rescue(subscription, why, ended_at))
-    failure_store.take_back(FLOW, rescues)

@@ -22,25 +22,9 @@ from typing import Any
 from django.db import connections, router, transaction
 from django.db.models import Model, Q, QuerySet
 
-from msgplatform.core.data import ids
+from msgplatform.core.archive.ages import earliest_part
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.failpoints import failpoint
-
-# -- ages: ids are ordered by time, so an age is an id
-DAY = 86400.0
-# A row's id can be a little smaller than that of the row it belongs to, if another machine made it:
-# their clocks differ. A day is far more than clocks that are kept differ by.
-_CLOCK_SLACK = ids.TICKS_PER_SECOND * 86400 << ids.TICK_SHIFT
-
-
-def horizon(now: datetime, age: float) -> int:
-    """Ids below this one are at least `age` seconds old."""
-    return ids.first_id_at(now - timedelta(seconds=age))
-
-
-def earliest_part(id: int) -> int:
-    """The smallest id that a row which belongs to the row `id` can have."""
-    return max(0, id - _CLOCK_SLACK)
 
 
 @dataclass(frozen=True, slots=True)

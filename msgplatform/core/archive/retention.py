@@ -17,7 +17,8 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.archive import partitions
-from msgplatform.core.archive.description import CHUNK, DAY, Archive, Table, delete_whole, horizon
+from msgplatform.core.archive.ages import DAY, horizon
+from msgplatform.core.archive.description import CHUNK, Archive, Table, delete_whole
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions

@@ -15,14 +15,14 @@ from msgplatform.core.flows.messages import Check, Values, named
 from msgplatform.messages.bulk import Selected
 from notify.feed.messages.index import EVENTS
 from notify.feed.models import EventQueue, FeedUser
-from notify.feed.monitor import counters
+from notify.feed.monitor import failures
 
 _STATUS = EventQueue.Status
 
 
 def _with_answer(values: Values, ids: Sequence[int]) -> set[int]:
     rows = EventQueue.objects.filter(qid__in=ids).order_by().values_list("qid", "reason")
-    return {qid for qid, reason in rows if counters.failure_answer(reason) == values["answer"]}
+    return {qid for qid, reason in rows if failures.answer(reason) == values["answer"]}
 
 
 _SOURCE = replace(
@@ -65,7 +65,7 @@ def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
     # By id alone, so that the database locks these and no others.
     rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
     events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
-    counters.take_back_failures(events)
+    failures.take_back(events)
     return EventQueue.objects.filter(qid__in=[event.qid for event in events])
 
 

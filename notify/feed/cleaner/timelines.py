@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import Exists, OuterRef
 
-from msgplatform.core.archive.description import horizon
+from msgplatform.core.archive.ages import horizon
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint

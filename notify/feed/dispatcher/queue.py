@@ -19,8 +19,8 @@ from msgplatform.core import alerts
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.lazy_text import lazy_message
 from notify.feed.models import EventQueue
-from notify.feed.monitor import counters
-from notify.feed.monitor.counters import SET_ASIDE_KEY
+from notify.feed.monitor import counters, failures
+from notify.feed.monitor.failures import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
 # An event may begin to wait behind the front: committed late, replayed, or given back by a
@@ -91,12 +91,12 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
         rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
         if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
             biz, topic = event
-            counters.count_failure(qid, topic, reason)
+            failures.add(qid, topic, reason)
             counters.add(Counter([counters.key(biz, counters.SET_ASIDE, topic)]), sql.now())
 
     transactions.retrying(mark_failed)
     return alerts.AlertEvent(
-        kind=counters.SET_ASIDE_ALERT,
+        kind=SET_ASIDE,
         subject=lazy_message(_("Feed: event %(id)s was set aside"), id=str(qid)),
         text=reason,
         key=SET_ASIDE_KEY,

@@ -20,7 +20,7 @@ from notify import operations, presence
 from notify.admin import health, states, subscription_cells
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizReceive, ReceiveMsg
-from notify.monitor import counters
+from notify.monitor import failures
 from tests.support.notify_rows import publish, subscription
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
@@ -140,7 +140,7 @@ def test_what_is_queued_has_an_age_too(biz: Biz, settings: LazySettings) -> None
 def test_failures_stay_on_the_row_until_somebody_looks(biz: Biz, admin_client: Client) -> None:
     calm, lossy = subscription(biz, "a-calm"), subscription(biz, "b-lossy")
     with transaction.atomic():
-        counters.count_ended(
+        failures.count_ended(
             ReceiveMsg.Status.EXHAUSTED, lossy.pk, [1, 2, 3], "timeout", timezone.now()
         )
     assert rows_of(admin_client) == [lossy, calm]
@@ -438,7 +438,7 @@ def test_deliver_now_probes_and_waits_for_no_time(biz: Biz, admin_client: Client
 def test_deliver_now_says_what_it_does_not_send(biz: Biz, admin_client: Client) -> None:
     row = subscription(biz)
     with transaction.atomic():
-        counters.count_ended(
+        failures.count_ended(
             ReceiveMsg.Status.EXHAUSTED, row.pk, [1, 2, 3], "timeout", timezone.now()
         )
     answer = admin_client.post(f"{SUBSCRIPTIONS}{row.pk}/deliver/", follow=True).content.decode()

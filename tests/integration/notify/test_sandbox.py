@@ -20,7 +20,7 @@ from msgplatform.models import AuditLog, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.monitor import conditions, failures
+from notify.monitor import conditions, subjects
 from notify.sandbox import calls
 from notify.subscriptions import sandbox, signing
 from tests.support.api_server import Server
@@ -176,7 +176,7 @@ def test_a_failing_sandbox_makes_no_alert(row: BizReceive) -> None:
     assert [each.key for each in conditions.conditions()] == [f"{conditions.FAILING}:{other.pk}"]
     for pk in (row.pk, other.pk):
         failure_store.add("notify", [Loss(pk, "HTTP 500", 1, "no room")], sql.now())
-    assert {one.subject: one.is_quiet for one in failures.failures()} == {
+    assert {one.subject: one.is_quiet for one in subjects.failures()} == {
         row.pk: True, other.pk: False,
     }  # fmt: skip
 

@@ -50,7 +50,7 @@ from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
-from notify.feed.monitor import failures
+from notify.feed.monitor import conditions
 from notify.intake import sealing
 from notify.models import (
     Attempt,
@@ -886,9 +886,9 @@ def test_events_that_are_set_aside_end_and_those_of_others_can_be_replayed(shop:
     queue.set_aside(of_others, ValueError(f"beside {ANN.phone}"))
     waiting = unfollowed(shop.biz, f"u{ANN.phone}")
     text = feed_rows.event(waiting).data
-    assert failures.of_topics() == {"friend": 2, "upkeep": 1}
+    assert conditions.of_topics() == {"friend": 2, "upkeep": 1}
     row = erase(ANN)
-    assert failures.of_topics() == {"friend": 1}
+    assert conditions.of_topics() == {"friend": 1}
     for event in map(feed_rows.event, own):
         assert (event.status, event.uid) == (EventQueue.Status.HANDLED, identity.MARK)
         assert event.handle_date
@@ -904,7 +904,7 @@ def test_events_that_are_set_aside_end_and_those_of_others_can_be_replayed(shop:
     assert not feed_rows.event(waiting).data
     assert resend_events([*own, of_others]) == 1
     feed_rows.drain()
-    assert failures.of_topics() == {}
+    assert conditions.of_topics() == {}
     assert feed_rows.event(of_others).status == EventQueue.Status.HANDLED
 
 
