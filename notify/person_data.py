@@ -61,7 +61,7 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
 def _pointers() -> Pointers:
     """Event type → id of the business system (0: all systems) → pointers."""
     pointers: dict[str, dict[int, Sequence[str]]] = {
-        name: {0: own} for name, own in personal_fields.own().items()
+        name: {0: own} for name, own in personal_fields.own.items()
     }
     rows = EventType.objects.exclude(personal_fields=None)
     for name, owner, own in rows.values_list("name", "owner", "personal_fields"):

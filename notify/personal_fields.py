@@ -6,21 +6,21 @@ A field is named by a JSON Pointer (RFC 6901), with * for each entry of a list: 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 MAX_FIELDS, MAX_LENGTH = 50, 200
-# Event types of the platform itself → the fields of their payloads.
-_own: dict[str, tuple[str, ...]] = {}
+# Event types that the platform publishes itself → the fields of their payloads.
+own: dict[str, tuple[str, ...]] = {}
 
 
 def register(event_type: str, pointers: Sequence[str]) -> None:
     """Name the fields of an event type that the platform publishes itself; called when its app is
     ready."""
-    _own[event_type] = tuple(pointers)
+    own[event_type] = tuple(pointers)
 
 
 def validate(pointers: Any) -> None:
@@ -31,8 +31,3 @@ def validate(pointers: Any) -> None:
         if not isinstance(pointer, str) or not pointer.startswith("/") or len(pointer) > MAX_LENGTH:
             words = _("%s: write a JSON Pointer such as /customer/phone or /passengers/*/name.")
             raise ValidationError(words % str(pointer)[:MAX_LENGTH])
-
-
-def own() -> Mapping[str, Sequence[str]]:
-    """Event types that the platform publishes itself → pointers."""
-    return _own

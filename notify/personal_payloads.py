@@ -26,7 +26,11 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 def types_of_several() -> set[str]:
     """The types of the platform itself whose payloads hold data of several people."""
-    return {name for name, pointers in personal_fields.own().items() if any(f"/{_EACH}/" in p for p in pointers)}
+    return {
+        name
+        for name, pointers in personal_fields.own().items()
+        if any(f"/{_EACH}/" in p for p in pointers)
+    }
 
 
 def pointers_of(

@@ -8,8 +8,8 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.archive import kept
-from msgplatform.core.archive.description import DAILY as BY_DAY
 from msgplatform.core.archive.ages import DAY
+from msgplatform.core.archive.description import DAILY as BY_DAY
 from msgplatform.core.archive.description import Archive, Table
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedIdempotency
 
