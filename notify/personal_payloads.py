@@ -28,7 +28,7 @@ def types_of_several() -> set[str]:
     """The types of the platform itself whose payloads hold data of several people."""
     return {
         name
-        for name, pointers in personal_fields.own().items()
+        for name, pointers in personal_fields.own.items()
         if any(f"/{_EACH}/" in p for p in pointers)
     }
 
