@@ -226,8 +226,8 @@ def test_it_runs_beside_every_daemon_of_the_platform() -> None:
     class Agent(Idle):
         watches = False
 
-    assert Loop(Idle()).watch is not None
-    assert Loop(Agent()).watch is None, "the Agent has neither database nor Redis of the platform"
+    assert [thread.name for thread in Loop(Idle()).threads] == ["watch"]
+    assert not Loop(Agent()).threads, "the Agent has neither database nor Redis of the platform"
 
 
 # -- servers -------------------------------------------------------------------------------------
