@@ -226,7 +226,7 @@ def test_it_runs_beside_every_daemon_of_the_platform() -> None:
     class Agent(Idle):
         watches = False
 
-    assert [thread.name for thread in Loop(Idle()).threads] == ["watch"]
+    assert len(Loop(Idle()).threads) == 1
     assert not Loop(Agent()).threads, "the Agent has neither database nor Redis of the platform"
 
 
