@@ -20,7 +20,6 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
-from msgplatform.core import sandbox as core_sandbox
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
@@ -218,7 +217,7 @@ def from_row(row: BizReceive) -> Subscription:
     except ValidationError as error:
         raise ValueError("; ".join(error.messages)) from None
     url, networks, own_host = row.receive.url, row.receive.networks, ""
-    if sandbox.is_sandbox(url) and core_sandbox.is_on():
+    if sandbox.is_sandbox(url) and settings.SANDBOX:
         (url, own_host), networks = sandbox.address(row.pk, keys[0]), []
     return Subscription(
         id=row.pk,

@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from http import HTTPStatus
 from typing import NamedTuple
 
-from django.db.models import Sum
-
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.snapshot import Snapshot
-from msgplatform.core.data import sql
-from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.tracing.context import trace_id_of
-from msgplatform.core.tracing.figures import Observation
+from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.models import MinuteCounter
 from notify.models import EventType
 from notify.monitor.histograms import DURATION, LATENCY, Histogram
@@ -39,7 +35,7 @@ OTHERS = -(2**62)
 # Seconds until a new catalogue entry has a counter of its own.
 REFRESH_SECONDS = 30.0
 # The prefix of counters of failed attempts by answer; an HTTP status or a class of error follows.
-_ANSWER = "answer "
+ANSWER = "answer "
 _STATUSES = frozenset(HTTPStatus)
 
 
@@ -73,13 +69,8 @@ def answer(status: int, error: str) -> str:
     """The counter of attempts that failed with this answer. There are few of them, whatever a
     consumer answers: a status that is in no specification counts with its class, such as 4xx."""
     if error:
-        return f"{_ANSWER}{error}"[:32]
-    return f"{_ANSWER}{status if status in _STATUSES else f'{status // 100}xx'}"
-
-
-def answer_of(name: str) -> str:
-    """The answer that a counter stands for, '' for other counters."""
-    return name.removeprefix(_ANSWER) if name.startswith(_ANSWER) else ""
+        return f"{ANSWER}{error}"[:32]
+    return f"{ANSWER}{status if status in _STATUSES else f'{status // 100}xx'}"
 
 
 def add(counts: Counts, now: datetime) -> None:
@@ -168,10 +159,3 @@ def totals() -> dict[str, float]:
     """The sums of `add_totals` since the last flush. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_TOTALS)  # type: ignore[assignment]
     return {name.decode(): float(value) for name, value in rows.items()}
-
-
-def last_hour(name: str) -> int:
-    """The sum of one counter over all subscriptions in the last 60 minutes."""
-    since = sql.now() - timedelta(hours=1)
-    rows = MinuteCounter.objects.filter(WHOLE, minute__gte=since, flow=FLOW, name=name)
-    return int(rows.aggregate(total=Sum("value"))["total"] or 0)

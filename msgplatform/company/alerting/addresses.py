@@ -10,9 +10,9 @@ from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 
 from msgplatform.company.alerting import child
+from msgplatform.company.alerting.models import MAX_URL
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
-from msgplatform.models.alerts_out import MAX_URL
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 
 from msgplatform.company.alerting.child import Child, Outcome
+from msgplatform.company.alerting.models import AlertChannel
 from msgplatform.company.alerting.outbox import is_failing, note_outcome
-from msgplatform.models import AlertChannel
 
 _CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
 # A switch that waits for little more than the interval goes off after one call that failed.

@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage
 from msgplatform.core import personal
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.filters import PickFilter
 from msgplatform.doors.admin.rows import RowsAdmin
-from msgplatform.models import AlertChannel, AlertMessage
 
 State = AlertMessage.State
 _TONES = {State.WAITING: "warn", State.SENT: "good", State.FAILED: "bad", State.DROPPED: "plain"}

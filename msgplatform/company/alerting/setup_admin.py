@@ -14,14 +14,14 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.company.alerting import outbox
+from msgplatform.company.alerting.models import AlertChannel, AlertRule
 from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
 from msgplatform.core.errors import Undecryptable
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.fields import LinesField
 from msgplatform.doors.admin.resource_admin import ResourceAdmin
-from msgplatform.models import AlertChannel, AlertRule
-from msgplatform.models.alerts_out import Severity
+from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
 
 

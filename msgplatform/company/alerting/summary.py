@@ -11,10 +11,11 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from msgplatform.company.alerting import texts
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage
 from msgplatform.core import flows
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
 from msgplatform.core.flows.contract import Flow
-from msgplatform.models import Alert, AlertChannel, AlertMessage
+from msgplatform.models import Alert
 from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
 from msgplatform.monitor.statistics.points import CounterQuery
 

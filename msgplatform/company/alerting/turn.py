@@ -8,9 +8,9 @@ from django.utils import timezone
 
 from msgplatform.company.alerting import child, outbox, planning, summary
 from msgplatform.company.alerting.heartbeats import Heartbeats
+from msgplatform.company.alerting.models import AlertChannel
 from msgplatform.company.alerting.outbox import Outbox
 from msgplatform.core.daemons.timer import Every
-from msgplatform.models import AlertChannel
 
 KEEP = timedelta(days=90)  # messages that were sent, in the console
 

@@ -17,14 +17,16 @@ from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.audit_export import address, lines, targets
+from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.durations import moment
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
-from msgplatform.models import AuditExport, AuditLog
+from msgplatform.models import AuditLog
+from msgplatform.monitor.watch import AUDIT
 
 EVERY_SECONDS = 2.0
 LEASE_SECONDS = 60.0  # longer than a target takes; a killed exporter's lines wait this long
@@ -55,7 +57,7 @@ class Exporter:
                     [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")],
                 )
             if self._has_alert:
-                alerts.resolve(kinds.AUDIT)
+                alerts.resolve(AUDIT)
                 self._has_alert = False
             return EVERY_SECONDS
         if outbound.is_off():
@@ -93,14 +95,14 @@ class Exporter:
             return
         self._has_alert = True
         alerts.raise_alert(
-            kinds.AUDIT,
+            AUDIT,
             lazy_message(_("The audit log is not exported")),
             lazy_message(
                 _("%(why)s. Entries have waited since %(since)s; none is lost."),
                 why=why,
-                since=kinds.shown(since),
+                since=moment(since),
             ),
-            key=kinds.AUDIT,
+            key=AUDIT,
         )
 
 
@@ -139,7 +141,7 @@ class ExportThread(Upkeep):
 
     def start(self) -> None:
         if not settings.AUDIT_EXPORT:
-            alerts.resolve(kinds.AUDIT)
+            alerts.resolve(AUDIT)
             return
         self._loop = ThreadLoop("audit-export", Exporter().turn, longest_pause=MAX_PAUSE_SECONDS)
         self._loop.start()
