@@ -24,7 +24,7 @@ from bench.harness import migrated
 from msgplatform.core.connections import build
 from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port
-from tests.program_host import Program, ProgramHost, can_fork
+from tests.program_host import Program, ProgramHost, code_of
 from tests.waiting import pause
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -178,9 +178,10 @@ class Cluster:
         environment, command = self._environment(name), self._command(name)
         with (self.folder / f"{name}.log").open("ab") as log:
             # Places at which programs die, and libraries, are chosen when a process is loaded.
-            is_own = failpoint or environment != self.environment or not can_fork(command)
-            if not IS_FULL and not is_own:
-                self.processes[name] = self._host().start(command, self._stdin(name), log)
+            is_own = IS_FULL or failpoint or environment != self.environment
+            if not is_own and (code := code_of(command)):
+                stdin = self._stdin(name)
+                self.processes[name] = self._host().start(code, command[1:], stdin, log, log)
                 return
             if failpoint:
                 environment["MSGPLATFORM_FAILPOINT"] = failpoint
@@ -193,7 +194,7 @@ class Cluster:
         """Of the environment as it is now, which tests change between two starts."""
         key = json.dumps(self.environment, sort_keys=True)
         if key not in self._hosts:
-            self._hosts[key] = ProgramHost(self.environment, self.folder / "host.log")
+            self._hosts[key] = ProgramHost(self.environment, ROOT, self.folder / "host.log")
         return self._hosts[key]
 
     def _environment(self, name: str) -> dict[str, str]:

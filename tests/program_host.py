@@ -1,9 +1,9 @@
-"""Programs of the platform, each forked from a process that has done Django's setup already.
+"""Programs that are forked from a process which has loaded what they all load.
 
-That takes nine tenths of a program's start, and a run of the tests starts hundreds. A program has
-a process of its own from its first statement on: its memory, connections and end are nobody
-else's. How programs start by themselves is shown by the tests of `up`, of the README and of the
-web server, and under the full load by all.
+For a program of the platform that is nine tenths of its start, and a run of the tests starts
+hundreds. A program has a process of its own from its first statement on: its memory, connections
+and end are nobody else's. How programs start by themselves is shown by the tests of `up`, of the
+README and of the web server, and under the full load by all.
 """
 
 from __future__ import annotations
@@ -22,18 +22,14 @@ from typing import IO, Any
 
 from msgplatform.core.servers.private_server import ServerFailed
 
-ROOT = Path(__file__).resolve().parents[1]
-_HASTY = ["-m", "tests.programs.hasty_program"]
+_HASTY = "tests.programs.hasty_program"
 # A child leaves the loop, and goes on as the program would.
 _HOST = """
-import json, os, runpy, socket, sys
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
-os.environ.setdefault("MSGPLATFORM_PROFILE", "daemon")  # as manage.py sets it
-import django, manage
-django.setup()
+import json, os, socket, sys
 orders = socket.socket(fileno=int(sys.argv[1]))
+exec(sys.argv[2])
 while True:
-    message, files, _, _ = socket.recv_fds(orders, 1 << 16, 2)
+    message, files, _, _ = socket.recv_fds(orders, 1 << 17, 3)
     if not message:
         sys.exit()
     order = json.loads(message)
@@ -47,55 +43,79 @@ while True:
     for file in files:
         os.close(file)
 orders.close()
-for file, place in zip((*files, files[1]), range(3)):
+for place, file in enumerate(files):
     os.dup2(file, place)
-for file in files:
     os.close(file)
-if order[0] == "-m":
-    sys.argv = order[1:]
-    runpy.run_module(order[1], run_name="__main__", alter_sys=True)
-else:
-    sys.argv = order
-    manage.main()
+code, sys.argv, environment, folder = order
+os.environ.clear()
+os.environ.update(environment)
+os.chdir(folder)
+exec(code)
+"""
+_SETUP = """
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
+os.environ.setdefault("MSGPLATFORM_PROFILE", "daemon")  # as manage.py sets it
+import django
+django.setup()
 """
 
 
-def can_fork(command: Sequence[str]) -> bool:
-    """True for a daemon that `manage.py` starts, with the platform's waits or with shorter ones."""
-    python, *words = command
-    is_daemon = words[0] == "manage.py" and words[1].startswith("run_")
-    return python == sys.executable and (is_daemon or words[:2] == _HASTY)
+def code_of(command: Sequence[str]) -> str:
+    """How a child of a host for daemons runs this command line; '' if it cannot."""
+    python, first, second, *_ = command
+    if python != sys.executable:
+        return ""
+    if first == "manage.py" and second.startswith("run_"):
+        return "import manage; manage.main()"
+    if (first, second) == ("-m", _HASTY):
+        return f"from {_HASTY} import main; main()"
+    return ""
 
 
 class ProgramHost:
-    """Starts programs with one environment, their output in `log`. Once it has ended nobody can
-    wait for them any more."""
+    """Starts programs. `setup` is what it loads for them, with the variables of `environment`; its
+    output goes to `log`. Once it has ended nobody can wait for its programs any more."""
 
-    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(
+        self, environment: Mapping[str, str], folder: Path, log: Path,
+        setup: str = _SETUP, python: str | Path = sys.executable,
+    ) -> None:  # fmt: skip
+        self._environment, self._folder, self._log = dict(environment), folder, log
         self._orders, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._turn = threading.Lock()
         with other, log.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _HOST, str(other.fileno())], cwd=ROOT, env=environment,
+                [python, "-c", _HOST, str(other.fileno()), setup], cwd=folder, env=environment,
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, pass_fds=[other.fileno()],
             )  # fmt: skip
-        self._log, self._turn = log, threading.Lock()
 
-    def start(self, command: Sequence[str], stdin: int, log: IO[bytes]) -> Program:
-        """`stdin` is PIPE or DEVNULL, as for Popen."""
+    def start(
+        self, code: str, arguments: Sequence[str], stdin: int, out: IO[bytes], error: IO[bytes],
+        environment: Mapping[str, str] | None = None, folder: Path | None = None,
+    ) -> Program:  # fmt: skip
+        """Run code in a process of its own, in this environment and folder instead of the host's.
+        What was loaded before does not see `environment`. `arguments` are those of its command
+        line, its name first; `stdin` is PIPE, DEVNULL or a file."""
+        opened: int | None = None
+        pipe: IO[bytes] | None = None
         if stdin == subprocess.PIPE:
-            source, target = os.pipe()
-            pipe: IO[bytes] | None = os.fdopen(target, "wb", buffering=0)
-        else:
-            source, pipe = os.open(os.devnull, os.O_RDONLY), None
+            opened, target = os.pipe()
+            pipe = os.fdopen(target, "wb", buffering=0)
+        elif stdin == subprocess.DEVNULL:
+            opened = os.open(os.devnull, os.O_RDONLY)
+        source = stdin if opened is None else opened
+        variables = self._environment if environment is None else dict(environment)
+        order = [code, list(arguments), variables, str(folder or self._folder)]
         try:
-            return Program(self, self.ask(list(command[1:]), source, log.fileno()), pipe)
+            return Program(self, self.ask(order, source, out.fileno(), error.fileno()), pipe)
         finally:
-            os.close(source)
+            if opened is not None:
+                os.close(opened)
 
     def ask(self, order: Any, *files: int) -> Any:
         with self._turn:
             socket.send_fds(self._orders, [json.dumps(order).encode()], files)
-            answer = self._orders.recv(1 << 16)
+            answer = self._orders.recv(1 << 10)
         if answer:
             return json.loads(answer)
         raise ServerFailed(f"The host of programs ended:\n{self._log.read_text()[-3000:]}")
