@@ -176,19 +176,21 @@ class Cluster:
     def start(self, name: str, failpoint: str = "") -> None:
         """Start a daemon or the web server; optionally with a place at which it dies."""
         environment, command = self._environment(name), self._command(name)
+        # A library of its own has to be there when a process begins.
+        can_fork = not IS_FULL and environment == self.environment
+        if failpoint:
+            environment["MSGPLATFORM_FAILPOINT"] = failpoint
+        stdin, words = self._stdin(name), command[1:]
         with (self.folder / f"{name}.log").open("ab") as log:
-            # Places at which programs die, and libraries, are chosen when a process is loaded.
-            is_own = IS_FULL or failpoint or environment != self.environment
-            if not is_own and (code := code_of(command)):
-                stdin = self._stdin(name)
-                self.processes[name] = self._host().start(code, command[1:], stdin, log, log)
-                return
-            if failpoint:
-                environment["MSGPLATFORM_FAILPOINT"] = failpoint
-            self.processes[name] = subprocess.Popen(
-                command, cwd=ROOT, env=environment,
-                stdin=self._stdin(name), stdout=log, stderr=log, bufsize=0,
-            )  # fmt: skip
+            program: subprocess.Popen[bytes] | Program
+            if can_fork and (code := code_of(command)):
+                program = self._host().start(code, words, stdin, log, log, environment)
+            else:
+                program = subprocess.Popen(
+                    command, cwd=ROOT, env=environment, stdin=stdin, stdout=log, stderr=log,
+                    bufsize=0,
+                )  # fmt: skip
+        self.processes[name] = program
 
     def _host(self) -> ProgramHost:
         """Of the environment as it is now, which tests change between two starts."""

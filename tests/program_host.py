@@ -60,15 +60,23 @@ django.setup()
 """
 
 
+# Where a program dies is read when it is loaded.
+_FAILPOINT = """
+import importlib
+from msgplatform.core import failpoints
+importlib.reload(failpoints)
+"""
+
+
 def code_of(command: Sequence[str]) -> str:
     """How a child of a host for daemons runs this command line; '' if it cannot."""
     python, first, second, *_ = command
     if python != sys.executable:
         return ""
     if first == "manage.py" and second.startswith("run_"):
-        return "import manage; manage.main()"
+        return f"{_FAILPOINT}import manage; manage.main()"
     if (first, second) == ("-m", _HASTY):
-        return f"from {_HASTY} import main; main()"
+        return f"{_FAILPOINT}from {_HASTY} import main; main()"
     return ""
 
 
