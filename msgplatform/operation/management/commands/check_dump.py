@@ -44,8 +44,8 @@ class Command(BaseCommand):
                 f"The dump has {len(table_names)} tables and was cut short: its last line does not "
                 f"begin with “{_END.decode()}”. Dump the database once more."
             )
-        expected = schema_state.tables_of_migrations(connections[options["database"]])
-        if missing := sorted(expected - table_names):
+        migrated_names = schema_state.tables_of_migrations(connections[options["database"]])
+        if missing := sorted(migrated_names - table_names):
             raise CommandError(
                 f"The dump lacks tables ({schema_state.enumerate_tables(missing)}): the server was "
                 "altering them when it began. Dump the database once more."
