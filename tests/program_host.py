@@ -76,7 +76,7 @@ def code_of(command: Sequence[str]) -> str:
     if first == "manage.py" and second.startswith("run_"):
         return f"{_FAILPOINT}import manage; manage.main()"
     if (first, second) == ("-m", _HASTY):
-        return f"{_FAILPOINT}from {_HASTY} import main; main()"
+        return f"{_FAILPOINT}import sys; del sys.argv[0]; from {_HASTY} import main; main()"
     return ""
 
 
