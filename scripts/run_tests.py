@@ -351,7 +351,7 @@ def write_counts() -> None:
             env={**os.environ, "CI": ""}, stdout=subprocess.PIPE, text=True,
         ).stdout  # fmt: skip
     folders = re.findall(r"^tests/(\w+)/.*::", names, re.MULTILINE)
-    COUNTS.write_text(json.dumps(Counter(folders)) + "\n")
+    COUNTS.write_text(json.dumps(Counter(folders), sort_keys=True) + "\n")
 
 
 def main(arguments: Sequence[str]) -> int:
