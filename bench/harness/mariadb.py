@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bench.harness import migrated
 from msgplatform.core.servers.private_server import (
     PrivateServer,
     ServerFailed,
@@ -66,7 +67,7 @@ class MariaDb(PrivateServer):
         shutil.rmtree(self.data, ignore_errors=True)
         new_folder = self.data.with_suffix(".new")
         shutil.rmtree(new_folder, ignore_errors=True)
-        self.make_data(new_folder)
+        migrated.fill_folder(new_folder, self.make_data, self.name)
         new_folder.rename(self.data)
 
     def make_data(self, folder: Path) -> None:

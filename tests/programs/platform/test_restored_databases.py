@@ -267,6 +267,25 @@ def test_a_load_that_stopped_is_told(
     assert "--fake" not in said
 
 
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (rb"$", "The dump is whole"),
+        (rb"(?s)\nINSERT INTO `django_migrations`.*", "was cut short"),
+        (rb"(?s)\nCREATE TABLE `sgip_user_rpt` .*?;", "lacks tables (sgip_user_rpt)"),
+    ],
+    ids=["whole", "cut short", "without a table"],
+)
+def test_a_dump_that_lacks_something_is_told_before_it_is_needed(
+    old_dump: bytes, server: MariaDb, tmp_path: Path, ended: Ended, pattern: bytes, said: str
+) -> None:
+    assert load(server, old_dump) == 0
+    file = tmp_path / "copy.sql"
+    file.write_bytes(re.sub(pattern, b"", old_dump, count=1))
+    code, words = ended(OLD_USER, "check_dump", str(file))
+    assert (code, said in words) == (int("whole" not in said), True), words
+
+
 def test_doctor_before_migrate_says_only_that(server: MariaDb, ended: Ended) -> None:
     trust(server)
     assert ended(OLD_USER, "migrate", "msgplatform", "0001")[0] == 0
