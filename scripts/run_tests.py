@@ -51,6 +51,7 @@ PASSED, FAILED = 0, 1
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 VENDORS = ("sqlite", "mysql")
+QUESTIONS = ("of", "of_connection")  # for the engine of a database
 BOTH_DATABASES = re.compile(r"^(pytestmark = .*|    )pytest\.mark\.both_databases\b", re.MULTILINE)
 # The share judges what is lost or comes twice; on a machine that does other things it prints how
 # long a failover took (tests/scale/strikes.py). A test that is missing here is an error of pytest.
@@ -238,7 +239,7 @@ def unsteady_tests(runner: Runner, runs: Iterable[Run]) -> tuple[list[str], list
 
 
 def untested_branches(runs: Iterable[Run]) -> list[str]:
-    """A sentence for each place of the product that asks a connection for its vendor, and that no
+    """A sentence for each place of the product that asks for the engine of a database, and that no
     test with the mark has reached on each of the two."""
     reached = set().union(*(run.branches for run in runs))
     return [
@@ -251,23 +252,25 @@ def untested_branches(runs: Iterable[Run]) -> list[str]:
 
 
 def branches() -> Iterator[tuple[str, range]]:
-    """Path and lines of each `connection.vendor` in the product, migrations aside."""
+    """Path and lines of each `engines.of…` in the product, migrations and the engines aside."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if "migrations" in path.parts:
+            if {"migrations", "engines"} & set(path.parts):
                 continue
-            for lines in vendor_lines(ast.parse(path.read_text())):
+            for lines in engine_lines(ast.parse(path.read_text())):
                 yield str(path.relative_to(ROOT)), lines
 
 
-def vendor_lines(tree: ast.Module) -> Iterable[range]:
-    """The lines on which each `vendor` may be read: those of the whole f-string that it is in."""
+def engine_lines(tree: ast.Module) -> Iterable[range]:
+    """The lines on which each engine may be asked for: those of the whole f-string that it is in.
+    `of_config` looks at settings, and at no connection."""
     lines: dict[ast.AST, range] = {}
     for node in ast.walk(tree):  # an f-string comes before its parts
         if isinstance(node, ast.Attribute | ast.JoinedStr):
             span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             for part in ast.walk(node):
-                if isinstance(part, ast.Attribute) and part.attr == "vendor":
+                is_question = isinstance(part, ast.Attribute) and part.attr in QUESTIONS
+                if is_question and ast.unparse(part.value) == "engines":
                     lines.setdefault(part, span)
     return lines.values()
 

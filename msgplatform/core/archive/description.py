@@ -19,10 +19,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connections, router, transaction
+from django.db import router, transaction
 from django.db.models import Model, Q, QuerySet
 
 from msgplatform.core.archive.ages import earliest_part
+from msgplatform.core.data import engines
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.failpoints import failpoint
 
@@ -92,7 +93,7 @@ class Table:
     @property
     def has_partitions(self) -> bool:
         """True if its database can have partitions."""
-        return connections[self.using].vendor == "mysql"
+        return engines.of(self.using).has_partitions
 
     def rows(self) -> QuerySet[Any]:
         return self.model._base_manager.using(self.using).order_by(self.column)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.utils import timezone
 
-from msgplatform.core.data import transactions
-from msgplatform.core.data.mysql.error_codes import LOCK_WAIT_TIMEOUT, NOT_AT_ONCE
+from msgplatform.core.data import engines, transactions
 from msgplatform.core.errors import NotNow
 from msgplatform.models import KeptObject
 from msgplatform.setup.platform_file import kinds
@@ -61,11 +60,10 @@ def make_turn() -> None:
 def take_turn() -> None:
     """Let nobody else apply a file until the end of the transaction. Raises NotNow while somebody
     else does; SQLite waits instead, as for every write."""
-    can_refuse = connection.features.has_select_for_update_nowait
     try:
-        KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
+        KeptObject.objects.select_for_update(nowait=engines.of().is_server).get(**_TURN)
     except OperationalError as error:
-        if transactions.error_code(error) not in (LOCK_WAIT_TIMEOUT, NOT_AT_ONCE):
+        if not transactions.is_of_lock(error):
             raise
         raise NotNow("Another platform file is being applied: repeat it later.") from None
 

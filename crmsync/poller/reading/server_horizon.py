@@ -134,7 +134,7 @@ class _Server:
 _servers: dict[str, _Server] = {}
 
 
-class MysqlHorizon:
+class ServerHorizon:
     def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
         self._lag = source.lag
         self._database = database
