@@ -31,7 +31,7 @@ test: tools  ## a proof of every promise, with a reduced load
 test-full: tools  ## every case there is, on SQLite and on MariaDB, with the full load
 	@MSGPLATFORM_FULL_LOAD=1 scripts/run_tests.py
 
-test-mysql: tools  ## the integration tests of every flow on a MySQL server (MYSQL_ROOT, TESTS)
+test-mysql: tools  ## the engines' suite and the integration tests on a MySQL server (MYSQL_ROOT, TESTS)
 	@scripts/run_tests.py mysql
 
 times: ## let the tests that took longest in the last `make test` begin first

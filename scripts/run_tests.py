@@ -4,7 +4,7 @@
     scripts/run_tests.py          as `make test`; MSGPLATFORM_FULL_LOAD=1 as `make test-full`
     scripts/run_tests.py scale    clusters: each strike SCALE_RUNS times (2), or, with
                                   SCALE_SHARE=yes, the share that `make test` runs
-    scripts/run_tests.py mysql    integration on MySQL, as `make test-mysql`
+    scripts/run_tests.py mysql    engines and integration on MySQL, as `make test-mysql`
     scripts/run_tests.py times    write the times of the last run into tests/measured_times.json
 
 Most tests wait for something most of their time, so there are more processes than cores. How tests
@@ -167,8 +167,13 @@ def gate() -> list[Run]:
         Run("browser", "sqlite", 2, ["tests/browser"]),
         Run("units", "sqlite", 0, ["tests/unit"]),
         Run("integration-sqlite", "sqlite", 2, files_for_both_databases()),
+        *engines(),
         clusters(2),
     ]
+
+
+def engines() -> list[Run]:
+    return [Run(f"engines-{kind}", kind, 0, ["tests/engines"]) for kind in ("mariadb", "sqlite")]
 
 
 def clusters(processes: int) -> Run:
@@ -192,6 +197,7 @@ def full() -> list[list[Run]]:
         Run("integration-sqlite", "sqlite", 2, ["tests/integration"]),
         Run("units", "sqlite", 1, ["tests/unit"]),
         Run("browser", "sqlite", 2, ["tests/browser"]),
+        *engines(),
         clusters(2),
     ]
     on_sqlite = {"FLOW_DATABASES": "sqlite", "MSGPLATFORM_FULL_LOAD": ""}
@@ -207,8 +213,9 @@ def scale() -> list[Run]:
 
 
 def mysql() -> list[Run]:
-    """Integration on a MySQL server (scripts/mysql.sh). TESTS names folders, all without it."""
-    tests = os.environ.get("TESTS", "tests/integration").split()
+    """The engines' suite and integration on a MySQL server (scripts/mysql.sh). TESTS names folders,
+    both without it."""
+    tests = os.environ.get("TESTS", "tests/engines tests/integration").split()
     return [Run("integration", "mysql", 3, tests)]
 
 
