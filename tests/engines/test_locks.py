@@ -41,8 +41,6 @@ def impatient(session: Any, engine: Engine) -> None:
     """A session that waits a second for a lock at most."""
     session.ensure_connection()
     engine.limit_lock_wait(session, 1)
-    if not engine.is_server:
-        run(session, "PRAGMA busy_timeout = 100")
 
 
 def states() -> list[int]:

@@ -84,4 +84,6 @@ class Dispatcher(Worker):
 
 
 def _be_impatient(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    engines.of_connection(connection).limit_lock_wait(connection, _PATIENCE_SECONDS)
+    engine = engines.of_connection(connection)
+    if engine.is_server:  # a file has one lock, which everybody needs
+        engine.limit_lock_wait(connection, _PATIENCE_SECONDS)

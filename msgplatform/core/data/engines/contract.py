@@ -207,8 +207,8 @@ class Engine(Protocol):
 
     # -- locks -----------------------------------------------------------------------------------
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
-        """Wait at most so long for the lock of a row, in this session."""
-        return
+        """Wait at most so long for a lock that somebody else has, in this session."""
+        ...
 
     def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
         """Let a transaction of this session be idle for so long before the server undoes it."""

@@ -166,6 +166,10 @@ class Sqlite(Engine):
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
+    def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute(f"PRAGMA busy_timeout = {seconds * 1000}")
+
     # -- triggers --------------------------------------------------------------------------------
     # The clock has milliseconds. The text ends with 001, because Django writes a time without
     # microseconds shorter, and texts of different length compare wrongly.
