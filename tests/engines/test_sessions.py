@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import OperationalError, connection, transaction
@@ -163,6 +166,50 @@ def test_statements_of_others_are_counted(engine: Engine) -> None:
         assert engine.running_statements(connection) >= 1
         run(connection, f"KILL {number}")
         sleeper.join(60)
+
+
+def test_transactions_that_have_written_are_seen(engine: Engine) -> None:
+    """For the horizon of a source. A file has a lock, which tells the same."""
+    activity = engine.activity
+    if activity is None:
+        assert not engine.is_server
+        return
+
+    def rows(statement: str, parameters: Any = ()) -> Any:
+        return run(connection, statement, parameters)
+
+    def oldest() -> str | None:
+        """Of a list that is newer than now."""
+        since = datetime.fromisoformat(activity.now(rows)).replace(tzinfo=UTC, microsecond=0)
+        with begun():
+            for _ in range(100):
+                is_new, moment = activity.oldest_transaction(rows, since)
+                if is_new:
+                    return moment
+                time.sleep(0.15)  # the server renews a list that nobody has read for 0.1 s
+        raise AssertionError("the list is not renewed")
+
+    @contextmanager
+    def begun() -> Iterator[None]:
+        run(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+        yield
+        run(connection, "COMMIT")
+
+    assert not activity.is_in_cluster(rows)
+    assert activity.identity(rows) == activity.identity(rows) != ""
+    assert activity.statements(rows)[1:] == (None, False)
+    assert oldest() is None
+    with another_session() as other:
+        other.set_autocommit(False)
+        run(other, "SELECT id FROM suite_item")
+        assert oldest() is None
+        before = activity.now(rows)
+        run(other, "INSERT INTO suite_value (id, text, content) VALUES (9, '', '')")
+        moment = oldest()
+        assert moment
+        late = datetime.fromisoformat(moment) - datetime.fromisoformat(before)
+        assert timedelta(seconds=-2) <= late <= timedelta(seconds=30)
+        other.rollback()
 
 
 def test_a_server_of_its_own_is_no_cluster_and_refuses_nothing(engine: Engine) -> None:

@@ -108,8 +108,12 @@ class Increment:
         self._database = Database(source)
         table = inspect(source, self._database)
         self._zone = table.zone
-        horizon_class = ServerHorizon if self._database.engine.is_server else FileHorizon
-        self._horizon: Horizon = horizon_class(source, self._database, table.zone)
+        activity = self._database.engine.activity
+        self._horizon: Horizon = (
+            ServerHorizon(source, self._database, table.zone, activity)
+            if activity
+            else FileHorizon(source, self._database, table.zone)
+        )
         self._select = _Select(source, self._database, table)
         self._without_time, self._counted_at = 0, float("-inf")
         self._reading: Reading | None = None

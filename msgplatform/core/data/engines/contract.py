@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
@@ -73,6 +73,42 @@ class Index:
     unique: bool
 
 
+class Statements(NamedTuple):
+    """The server's time (UTC, as text), and what ran when it was read. `longest_seconds` is that of
+    the statement which may write and has run for the longest time; None without one."""
+
+    now: str
+    longest_seconds: int | None
+    is_replica: bool
+
+
+class Activity(Protocol):
+    """What a server does at a moment, as far as its user may see it: the horizon of a source."""
+
+    # The clock of transactions can lag behind that of statements.
+    clock_lag: timedelta
+
+    def now(self, rows: Rows) -> str:
+        """The server's time (UTC)."""
+        ...
+
+    def identity(self, rows: Rows) -> str:
+        """The name of the server and of the user, whose privileges decide what is seen."""
+        ...
+
+    def is_in_cluster(self, rows: Rows) -> bool:
+        """True if other servers take writes too."""
+        ...
+
+    def statements(self, rows: Rows) -> Statements: ...
+
+    def oldest_transaction(self, rows: Rows, since: datetime) -> tuple[bool, str | None]:
+        """True if the server's list was made at `since` (whole seconds), when the caller's own
+        transaction began, or later; and when the oldest open transaction began that has written
+        (UTC, as text), None when there is none."""
+        ...
+
+
 class Engine(Protocol):
     """SQL that a method returns is for a cursor with parameters: a literal % is doubled. A method
     with a connection, a cursor or `rows` asks the database, and raises what that raises."""
@@ -103,6 +139,7 @@ class Engine(Protocol):
     options: dict[str, Any]
     writer_options: dict[str, Any]
     time_types: frozenset[str]  # of columns that hold a date with a time
+    activity: Activity | None = None  # a file has none: whoever holds its lock is the only writer
 
     def __str__(self) -> str:
         return self.name

@@ -22,6 +22,7 @@ from msgplatform.core.data.engines.contract import (
     Rows,
 )
 from msgplatform.core.data.engines.mysql import error_codes, server, values
+from msgplatform.core.data.engines.mysql.activity import ServerActivity
 
 # Behind a long read of a table we would wait, and everybody else behind us: better to try later.
 _TABLE_WAIT_SECONDS = 2
@@ -69,6 +70,7 @@ class MySql(Engine):
     # locks of others, a frozen process releases its own; only less patient with a silent server.
     writer_options: dict[str, Any] = {**options, "read_timeout": 30, "write_timeout": 30}
     time_types = frozenset({"timestamp", "datetime"})
+    activity = ServerActivity()
     # Of a table: a node of Galera without a quorum answers `SELECT 1`, and refuses this (1047).
     question = "SELECT 1 FROM django_migrations LIMIT 1"
 
