@@ -76,9 +76,8 @@ def problem(connection: BaseDatabaseWrapper) -> str:
 def refused_beforehand(connection: BaseDatabaseWrapper) -> str:
     """The repair if the server would not let this user make the triggers, and they have to be made;
     else ''."""
-    if not problem(connection):
-        return ""
-    return engines.of_connection(connection).refused_triggers(connection)
+    engine = engines.of_connection(connection)
+    return engine.refused_triggers(connection) if problem(connection) else ""
 
 
 def renew(using: str, **kwargs: Any) -> None:

@@ -296,8 +296,8 @@ def _fill(table: str) -> None:
     ("statement", "fault"),
     [
         ("SELECT 1 FROM suite_nothing", Fault.NO_TABLE),
-        ("SELECT nothing FROM suite_item", Fault.NO_COLUMN),
-        ("INSERT INTO suite_item (nothing) VALUES (1)", Fault.NO_COLUMN),
+        ("SELECT missing FROM suite_item", Fault.NO_COLUMN),
+        ("INSERT INTO suite_item (missing) VALUES (1)", Fault.NO_COLUMN),
     ],
 )
 def test_what_is_missing_is_told_from_what_is_away(statement: str, fault: Fault) -> None:

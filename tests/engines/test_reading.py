@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from msgplatform.core.data.engines.contract import Engine
 from tests.engines.conftest import run
 from tests.engines.tables import Large
 
-SIZES = [10_000, 1_000_000]
+IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
+SIZES = [10_000, 1_000_000 if IS_FULL else 200_000]
 PAGE = 50
 STATE = 7  # of a hundred
 INDEX = "suite_large_of_state"

@@ -143,18 +143,17 @@ def test_triggers_are_read_back_as_they_were_made(engine: Engine) -> None:
         assert definer == user
 
 
+@pytest.fixture(scope="module")
+def logging_server(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MariaDb]:
+    kind = type(servers.mariadb())
+    options: dict[str, Any] = {"log_bin": "binlog", "server_id": 1}
+    with kind(Path(tmp_path_factory.mktemp("log")), options) as server:
+        server.create("msgplatform")
+        yield server
+
+
 class TestBinaryLog:
     """A server with a binary log lets no user without SUPER make triggers; a file has neither."""
-
-    @pytest.fixture(scope="class")
-    def logging_server(
-        self, servers: Servers, tmp_path_factory: pytest.TempPathFactory
-    ) -> Iterator[MariaDb]:
-        kind = type(servers.mariadb())
-        options: dict[str, Any] = {"log_bin": "binlog", "server_id": 1}
-        with kind(Path(tmp_path_factory.mktemp("log")), options) as server:
-            server.create("msgplatform")
-            yield server
 
     def session(self, server: MariaDb, privileges: str) -> Any:
         for statement in (

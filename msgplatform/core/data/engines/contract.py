@@ -90,15 +90,12 @@ class Activity(Protocol):
 
     def now(self, rows: Rows) -> str:
         """The server's time (UTC)."""
-        ...
 
     def identity(self, rows: Rows) -> str:
         """The name of the server and of the user, whose privileges decide what is seen."""
-        ...
 
     def is_in_cluster(self, rows: Rows) -> bool:
         """True if other servers take writes too."""
-        ...
 
     def statements(self, rows: Rows) -> Statements: ...
 
@@ -106,7 +103,6 @@ class Activity(Protocol):
         """True if the server's list was made at `since` (whole seconds), when the caller's own
         transaction began, or later; and when the oldest open transaction began that has written
         (UTC, as text), None when there is none."""
-        ...
 
 
 class Engine(Protocol):
@@ -149,11 +145,9 @@ class Engine(Protocol):
     # -- words -----------------------------------------------------------------------------------
     def now(self, seconds: float = 0.0) -> str:
         """The present time (UTC), `seconds` later or earlier, as models store it."""
-        ...
 
     def age(self, time: str) -> str:
         """The seconds since a time (UTC)."""
-        ...
 
     def checksum(self, columns: Iterable[str]) -> str | None:
         """An expression that has another value when one of these columns, or expressions, has; with
@@ -167,65 +161,51 @@ class Engine(Protocol):
     def force_index(self, index: str) -> str:
         """Behind a table's name: rows are found by this index, whatever statistics say. It must be
         able to answer the statement. PRIMARY is the primary key."""
-        ...
 
     def by_primary_key(self, connection: Connection, table: str) -> str:
         """Behind a table's name, in an UPDATE too: rows are found by primary key."""
-        ...
 
     def delete_by_key(self, table: str) -> str:
         """A DELETE by primary key, up to WHERE."""
-        ...
 
     def branch(self, select: str) -> str:
         """A SELECT with an order and a limit of its own, as a part of a UNION."""
-        ...
 
     def choice(self, column: str, ids: Sequence[int]) -> str:
         """A column's new value: a place for each of these ids, the old value for others."""
-        ...
 
     def contains(self, column: str) -> str:
         """True if the bytes of a column contain those of a parameter that `bytes_of` made."""
-        ...
 
     def bytes_of(self, text: str) -> str | bytes:
         """The parameter by which a text is compared with a column of bytes."""
-        ...
 
     def exact(self, text: str) -> str:
         """A text as bytes of one character set, whatever that of its column is."""
-        ...
 
     def begins_with(self, column: str, prefix: str) -> dict[str, str]:
         """Conditions for `filter()` that an index of the column answers."""
-        ...
 
     def equals(self, column: str, value: Any) -> dict[str, Any]:
         """Conditions for `filter()`, for an index that has the column first, and then one that is
         compared with a cursor."""
-        ...
 
     # -- writing ---------------------------------------------------------------------------------
     def upsert(self, key: Sequence[str]) -> str:
         """Behind the rows of an INSERT, before assignments to rows with the same key. MariaDB
         assigns in their order, and each expression sees the values assigned before it."""
-        ...
 
     def new_value(self, column: str) -> str:
         """In an assignment of `upsert`: the value that would have been inserted."""
-        ...
 
     def keep(self, table: str, column: str) -> str:
         """Behind the rows of an INSERT: rows whose key exists stay as they are. `column` is any of
         the table."""
-        ...
 
     def keep_newer(self, table: str, columns: Sequence[str], is_number: bool) -> str:
         """Behind the rows of an INSERT: a row with exactly this key takes the new values unless its
         version is greater. The first of `columns` is the key, a text unless `is_number`, and the
         last one the version; all names are quoted."""
-        ...
 
     def insert(
         self, cursor: Any, start: str, rows: Sequence[Row], clause: str = "", end: Row = ()
@@ -245,7 +225,6 @@ class Engine(Protocol):
     # -- locks -----------------------------------------------------------------------------------
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
         """Wait at most so long for a lock that somebody else has, in this session."""
-        ...
 
     def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
         """Let a transaction of this session be idle for so long before the server undoes it."""
@@ -269,13 +248,11 @@ class Engine(Protocol):
     # -- triggers --------------------------------------------------------------------------------
     def insert_trigger(self, name: str, table: str, values: Mapping[str, str]) -> str:
         """The statement for a trigger that gives a new row these values."""
-        ...
 
     def update_trigger(
         self, name: str, table: str, values: Mapping[str, str], columns: Sequence[str]
     ) -> str:
         """As `insert_trigger`, for changes of rows, at least those of `columns`."""
-        ...
 
     # In a trigger: the time of the statement (UTC), as models store it; and the version of the row
     # before, plus one, or the seconds since 1970 if those are more.
@@ -284,11 +261,9 @@ class Engine(Protocol):
 
     def triggers(self, cursor: Any, table: str) -> dict[str, tuple[str, str, str]]:
         """Name → body, definer, and the user who asks; both '' on a database without users."""
-        ...
 
     def trigger_body(self, statement: str) -> str:
         """The part of a statement that `triggers` gives back."""
-        ...
 
     def refused_triggers(self, connection: Connection) -> str:
         """The repair if the server does not let this user make triggers; '' if it does."""
@@ -329,11 +304,9 @@ class Engine(Protocol):
     # -- databases of others ---------------------------------------------------------------------
     def existing_only(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The entry of DATABASES for a database that is not made if it does not exist."""
-        ...
 
     def reading(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """The entry of DATABASES for sessions that only read; call `only_read` for each."""
-        ...
 
     def only_read(self, connection: Connection) -> None:
         """Let a new session read only, whatever its user may do."""
@@ -342,7 +315,6 @@ class Engine(Protocol):
     def describe(self, rows: Rows, table: str) -> tuple[list[Column], list[Index], bool]:
         """Columns and indexes of a table, and whether it is a view, which has no indexes. There are
         no columns if there is no such table, or it may not be read."""
-        ...
 
     def time_kinds(self, columns: Iterable[Any]) -> dict[str, str]:
         """Columns of Django's introspection that hold times → "timestamp" (a moment, in the
@@ -351,13 +323,10 @@ class Engine(Protocol):
 
     def time_fault(self, rows: Rows, table: str, column: str) -> str:
         """The reason why times of a column do not sort as times; both names are quoted."""
-        ...
 
     def time_text(self, column: str) -> str:
         """A column's time as text."""
-        ...
 
     def beyond(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
         """The condition for rows behind a time and key, and for each place of it 0 (the time) or 1
         (the key)."""
-        ...

@@ -299,7 +299,7 @@ class MySql(Engine):
     def describe(self, rows: Rows, table: str) -> tuple[list[Column], list[Index], bool]:
         columns = rows(
             "SELECT COLUMN_NAME, LOWER(DATA_TYPE), IS_NULLABLE FROM information_schema.COLUMNS "
-            "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
+            "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
             [table],
         )
         parts = rows(
