@@ -83,7 +83,7 @@ def test_the_first_of_several_states(size: int, engine: Engine) -> None:
 
 def test_a_page_behind_a_pair_of_columns(size: int, engine: Engine) -> None:
     """As a source is read: by time and key."""
-    condition, places = engine.beyond("state", "id")
+    condition, places = engine.seek_condition("state", "id")
     parameters = [(STATE, size // 2)[place] for place in places]
     statement = (
         f"SELECT state, id FROM suite_large {engine.force_index(INDEX)} WHERE {condition} "

@@ -328,7 +328,7 @@ class _Select:
     def _after(self, after: Watermark | None) -> tuple[str, list[Any]]:
         if after is None:
             return f"{self._time} >= %s", [FIRST_TIME]
-        condition, places = self._database.engine.beyond(self._time, self._key)
+        condition, places = self._database.engine.seek_condition(self._time, self._key)
         return condition, [(after.time, after.key)[place] for place in places]
 
 

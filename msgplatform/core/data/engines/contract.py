@@ -327,6 +327,6 @@ class Engine(Protocol):
     def time_text(self, column: str) -> str:
         """A column's time as text."""
 
-    def beyond(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
+    def seek_condition(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
         """The condition for rows behind a time and key, and for each place of it 0 (the time) or 1
         (the key)."""

@@ -137,14 +137,14 @@ class Sqlite(Engine):
         return " ON CONFLICT DO NOTHING"
 
     def keep_newer(self, table: str, columns: Sequence[str], is_number: bool) -> str:
-        key, *changed = columns
-        new_key, old_key, old = f"excluded.{key}", f"{table}.{key}", f"{table}.{changed[-1]}"
+        key, *value_columns = columns
+        new_key, old_key, old = f"excluded.{key}", f"{table}.{key}", f"{table}.{value_columns[-1]}"
         if not is_number:
             new_key, old_key = self.exact(new_key), self.exact(old_key)
-        sets = ", ".join(f"{name} = excluded.{name}" for name in changed)
+        sets = ", ".join(f"{name} = excluded.{name}" for name in value_columns)
         return (
             f"{self.upsert([key])}{sets} WHERE {old_key} = {new_key} "
-            f"AND ({old} IS NULL OR excluded.{changed[-1]} >= {old})"
+            f"AND ({old} IS NULL OR excluded.{value_columns[-1]} >= {old})"
         )
 
     def insert(
@@ -241,7 +241,7 @@ class Sqlite(Engine):
     def time_text(self, column: str) -> str:
         return f"{column} || ''"
 
-    def beyond(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
+    def seek_condition(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
         return f"({time}, {key}) > (%s, %s)", (0, 1)
 
 

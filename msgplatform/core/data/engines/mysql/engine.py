@@ -22,7 +22,6 @@ from msgplatform.core.data.engines.contract import (
     Rows,
 )
 from msgplatform.core.data.engines.mysql import error_codes, server, values
-from msgplatform.core.data.engines.mysql.activity import ServerActivity
 
 # Behind a long read of a table we would wait, and everybody else behind us: better to try later.
 _TABLE_WAIT_SECONDS = 2
@@ -70,7 +69,7 @@ class MySql(Engine):
     # locks of others, a frozen process releases its own; only less patient with a silent server.
     writer_options: dict[str, Any] = {**options, "read_timeout": 30, "write_timeout": 30}
     time_types = frozenset({"timestamp", "datetime"})
-    activity = ServerActivity()
+    activity = server.ServerActivity()
     # Of a table: a node of Galera without a quorum answers `SELECT 1`, and refuses this (1047).
     question = "SELECT 1 FROM django_migrations LIMIT 1"
 
@@ -87,12 +86,12 @@ class MySql(Engine):
         return f"TIMESTAMPDIFF(MICROSECOND, {time}, UTC_TIMESTAMP(6)) / 1000000.0"
 
     def checksum(self, columns: Iterable[str]) -> str | None:
-        return f"CRC32({_joined(columns)})"
+        return f"CRC32({_join_texts(columns)})"
 
     def sum_of_checksums(self, columns: Iterable[str]) -> str | None:
         """No sum of CRC32: of two rows that swap texts of one length the differences often cancel,
         since CRC32 is linear."""
-        return f"SUM(CAST(CONV(LEFT(SHA2({_joined(columns)}, 256), 15), 16, 10) AS UNSIGNED))"
+        return f"SUM(CAST(CONV(LEFT(SHA2({_join_texts(columns)}, 256), 15), 16, 10) AS UNSIGNED))"
 
     def force_index(self, index: str) -> str:
         return f"FORCE INDEX ({index})"
@@ -143,13 +142,13 @@ class MySql(Engine):
     def keep_newer(self, table: str, columns: Sequence[str], is_number: bool) -> str:
         # The version is the last to be assigned: earlier columns compare with the old one. The
         # duplicate may be of another unique key: then the row belongs to another record.
-        key, *changed = columns
-        version = changed[-1]
+        key, *value_columns = columns
+        version = value_columns[-1]
         takes = (
             f"CAST({key} AS BINARY) = CAST(VALUES({key}) AS BINARY) "
             f"AND ({version} IS NULL OR VALUES({version}) >= {version})"
         )
-        sets = ", ".join(f"{name} = IF({takes}, VALUES({name}), {name})" for name in changed)
+        sets = ", ".join(f"{name} = IF({takes}, VALUES({name}), {name})" for name in value_columns)
         return f"{self.upsert([key])}{sets}"
 
     def insert(
@@ -334,12 +333,12 @@ class MySql(Engine):
     def time_text(self, column: str) -> str:
         return f"CAST(CAST({column} AS DATETIME(6)) AS CHAR)"
 
-    def beyond(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
+    def seek_condition(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
         # A comparison of pairs would not use the index.
         return f"(({time} = %s AND {key} > %s) OR {time} > %s)", (0, 1, 0)
 
 
-def _joined(columns: Iterable[str]) -> str:
+def _join_texts(columns: Iterable[str]) -> str:
     # NULL would be left out; it differs from every text.
     texts = ", ".join(f"IFNULL({column}, CHAR(1))" for column in columns)
     return f"CONCAT_WS(CHAR(0), {texts})"

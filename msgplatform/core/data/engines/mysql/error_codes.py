@@ -94,8 +94,8 @@ _COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '
 
 
 def fault(code: int, error: BaseException) -> Fault:
-    if known := _FAULT_BY_CODE.get(code):
-        return known
+    if code in _FAULT_BY_CODE:
+        return _FAULT_BY_CODE[code]
     return Fault.VALUE if isinstance(error, DataError | IntegrityError) else Fault.OTHER
 
 
