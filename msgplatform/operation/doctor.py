@@ -129,12 +129,11 @@ def _database() -> Iterator[Finding]:
                 yield Finding("bad", text, "start the other servers; their logs say why they ended")
             else:
                 yield Finding("ok", text)
-        if problem := _schema_problem(alias):
-            yield problem
+        if finding := _schema_problem(alias):
+            yield finding
         engine = engines.of(alias)
         for problem in (*engine.problems(connection), *engine.settings(connection)):
-            level = "bad" if problem.is_serious else "warn"
-            yield Finding(level, problem.text, problem.repair)
+            yield Finding("bad" if problem.is_serious else "warn", problem.text, problem.repair)
 
 
 def _schema_problem(alias: str) -> Finding | None:

@@ -47,7 +47,8 @@ def test_partitions_are_listed_in_order(engine: Engine, parts: str) -> None:
 def test_a_partition_is_dropped_while_others_write(engine: Engine, parts: str) -> None:
     """On SQLite old rows are deleted."""
     run(connection, "INSERT INTO suite_part VALUES (1, ''), (999, ''), (1000, '')")
-    stopping, written = threading.Event(), []
+    stopping = threading.Event()
+    written: list[int] = []
 
     def write() -> None:
         while not stopping.is_set():

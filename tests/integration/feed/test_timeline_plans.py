@@ -14,7 +14,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core.data import engines, ids, sql
-from msgplatform.core.data.engines import Engine
+from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE
 from msgplatform.models import Biz

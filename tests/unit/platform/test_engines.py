@@ -12,8 +12,7 @@ import pytest
 from django.db import NotSupportedError
 
 from msgplatform.core.data import engines
-from msgplatform.core.data.engines import Engine
-from msgplatform.core.data.engines.contract import Fault
+from msgplatform.core.data.engines.contract import Engine, Fault
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
 
-from django.db.backends.base.base import BaseDatabaseWrapper as Connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 # A program that is frozen in the middle of a transaction holds locks. When it has said nothing for
 # 10 s the server undoes the transaction and closes the connection (a statement itself may take
@@ -19,6 +19,7 @@ IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS, STATEMENT_SECONDS = 10, 5, 60
 
 NEEDS_TRIGGER = "Grant TRIGGER on the database to this user"
 
+Connection = BaseDatabaseWrapper
 Row = Sequence[Any]
 # Runs a statement with parameters, and returns its rows.
 Rows = Callable[..., Sequence[tuple[Any, ...]]]
@@ -123,10 +124,11 @@ class Engine(Protocol):
     exact_collation: str | None
     # A join for which the database keeps the order in which the tables are written.
     ordered_join: str
-    row_word = ""  # before each row of a table that VALUES makes
+    row_word: str = ""  # before each row of a table that VALUES makes
     # Behind a SELECT: shared locks, and locks that pass over rows which others have locked. The
     # only writer needs none.
-    share_lock = skip_locked = ""
+    share_lock: str = ""
+    skip_locked: str = ""
     bytes_type: str  # of CAST, by which a text is read as bytes, whatever its encoding
     explain: str  # before a statement: its plan
     begin: str  # a transaction that will write
@@ -270,7 +272,7 @@ class Engine(Protocol):
         return ""
 
     # -- the server ------------------------------------------------------------------------------
-    question = "SELECT 1"  # only a server that works answers it
+    question: str = "SELECT 1"  # only a server that works answers it
 
     def cluster(self, connection: Connection) -> Cluster | None:
         """The cluster to which the server belongs; None for a server on its own."""

@@ -73,7 +73,7 @@ class Sqlite(Engine):
     time_types = frozenset({"datetime", "text"})
 
     def fault(self, error: BaseException) -> Fault:
-        code = getattr(error.__cause__, "sqlite_errorcode", 0)
+        code: int = getattr(error.__cause__, "sqlite_errorcode", 0)
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return Fault.DAMAGED
         is_of_file = isinstance(error, OperationalError | InterfaceError)
