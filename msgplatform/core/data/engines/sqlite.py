@@ -77,10 +77,9 @@ class Sqlite(Engine):
         if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT):
             return Fault.DAMAGED
         is_of_file = isinstance(error, OperationalError | InterfaceError)
-        for pattern, fault in (*_FAULTS, *(_LATER if is_of_file else ())):
-            if pattern.search(str(error)):
-                return fault
-        return Fault.OTHER
+        patterns = [*_FAULTS, *(_LATER if is_of_file else ())]
+        text = str(error)
+        return next((fault for pattern, fault in patterns if pattern.search(text)), Fault.OTHER)
 
     # -- words -----------------------------------------------------------------------------------
     def now(self, seconds: float = 0.0) -> str:
