@@ -64,7 +64,7 @@ class Database:
             if text.startswith("Could not decode to UTF-8"):  # the rest is the value
                 raise UnicodeError(text.partition(" with text ")[0]) from None
             fault = engines.fault(error)
-            if fault is Fault.REFUSED:
+            if fault is Fault.REFUSED and self.engine.is_server:
                 why = f"the source's server refuses this user ({text})"
                 raise SourceRefused(why, transactions.error_code(error)) from error
             if kind := _MISSING.get(fault):
