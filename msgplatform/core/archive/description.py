@@ -25,6 +25,7 @@ from django.db.models import Model, Q, QuerySet
 from msgplatform.core.archive.ages import earliest_part
 from msgplatform.core.data import engines
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.failpoints import failpoint
 
 
@@ -91,9 +92,9 @@ class Table:
         return router.db_for_write(self.model)
 
     @property
-    def has_partitions(self) -> bool:
-        """True if its database can have partitions."""
-        return engines.of(self.using).has_partitions
+    def engine(self) -> Engine:
+        """The engine of its database."""
+        return engines.of(self.using)
 
     def rows(self) -> QuerySet[Any]:
         return self.model._base_manager.using(self.using).order_by(self.column)

@@ -122,7 +122,7 @@ def partitions_of(table: Table) -> list[Partition]:
     """Its partitions, oldest first; none when the table has none."""
     with connections[table.using].cursor() as cursor:
         partitions = []
-        for name, text in engines.of(table.using).partitions(cursor, table.name):
+        for name, text in table.engine.partitions(cursor, table.name):
             end_id = None if text == "MAXVALUE" else int(text)
             first = ids.first_id_at(table.step.start(ids.datetime_of(end_id - 1))) if end_id else 0
             partitions.append(Partition(name, first, end_id))
@@ -137,8 +137,8 @@ def drop(table: Table, part: Partition, kept_rows: QuerySet[Any]) -> bool:
 
 def alone(archive: Archive) -> AbstractContextManager[bool]:
     """Yields True while no other process changes this archive's tables."""
-    connection = connections[archive.using]
-    return engines.of(archive.using).lock_name(connection, f"archive.{archive.name}")
+    engine = archive.tables[0].engine
+    return engine.lock_name(connections[archive.using], f"archive.{archive.name}")
 
 
 def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
@@ -147,7 +147,7 @@ def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
     """
     connection = connections[table.using]
     try:
-        with engines.of(table.using).lock_table(connection, table.name):
+        with table.engine.lock_table(connection, table.name):
             if unless.exists():
                 return False
             with connection.cursor() as cursor:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.utils import timezone
 
-from msgplatform.core.data import engines, transactions
+from msgplatform.core.data import transactions
 from msgplatform.core.errors import NotNow
 from msgplatform.models import KeptObject
 from msgplatform.setup.platform_file import kinds
@@ -60,8 +60,9 @@ def make_turn() -> None:
 def take_turn() -> None:
     """Let nobody else apply a file until the end of the transaction. Raises NotNow while somebody
     else does; SQLite waits instead, as for every write."""
+    can_refuse = connection.features.has_select_for_update_nowait
     try:
-        KeptObject.objects.select_for_update(nowait=engines.of().is_server).get(**_TURN)
+        KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
     except OperationalError as error:
         if not transactions.is_of_lock(error):
             raise
