@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -154,7 +155,7 @@ def test_statements_of_others_are_counted(engine: Engine) -> None:
     def sleep() -> None:
         begun.set()
         with pytest.raises(OperationalError):
-            run(other, "SELECT SLEEP(60)")
+            run(other, "SELECT SLEEP(60), '🌸'")
 
     with another_session() as other:
         other.ensure_connection()
@@ -165,6 +166,8 @@ def test_statements_of_others_are_counted(engine: Engine) -> None:
         begun.wait()
         until(lambda: number in engine.running_connections(connection))
         assert engine.running_statements(connection) >= 1
+        assert engine.activity
+        assert engine.activity.statements(partial(run, connection))[1:] == (None, False)
         run(connection, f"KILL {number}")
         sleeper.join(60)
 

@@ -260,11 +260,17 @@ class MySql(Engine):
 
     def running_connections(self, connection: Connection) -> set[int]:
         with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT id FROM information_schema.processlist "
+
+            def rows(statement: str) -> Sequence[tuple[Any, ...]]:
+                cursor.execute(statement)
+                answer: Sequence[tuple[Any, ...]] = cursor.fetchall()
+                return answer
+
+            numbers = rows(
+                f"SELECT id FROM {server.processlist(rows)} "  # noqa: S608
                 "WHERE command IN ('Query', 'Execute') AND id <> CONNECTION_ID()"
             )
-            return {number for (number,) in cursor.fetchall()}
+            return {number for (number,) in numbers}
 
     def connection_id(self, connection: Connection) -> int:
         return 0 if connection.connection is None else int(connection.connection.thread_id())

@@ -192,7 +192,7 @@ SELECT
     )),
     COALESCE(MAX(USER = 'system user'), 0),
     CAST(@@GLOBAL.read_only AS CHAR)
-FROM information_schema.PROCESSLIST
+FROM {{processlist}}
 WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({_NO_STATEMENTS})
 """  # noqa: S608 - constants
 # In the hour that a wall clock shows twice, the earlier moment is taken.
@@ -212,6 +212,16 @@ FROM (
     FROM information_schema.INNODB_TRX
 ) AS transactions
 """  # MySQL numbers its readers from 2^48 on
+
+
+def processlist(rows: Rows) -> str:
+    """The table of a server's connections. That of information_schema fails on MySQL as soon as one
+    of them runs a statement with an emoji (3854)."""
+    ((has_better,),) = rows(
+        "SELECT @@performance_schema AND EXISTS (SELECT 1 FROM information_schema.TABLES "
+        "WHERE TABLE_SCHEMA = 'performance_schema' AND TABLE_NAME = 'processlist')"
+    )
+    return "performance_schema.processlist" if has_better else "information_schema.PROCESSLIST"
 
 
 class ServerActivity:
@@ -235,7 +245,8 @@ class ServerActivity:
         return any(value not in ("OFF", "") for _name, value in variables)
 
     def statements(self, rows: Rows) -> Statements:
-        ((now, longest, is_replicating, read_only),) = rows(_STATEMENTS)
+        statement = _STATEMENTS.replace("{processlist}", processlist(rows))
+        ((now, longest, is_replicating, read_only),) = rows(statement)
         # Later servers have more values than ON.
         is_replica = bool(is_replicating) or read_only not in ("0", "OFF")
         return Statements(now, None if longest is None else int(longest), is_replica)
