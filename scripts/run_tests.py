@@ -4,7 +4,7 @@
     scripts/run_tests.py          as `make test`; MSGPLATFORM_FULL_LOAD=1 as `make test-full`
     scripts/run_tests.py scale    clusters: each strike SCALE_RUNS times (2), or, with
                                   SCALE_SHARE=yes, the share that `make test` runs
-    scripts/run_tests.py mysql    integration on MySQL, as `make test-mysql`
+    scripts/run_tests.py mysql    engines and integration on MySQL, as `make test-mysql`
     scripts/run_tests.py times    write the times of the last run into tests/measured_times.json
     scripts/run_tests.py counts   write how many tests there are into tests/expected_counts.json
 
@@ -58,6 +58,7 @@ PASSED, FAILED = 0, 1
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 VENDORS = ("sqlite", "mysql")
+QUESTIONS = ("of", "of_connection")  # for the engine of a database
 BOTH_DATABASES = re.compile(r"^(pytestmark = .*|    )pytest\.mark\.both_databases\b", re.MULTILINE)
 # The share judges what is lost or comes twice; on a machine that does other things it prints how
 # long a failover took (tests/scale/strikes.py). A test that is missing here is an error of pytest.
@@ -175,6 +176,7 @@ def rounds() -> list[list[Run]]:
         Run("browser", "sqlite", 2, ["tests/browser"]),
         Run("units", "sqlite", 0, ["tests/unit"]),
         Run("integration-sqlite", "sqlite", 2, sqlite_files),
+        *engines(),
         clusters(2),
     ]
     if not IS_FULL:
@@ -182,6 +184,10 @@ def rounds() -> list[list[Run]]:
     on_sqlite = {"FLOW_DATABASES": "sqlite", "MSGPLATFORM_FULL_LOAD": ""}
     crashes = Run("crashes-sqlite", "sqlite", 2, CRASHES, environment=on_sqlite)
     return [beside, [crashes], [flows]]
+
+
+def engines() -> list[Run]:
+    return [Run(f"engines-{kind}", kind, 0, ["tests/engines"]) for kind in ("mariadb", "sqlite")]
 
 
 def clusters(processes: int) -> Run:
@@ -202,8 +208,9 @@ def scale() -> list[Run]:
 
 
 def mysql() -> list[Run]:
-    """Integration on a MySQL server (scripts/mysql.sh). TESTS names folders, all without it."""
-    tests = os.environ.get("TESTS", "tests/integration").split()
+    """The engines' suite and integration on a MySQL server (scripts/mysql.sh). TESTS names folders,
+    both without it."""
+    tests = os.environ.get("TESTS", "tests/engines tests/integration").split()
     return [Run("integration", "mysql", 3, tests)]
 
 
@@ -234,7 +241,7 @@ def unsteady_tests(runner: Runner, runs: Iterable[Run]) -> tuple[list[str], list
 
 
 def untested_branches(runs: Iterable[Run]) -> list[str]:
-    """A sentence for each place of the product that asks a connection for its vendor, and that no
+    """A sentence for each place of the product that asks for the engine of a database, and that no
     test with the mark has reached on each of the two."""
     reached = set().union(*(run.branches for run in runs))
     return [
@@ -247,23 +254,25 @@ def untested_branches(runs: Iterable[Run]) -> list[str]:
 
 
 def branches() -> Iterator[tuple[str, range]]:
-    """Path and lines of each `connection.vendor` in the product, migrations aside."""
+    """Path and lines of each `engines.of…` in the product, migrations and the engines aside."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if "migrations" in path.parts:
+            if {"migrations", "engines"} & set(path.parts):
                 continue
-            for lines in vendor_lines(ast.parse(path.read_text())):
+            for lines in engine_lines(ast.parse(path.read_text())):
                 yield str(path.relative_to(ROOT)), lines
 
 
-def vendor_lines(tree: ast.Module) -> Iterable[range]:
-    """The lines on which each `vendor` may be read: those of the whole f-string that it is in."""
+def engine_lines(tree: ast.Module) -> Iterable[range]:
+    """The lines on which each engine may be asked for: those of the whole f-string that it is in.
+    `of_config` looks at settings, and at no connection."""
     lines: dict[ast.AST, range] = {}
     for node in ast.walk(tree):  # an f-string comes before its parts
         if isinstance(node, ast.Attribute | ast.JoinedStr):
             span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             for part in ast.walk(node):
-                if isinstance(part, ast.Attribute) and part.attr == "vendor":
+                is_question = isinstance(part, ast.Attribute) and part.attr in QUESTIONS
+                if is_question and ast.unparse(part.value) == "engines":
                     lines.setdefault(part, span)
     return lines.values()
 

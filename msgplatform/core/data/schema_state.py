@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -13,10 +12,9 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from msgplatform.core.data.transactions import error_code
+from msgplatform.core.data import engines
+from msgplatform.core.data.engines.contract import Fault
 
-_UNKNOWN_COLUMN, _NO_TABLE = 1054, 1146
-_OF_SQLITE = re.compile(r"no such (?:table|column)")
 # Applying migrations takes a while, and each look reads all their files.
 _LOOK_SECONDS = 10.0
 _last_look: tuple[float, str] | None = None  # time (monotonic) and sentence of the last look
@@ -70,10 +68,8 @@ def missing_tables(connection: BaseDatabaseWrapper) -> str:
 def reason(error: Exception) -> str:
     """A sentence when the error comes from missing migrations of the main database, else ''."""
     global _last_look
-    if not isinstance(error, DatabaseError):
-        return ""
-    is_of_schema = error_code(error) in (_UNKNOWN_COLUMN, _NO_TABLE)
-    if not is_of_schema and not _OF_SQLITE.search(str(error)):
+    is_of_schema = engines.fault(error) in (Fault.NO_TABLE, Fault.NO_COLUMN)
+    if not isinstance(error, DatabaseError) or not is_of_schema:
         return ""
     if _last_look is None or time.monotonic() - _last_look[0] > _LOOK_SECONDS:
         _last_look = time.monotonic(), _lack()
