@@ -30,7 +30,7 @@ SIDES = [
 ]
 if FULL:
     SIDES += [
-        ("intake", {"drf+orm-default", "drf+orm-tuned"}),
+        ("intake", {"one-schema", "fifty-schemas", "drf+orm-default", "drf+orm-tuned"}),
         ("maker", {"rq-per-message", "rq-enqueue-many", "bullmq"}),
         ("http-engine", {"pycurl-multi"}),
     ]
