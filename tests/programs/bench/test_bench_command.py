@@ -22,8 +22,8 @@ from tests.programs.bench.bench_command import chosen
 
 NAMES = [
     "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify", "latency",
-    "fairness", "subscriptions", "notify-at-scale", "sgip", "sms", "sync", "feed",
-    "feed-visible", "feed-at-scale", "feed-backlog", "pages",
+    "fairness", "subscriptions", "notify-at-scale", "sgip", "sms", "sync", "sync-policies",
+    "feed", "feed-visible", "feed-at-scale", "feed-backlog", "pages",
 ]  # fmt: skip
 SECONDS = 0.3
 ARGUMENTS, REFERENCES = chosen("intake-batch", {"executemany", "bulk_create"})
