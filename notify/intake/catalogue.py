@@ -26,7 +26,7 @@ log = logging.get(__name__)
 
 REFRESH_SECONDS = 5.0
 # Of all quick validators in a process: with some 60 MB. Further schemas have the slower one alone.
-_MAX_WEIGHT = 300_000
+MAX_QUICK_WEIGHT = 300_000
 _MAX_PATH = 200  # characters of the place of a fault: an answer for a batch has one for each event
 
 
@@ -67,7 +67,7 @@ class _EventTypes(Snapshot[_Catalogue]):
             self._compiled = {}
             return _Catalogue()
         relevant = Q(biz=None, schema__isnull=False) | Q(biz_id__in=validating)
-        rows = EventType.objects.filter(relevant).order_by()
+        rows = EventType.objects.filter(relevant).order_by("id")
         versions = {
             (pk, changed_at): (owner, name)
             for pk, changed_at, owner, name in rows.values_list("id", "changed_at", "owner", "name")
@@ -92,7 +92,7 @@ class _EventTypes(Snapshot[_Catalogue]):
         for version, schema in self._compiled.items():
             if isinstance(schema, json_schema.Schema) and schema.quick:
                 weight += schema.quick.weight
-                if weight > _MAX_WEIGHT:
+                if weight > MAX_QUICK_WEIGHT:
                     self._compiled[version] = replace(schema, quick=None)
 
 

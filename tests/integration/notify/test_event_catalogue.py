@@ -187,6 +187,17 @@ def test_the_door_says_what_django_says(sms_redis: Any) -> None:
         ask(GOOD)
         assert ask({**GOOD, "event_type": "order.tree"}) == (202, 0)
         assert ask({**GOOD, "event_type": "order.unusable"}) == (400, 0)
+        # Beyond the memory for quick validators the slower one decides.
+        schema, weight = {"enum": [*range(5_000)]}, 5_000
+        count = catalogue.MAX_QUICK_WEIGHT // weight + 1
+        EventType.objects.bulk_create(
+            EventType(name=f"order.large_{number}", schema=schema) for number in range(count)
+        )
+        catalogue.forget()
+        ask(GOOD)
+        assert ask({"event_type": "order.large_0", "payload": 7}) == (202, 1)
+        assert ask({"event_type": f"order.large_{count - 1}", "payload": 7}) == (202, 0)
+        assert ask({"event_type": f"order.large_{count - 1}", "payload": -7}) == (400, 0)
     finally:
         both.loop.close()
 
