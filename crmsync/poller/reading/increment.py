@@ -11,10 +11,12 @@ import math
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.horizon import Bound, FileHorizon, Horizon, Reading
@@ -49,8 +51,7 @@ class Watermark:
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A row as it was read. `version` is None in a source without versions. With a `problem` its
     values could not be read."""
 
@@ -274,9 +275,9 @@ class _Select:
         by_key = {row.key: row for row in whole}
         # With the times of the first statement: a row that changed since is read again.
         return [
-            replace(row, problem=_unreadable(unreadable[row.key]))
+            msgspec.structs.replace(row, problem=_unreadable(unreadable[row.key]))
             if row.key in unreadable
-            else replace(by_key[row.key], time=row.time)
+            else msgspec.structs.replace(by_key[row.key], time=row.time)
             for row in bare
             if row.key in unreadable or row.key in by_key
         ]

@@ -13,7 +13,8 @@ written. They are read in this order, before the rows:
    new enough. Readers have the number 0 and are left out.
 
 A horizon stays true, so pages that follow each other closely, and the sources of one server, share
-it within a process: each would keep the copy old for the others.
+it within a process, which asks five times a second at most: each would keep the copy old for the
+others.
 
 `trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
 PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of
@@ -49,7 +50,7 @@ log = logging.get(__name__)
 MARGIN = timedelta(seconds=2)
 _SHARED_SECONDS = 0.2
 # INNODB_TRX is renewed when it was not read for 0.1 s; at random, since other processes ask too.
-_RENEWAL_SECONDS = (0.12, 0.36)
+_RENEWAL_SECONDS = (_SHARED_SECONDS, 0.36)
 _RENEWALS = 20
 _SECOND = timedelta(seconds=1)
 
@@ -163,8 +164,8 @@ class ServerHorizon:
             if self._database.connection.connection is not None:
                 self._database.rows("COMMIT")
         raise SourceUnavailable(
-            "the source's list of open transactions (INNODB_TRX) is asked for so often that the "
-            "server does not renew it: ask less often than every 0.1 s"
+            "other programs ask the source's server for its open transactions (INNODB_TRX) so "
+            "often that it does not renew the list: let them ask less often than every 0.1 s"
         )
 
     def column_text(self, moment: datetime) -> str:

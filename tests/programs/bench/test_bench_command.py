@@ -21,8 +21,8 @@ from msgplatform.env import BASE_DIR
 
 NAMES = [
     "intake", "intake-batch", "maker", "sender", "http-engine", "marker", "notify", "latency",
-    "fairness", "subscriptions", "notify-at-scale", "sgip", "sms", "sync", "feed",
-    "feed-visible", "feed-at-scale", "feed-backlog", "pages",
+    "fairness", "subscriptions", "notify-at-scale", "sgip", "sms", "sync", "sync-policies",
+    "feed", "feed-visible", "feed-at-scale", "feed-backlog", "pages",
 ]  # fmt: skip
 SECONDS = 0.3
 REFERENCE = "executemany"

@@ -22,7 +22,7 @@ from tests.programs.bench.bench_command import bench, measured_or_left_out
 ROWS = (1000, 10_000)
 AT_SCALE = {"at-1m-rows", "random-keys", "random-keys-at-1m-rows"}
 REFERENCES = [
-    ("intake", {"drf+orm-default", "drf+orm-tuned"}),
+    ("intake", {"one-schema", "fifty-schemas", "drf+orm-default", "drf+orm-tuned"}),
     ("intake-batch", {"executemany", "bulk_create"}),
     ("maker", {"rq-per-message", "rq-enqueue-many", "bullmq"}),
     ("sender", {"rq+requests", "bullmq", "pycurl-multi"}),

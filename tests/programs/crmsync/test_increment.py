@@ -38,6 +38,20 @@ def session(mariadb: MariaDb) -> Iterator[Any]:
         yield opened.cursor()
 
 
+@contextmanager
+def statement_log(mariadb: MariaDb) -> Iterator[Callable[[], list[str]]]:
+    """Let the server log its statements; what it has logged so far."""
+    mariadb.execute("SET GLOBAL log_output = 'TABLE'")
+    mariadb.execute("SET GLOBAL general_log = ON")
+    try:
+        yield lambda: [
+            str(text) for (text,) in mariadb.execute("SELECT argument FROM mysql.general_log")
+        ]
+    finally:
+        mariadb.execute("SET GLOBAL general_log = OFF")
+        mariadb.execute("TRUNCATE TABLE mysql.general_log")
+
+
 def insert(uid: str) -> str:
     return INSERT.format(uid=uid)
 
@@ -242,11 +256,14 @@ def test_many_policies_of_one_server_share_a_horizon(foreign: MakeSource, mariad
         finally:
             connections.close_all()
 
-    with ThreadPoolExecutor(POLICIES) as pool:
+    with ThreadPoolExecutor(POLICIES) as pool, statement_log(mariadb) as log:
         readers = [pool.submit(read_on) for _ in range(POLICIES)]
         ready.wait(SECONDS)
+        began = time.monotonic()
         run_as_owner(mariadb, insert("a"))
         assert [reader.result(SECONDS) for reader in readers] == [["a"]] * POLICIES
+        asked = [text for text in log() if "FROM information_schema.INNODB_TRX" in text]
+        assert 0 < len(asked) <= 1 + 5 * (time.monotonic() - began)
 
 
 def test_equal_times_page_by_page(foreign: MakeSource, mariadb: MariaDb) -> None:
