@@ -161,6 +161,7 @@ class Account(Resource):
     scope = "manage:accounts"
     answers_limited_keys = True
     system_lookup = "biz__name"
+    moves = True
     model = SmsAccount
     serializer_class = AccountSerializer
     groups = [

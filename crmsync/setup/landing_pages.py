@@ -67,6 +67,7 @@ class LandingPageResource(Resource):
     scope = "manage:landing-pages"
     answers_limited_keys = True
     system_lookup = "biz__name"
+    moves = is_in_addresses = True
     model = LandingPage
     serializer_class = LandingPageSerializer
     groups = [
@@ -125,6 +126,7 @@ class LandingPageResource(Resource):
         return {"biz": "A landing page keeps its business system.", "appkey": ""}
 
     def faults(self, row: LandingPage, before: Before | None) -> Faults:
-        if before is None and not row.appkey.startswith(prefix := appkey_prefix()):
+        is_new = before is None and not self.is_moved
+        if is_new and not row.appkey.startswith(prefix := appkey_prefix()):
             words = _("Begin it with %s: the proxy finds this cell by it.")
             yield "appkey", words % prefix

@@ -90,6 +90,8 @@ class Consumer(Resource):
     list_path, path = "consumers", "consumers/<slug:name>"
     scope = "manage:consumers"
     answers_limited_keys = True
+    moves = True
+    moved_columns = ("secret", "previous_secret", "previous_secret_until")
     model = Receive
     serializer_class = ConsumerSerializer
     created_serializer_class = CreatedConsumerSerializer

@@ -82,6 +82,7 @@ class SharedEventType(Resource):
     list_path, path = "event-types", "event-types/<str:name>"
     scope = "manage:event-types"
     answers_limited_keys = True
+    moves = True  # shared ones too: events of the system may have to match them
     model = EventType
     serializer_class = EventTypeSerializer
     example = _EXAMPLE

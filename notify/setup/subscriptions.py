@@ -21,6 +21,7 @@ from msgplatform.setup.fields import (
     WholeSerializer,
 )
 from msgplatform.setup.resource import Resource, system_of
+from notify import signals
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits, matching
 
@@ -139,6 +140,8 @@ class Subscription(Resource):
     scope = "manage:subscriptions"
     answers_limited_keys = True
     system_lookup = "biz__name"
+    moves = True
+    moved_columns = ("status",)  # the platform's own ones too
     model = BizReceive
     serializer_class = SubscriptionSerializer
     kept_fields = frozenset({"status"})
@@ -204,6 +207,20 @@ class Subscription(Resource):
         for name, value in BizReceive.RESUMED.items():
             setattr(row, name, value)
         return list(BizReceive.RESUMED)
+
+    @classmethod
+    def hold(cls, row: BizReceive) -> Sequence[str]:
+        """Messages of the old cell come first: those of the new one wait until it has drained."""
+        if row.status not in (_Status.NORMAL, _Status.SKIPPING):
+            return ()
+        row.status = _Status.PAUSED
+        return ["status"]
+
+    @classmethod
+    def resume(cls, rows: Sequence[BizReceive]) -> None:
+        paused = BizReceive.objects.filter(pk__in=[row.pk for row in rows], status=_Status.PAUSED)
+        if paused.update(status=_Status.NORMAL, **BizReceive.RESUMED):
+            signals.MAKER.send()
 
     @classmethod
     def audit_value(cls, name: str, value: Any) -> Any:

@@ -42,7 +42,8 @@ class Options:
 
     `systems` are the business systems whose objects may be changed (empty: all), `label` names
     where the files come from, such as a commit. `removable` are the titles of objects that may be
-    removed; None: all. `plan` is that of an earlier trial; '': any.
+    removed; None: all. `plan` is that of an earlier trial; '': any. With `is_move` the objects come
+    from another cell.
     """
 
     actor: str
@@ -52,6 +53,7 @@ class Options:
     label: str = ""
     removable: Collection[str] | None = None
     plan: str = ""
+    is_move: bool = False
 
 
 def apply(description: Description, options: Options) -> Outcome:
@@ -103,6 +105,7 @@ class _Application:
     def _resource(self, kind: Kind, address: dict[str, str]) -> Resource:
         resource = kind(self._options.actor, **address)
         resource.systems, resource.audit_entries = self._options.systems, []
+        resource.is_moved = self._options.is_move
         return resource
 
     def _put_all(self, kind: Kind) -> None:

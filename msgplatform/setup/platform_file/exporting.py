@@ -14,8 +14,10 @@ from typing import Any
 from django.db.models import Model
 from rest_framework import serializers
 
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.values import is_same
+from msgplatform.core.secrets import encryption
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
@@ -117,20 +119,42 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
+def sealed_body(kind: Kind, row: Any) -> dict[str, Any]:
+    """The body with its secrets encrypted by the first key of ENCRYPTION_KEY. Raises
+    Undecryptable."""
+    body = _body(kind, row)
+    for name, value in _stored_secrets(kind, row):
+        if isinstance(value, Unreadable):
+            raise Undecryptable(
+                f"the {name} of {kind.noun} {row} cannot be decrypted: add its key to "
+                "ENCRYPTION_KEY, or set it again"
+            )
+        if isinstance(value, dict):
+            body[name] = {key: encryption.encrypt(text) for key, text in value.items()}
+        else:
+            body[name] = encryption.encrypt(value)
+    return body
+
+
+def _stored_secrets(kind: Kind, row: Any) -> Iterator[tuple[str, Any]]:
+    """The secret fields that have a value, with it."""
+    for name, field in fields_of(kind.serializer_class).items():
+        if field.source in kind.secret_fields:
+            column: Any = kind.model._meta.get_field(str(field.source))
+            value = column.value_from_object(row)
+            if isinstance(value, Unreadable) or value:
+                yield name, value
+
+
 def _references(kind: Kind, row: Any, name: str, names: _VariableNames) -> dict[str, Any]:
     """For each secret that is stored a reference whose name says which one it is."""
     references: dict[str, Any] = {}
-    for field_name, field in fields_of(kind.serializer_class).items():
-        if field.source not in kind.secret_fields:
-            continue
-        column: Any = kind.model._meta.get_field(field.source)
-        value = column.value_from_object(row)
+    for field_name, value in _stored_secrets(kind, row):
         if isinstance(value, dict):
-            if value:
-                references[field_name] = {
-                    key: names.reference(kind.noun, name, field_name, key) for key in sorted(value)
-                }
-        elif isinstance(value, Unreadable) or value:
+            references[field_name] = {
+                key: names.reference(kind.noun, name, field_name, key) for key in sorted(value)
+            }
+        else:
             references[field_name] = names.reference(kind.noun, name, field_name)
     return references
 

@@ -101,11 +101,11 @@ def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
     return result
 
 
-def read_sent(content: text.Text) -> Description:
-    """The entries of a file that a client has sent, with its secrets as they are. Raises
-    FileFaults."""
+def read_sent(content: text.Text, secrets: SecretReader | None = None) -> Description:
+    """The entries of a file that a client has sent, with its secrets as they are unless there is
+    another way to read them. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
-    _Reader("", content, SentSecrets(), result, faults).read()
+    _Reader("", content, secrets or SentSecrets(), result, faults).read()
     if faults:
         raise FileFaults(faults)
     return result

@@ -279,16 +279,38 @@ def _newer(move: Move) -> None:
     move.rewrite(lambda lines: lines[0].update(msgplatform_system=2))
 
 
+def _consumer(lines: list[Any]) -> Any:
+    return next(line for line in lines if line.get("section") == "consumers")
+
+
 def _other_fields(move: Move) -> None:
-    move.rewrite(lambda lines: lines[1]["row"].update(colour="red"))
+    move.rewrite(lambda lines: _consumer(lines)["body"].update(colour="red"))
+
+
+def _other_columns(move: Move) -> None:
+    move.rewrite(lambda lines: _consumer(lines)["columns"].update(colour="red"))
 
 
 def _no_such_flow(move: Move) -> None:
-    move.rewrite(lambda lines: lines[1].update(table="poems.poem"))
+    move.rewrite(lambda lines: _consumer(lines).update(section="poems"))
 
 
 def _wrong_value(move: Move) -> None:
-    move.rewrite(lambda lines: lines[1]["row"].update(name="a name with spaces"))
+    move.rewrite(lambda lines: _consumer(lines)["body"].update(url="gopher://books.example.com"))
+
+
+def _wrong_name(move: Move) -> None:
+    move.rewrite(lambda lines: _consumer(lines).update(name="a name with spaces"))
+
+
+def _secret_in_clear(move: Move) -> None:
+    move.rewrite(lambda lines: _consumer(lines)["body"].update(headers={"X-Key": "abc"}))
+
+
+def _same_key(move: Move) -> None:
+    prefix = move.key.split("_")[1]
+    biz = Biz.objects.get(name="of-this-cell")
+    ApiKey.objects.create(biz=biz, name="till", prefix=prefix, hash="0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +320,7 @@ def _wrong_value(move: Move) -> None:
         (_other_account, "shop here already"),
         (_other_page, "summer-ads here already"),
         (_other_event_type, "ping here already. Other values than in the file: description"),
-        (_no_gateway, "has no gateway named unicom; make it first"),
+        (_no_gateway, "gateways: There is nothing named unicom; create it first"),
         (_same_system, "a business system orders here already, which is not from this file"),
         (_another_spelling, "There is Orders already"),
         (_into_its_own_cell, "comes from cell 3/16, and this is cell 3/16: nothing to do"),
@@ -310,9 +332,13 @@ def _wrong_value(move: Move) -> None:
         (_changed, "The checksum of the file is wrong"),
         (_empty, "it was cut short"),
         (_newer, "of a newer release. Update this cell first"),
-        (_other_fields, "has other fields than this release: colour"),
+        (_other_fields, "colour: There is no such field"),
+        (_other_columns, "has other columns than in this release: colour"),
         (_no_such_flow, "FLOWS must name the same flows"),
-        (_wrong_value, "is not usable: name"),
+        (_wrong_value, "url: "),
+        (_wrong_name, "Write the name of a consumer with letters, digits"),
+        (_secret_in_clear, "headers.X-Key: The secret is not encrypted"),
+        (_same_key, "There is an API key mp_"),
     ],
 )
 def test_what_is_refused_is_refused_before_the_first_write(

@@ -37,6 +37,7 @@ class System(Resource):
     list_path, path = "systems", "systems/<slug:name>"
     scope = "manage:systems"
     system_lookup = "name"
+    moves = True
     answers_limited_keys = True
     model = Biz
     serializer_class = SystemSerializer
