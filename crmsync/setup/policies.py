@@ -30,14 +30,8 @@ class SyncPolicySerializer(WholeSerializer):
     # `source` is also an attribute of every field.
     source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
     crm = serializers.CharField(source="crm.name", read_only=True)
-    system = NamedField(
-        source="biz",
-        queryset=Biz.objects.all(),
-        required=False,
-        allow_null=True,
-        help_text="Only this system's leads; left out: those of all",
-    )
-    appkeys = TextListField(help_text="Only leads of these landing pages; empty: all")
+    system = NamedField(source="biz", queryset=Biz.objects.all(), required=False, allow_null=True)
+    appkeys = TextListField()
 
     class Meta:
         model = Policy
@@ -72,15 +66,6 @@ class PolicyResource(Resource):
             ["on_conflict", "delete_adopted"],
         ),
     ]
-    form_texts = {
-        "appkeys": gettext_lazy("Only leads of these landing pages, one on each line. Empty: all."),
-        "mapping": gettext_lazy(
-            "One line for each field of the CRM: LastName = name. A property of a JSON column: "
-            "Email = extra.email. Several choices, of which the first that is not empty is sent: "
-            'Company = extra.company or "-". Write text in quotation marks. An empty value is not '
-            "sent; when the line ends with “or null”, it clears the field in the CRM."
-        ),
-    }
     example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}
     on_delete = (
         "Switches it off, for records refer to it: nothing is read for it. A PUT with enabled true "

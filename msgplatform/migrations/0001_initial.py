@@ -71,7 +71,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', msgplatform.core.fields.ExactSlugField(help_text='Short, stable, lower case: operators', max_length=64, unique=True, verbose_name='name')),
                 ('enabled', models.BooleanField(default=True, help_text='Off: nothing is sent; what waits, waits.', verbose_name='enabled')),
-                ('url', msgplatform.core.fields.EncryptedTextField(verbose_name='address')),
+                ('url', msgplatform.core.fields.EncryptedTextField(help_text="As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, slack://A/B/C, mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's own page. Encrypted.", verbose_name='address')),
                 ('shown', models.CharField(editable=False, max_length=200, verbose_name='goes to')),
                 ('language', models.CharField(choices=[('en', 'English'), ('zh-hans', '简体中文')], default=msgplatform.models.alerts_out.own_language, max_length=16, verbose_name='language')),
                 ('time_zone', models.CharField(default=msgplatform.models.alerts_out.own_zone, help_text='Of the times in messages, and of the weekly summary: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts_out.check_zone], verbose_name='time zone')),

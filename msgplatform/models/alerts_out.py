@@ -76,7 +76,15 @@ class AlertChannel(models.Model):
     enabled = models.BooleanField(
         _("enabled"), default=True, help_text=_("Off: nothing is sent; what waits, waits.")
     )
-    url = EncryptedTextField(_("address"))
+    url = EncryptedTextField(
+        _("address"),
+        help_text=_(
+            "As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, "
+            "feishu://TOKEN?secret=SECRET, slack://A/B/C, "
+            "mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's "
+            "own page. Encrypted."
+        ),
+    )
     # The address without its secrets: service, host, fingerprint.
     shown = models.CharField(_("goes to"), max_length=200, editable=False)
     language = models.CharField(

@@ -78,9 +78,8 @@ class Declaration:
     # Fields that must have valid values before a form asks for `faults`; None: all of them.
     checked_fields: ClassVar[frozenset[str] | None] = None
 
-    # The console's form: its fields in groups, and texts where those of the model do not do.
+    # The console's form: its fields in groups. Form and API have the help texts of the model.
     groups: ClassVar[Sequence[Group]] = ()
-    form_texts: ClassVar[Mapping[str, Text]] = {}
 
     # The list: the order in which it is paged, relations that are read with it, and the column of
     # the business system by which it can be asked for ('': it cannot).

@@ -102,23 +102,11 @@ class SubscriptionSerializer(WholeSerializer):
         allow_null=True,
         help_text="normal, paused or discarded; left out, it stays as it is",
     )
-    event_types = EventTypesField(help_text="Patterns: order.*; empty: every event type")
-    channels = ChannelsField(help_text="Exact names; empty: every channel")
-    timeout = TimeoutField(
-        required=False,
-        allow_null=True,
-        help_text='Seconds, or a text such as "5 s"; left out: the platform\'s default',
-    )
-    schedule = ScheduleField(
-        required=False,
-        allow_null=True,
-        help_text="How long to wait after each failed attempt: [5, 300, 1800] in seconds, or "
-        '["5 s", "5 min", "30 min"]. Behind an open breaker a delivery waits for at least '
-        "NOTIFY_BREAKER_KEEP_HOURS before it is given up.",
-    )
-    rate_limit = RateField(
-        required=False, allow_null=True, help_text="Requests a second; left out: no limit"
-    )
+    event_types = EventTypesField()
+    channels = ChannelsField()
+    timeout = TimeoutField(required=False, allow_null=True)
+    schedule = ScheduleField(required=False, allow_null=True)
+    rate_limit = RateField(required=False, allow_null=True)
 
     class Meta:
         model = BizReceive
@@ -128,6 +116,11 @@ class SubscriptionSerializer(WholeSerializer):
             "log_answers", "log_days", "failing_since", "failures", "disabled_reason", "created_at",
         ]  # fmt: skip
         read_only_fields = ["failing_since", "failures", "disabled_reason", "created_at"]
+        notes = {
+            "schedule": 'In seconds, [5, 300, 1800], or with units, ["5 s", "5 min", "30 min"]. '
+            "Behind an open breaker a delivery waits for at least NOTIFY_BREAKER_KEEP_HOURS before "
+            "it is given up."
+        }
 
     def get_name(self, row: BizReceive) -> str:
         return f"{row.biz.name}/{row.receive.name}"
@@ -152,13 +145,6 @@ class Subscription(Resource):
         (_("Pace"), ["in_flight_limit", "rate_limit", "own_process"]),
         (_("Log of attempts"), ["log_answers", "log_days"]),
     ]
-    form_texts = {
-        "event_types": _("Patterns, one a line: order.* or stock.empty. Empty: every event type"),
-        "channels": _("Exact names, one a line. Empty: every channel"),
-        "schedule": _(
-            "How long to wait after each failed attempt, one a line: 5 s, 30 min, 2 h, 1 d"
-        ),
-    }
     example = {"event_types": ["order.*"], "rate_limit": 50, "in_flight_limit": 16}
     on_delete = (
         "Discards it: no deliveries are made, and those that wait are skipped. It stays in the "

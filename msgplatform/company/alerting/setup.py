@@ -22,11 +22,7 @@ SCOPE = "manage:alert-channels"
 class AlertChannelSerializer(WholeSerializer):
     """A place where people read alerts."""
 
-    url = SecretTextField(
-        max_length=MAX_URL,
-        help_text="An address of apprise, or a robot's webhook. Never shown: left out, the stored "
-        "one stays",
-    )
+    url = SecretTextField(max_length=MAX_URL)
     failing = serializers.SerializerMethodField(
         help_text="true: the last attempts failed, and there is an alert about it"
     )
@@ -55,14 +51,6 @@ class AlertChannelResource(Resource):
         (None, ["name", "enabled", "url", "language", "time_zone"]),
         (gettext_lazy("At times"), ["summary_weekday", "heartbeat_seconds"]),
     ]
-    form_texts = {
-        "url": gettext_lazy(
-            "As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, "
-            "feishu://TOKEN?secret=SECRET, slack://A/B/C, "
-            "mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's "
-            "own page. Encrypted."
-        ),
-    }
     example = {"url": "dingtalk://SECRET@TOKEN/", "language": "zh-hans"}
     on_delete = "Deletes the channel, with what was sent there and what waits for it."
     notes = "The address is checked without sending anything. Nothing goes there without a rule."
@@ -99,14 +87,9 @@ class AlertChannelResource(Resource):
 class AlertRuleSerializer(WholeSerializer):
     """Which alerts go to which channels, and when."""
 
-    kinds = TextListField(help_text='Such as ["sms.*", "notify.failing"]; empty: all kinds')
-    systems = NamedField(
-        many=True, queryset=Biz.objects.all(), required=False, allow_null=True,
-        help_text="Only alerts about these business systems; empty: all",
-    )  # fmt: skip
-    channels = NamedField(
-        many=True, queryset=AlertChannel.objects.all(), help_text="Names of channels"
-    )
+    kinds = TextListField()
+    systems = NamedField(many=True, queryset=Biz.objects.all(), required=False, allow_null=True)
+    channels = NamedField(many=True, queryset=AlertChannel.objects.all())
 
     class Meta:
         model = AlertRule
@@ -135,11 +118,6 @@ class AlertRuleResource(Resource):
             ["quiet_from", "quiet_until", "time_zone", "quiet_passes_from", "quiet_drops_below"],
         ),
     ]
-    form_texts = {
-        "kinds": gettext_lazy(
-            "One on each line, such as sms.* or notify.failing. None: all kinds."
-        ),
-    }
     example = {"kinds": ["sms.*"], "min_severity": "critical", "channels": ["operators"]}
     on_delete = "Deletes the rule; what waits by it is still sent."
     notes = "It is about what happens from then on."
