@@ -1,15 +1,20 @@
-"""Where alerts go, as people set it up: channels and rules."""
+"""Where alerts go, as people set it up: channels, whose address is checked and shown without its
+secrets, and rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
-from msgplatform.company.alerting import addresses, outbox
-from msgplatform.core.errors import Undecryptable
+from msgplatform.company.alerting import child, outbox
+from msgplatform.core.errors import InvalidInput, Undecryptable
+from msgplatform.core.http import destinations
 from msgplatform.models import AlertChannel, AlertRule, Biz
 from msgplatform.models.alerts_out import MAX_URL
 from msgplatform.setup.declaration import Before, Faults
@@ -17,6 +22,56 @@ from msgplatform.setup.fields import NamedField, SecretTextField, TextListField,
 from msgplatform.setup.resource import Resource
 
 SCOPE = "manage:alert-channels"
+
+
+@dataclass(frozen=True)
+class CheckedAddress:
+    """`fault` is a sentence, '' for an address that can be used; `shown` describes it: service,
+    scheme, host and a fingerprint."""
+
+    fault: str = ""
+    shown: str = ""
+
+
+def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
+    """Check an address, without any traffic; one that apprise reads takes a second."""
+    url = url.strip()
+    if not url:
+        return CheckedAddress(_("Enter the address."))
+    if len(url) > MAX_URL:
+        return CheckedAddress(_("The address is longer than %d characters.") % MAX_URL)
+    if is_heartbeat:
+        try:
+            place = destinations.origin(destinations.parse(url).url)
+        except InvalidInput as error:
+            return CheckedAddress(str(error))
+        return CheckedAddress(shown=f"{place} · {fingerprint(url)}")
+    outcome = child.check(url)
+    details: Mapping[str, Any] = outcome.details or {}
+    if outcome.is_ok:
+        return CheckedAddress(
+            shown=f"{details['service']} {details['place']} · {fingerprint(url)}"[:200]
+        )
+    match details.get("problem"):
+        case "scheme":
+            sentence = _(
+                "No service is known for “%(scheme)s://”. The address is one of apprise, such as "
+                "dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, "
+                "slack://A/B/C or mailtos://user:password@example.com?to=ops@example.com, or the "
+                "webhook that the robot's own page shows."
+            )
+            return CheckedAddress(sentence % {"scheme": details["scheme"]})
+        case "form":
+            sentence = _("The address is not complete, or a part of it is wrong. For %(service)s "
+                         "it is written: %(forms)s")  # fmt: skip
+            forms = _(" or ").join(details["forms"])
+            return CheckedAddress(sentence % {"service": details["service"], "forms": forms})
+    return CheckedAddress(_("The address could not be checked: %s.") % outcome.error.rstrip("."))
+
+
+def fingerprint(url: str) -> str:
+    """Tells one address from another, and nothing of it: it is keyed."""
+    return salted_hmac("alert_channel", url, algorithm="sha256").hexdigest()[:8]
 
 
 class AlertChannelSerializer(WholeSerializer):
@@ -72,7 +127,7 @@ class AlertChannelResource(Resource):
             is_same = row.heartbeat_seconds == before.row.heartbeat_seconds
             if is_same and url == stored_url:
                 return
-        checked = addresses.check(url, row.is_heartbeat)
+        checked = check_address(url, row.is_heartbeat)
         if checked.fault:
             yield "url", checked.fault
         else:
