@@ -129,22 +129,22 @@ INSTALLED_APPS = [
     *FEATURES,
 ]
 MIDDLEWARE = [
-    "msgplatform.doors.web.middleware.headers.TlsForPrograms",
+    "msgplatform.doors.web.middleware.TlsForPrograms",
     "django.middleware.security.SecurityMiddleware",
-    "msgplatform.doors.web.middleware.headers.CompressedPages",
+    "msgplatform.doors.web.middleware.CompressedPages",
     "csp.middleware.CSPMiddleware",
     "msgplatform.doors.web.static_files.StaticFilesMiddleware",
-    "msgplatform.doors.web.middleware.headers.NeverStoredMiddleware",
-    "msgplatform.doors.web.middleware.headers.RateLimitMiddleware",
+    "msgplatform.doors.web.middleware.NeverStoredMiddleware",
+    "msgplatform.doors.web.middleware.RateLimitMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "msgplatform.doors.web.middleware.preferences.PreferencesMiddleware",
-    "msgplatform.doors.web.middleware.limited_people.LimitedPeopleMiddleware",
+    "msgplatform.doors.web.middleware.PreferencesMiddleware",
+    "msgplatform.doors.web.middleware.LimitedPeopleMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "msgplatform.doors.web.middleware.ended_sessions.EndedSessionMiddleware",
+    "msgplatform.doors.web.middleware.EndedSessionMiddleware",
     *(
         []
         if DAEMON

@@ -8,8 +8,7 @@ secret_page  a page that shows a new secret exactly once
 pages        pages beside lists and forms, and forms that send something
 sandbox_pages  the pages of a kind of sandbox
 cells        marks, links and second lines in lists
-rows         lists whose rows have a page instead of a form
-recent_rows  lists that look no further back than the newest rows
+rows         lists whose rows have a page instead of a form; lists of the newest rows of a table
 fields       form fields
 resource_admin  the form of what people set up, made from its resource
 filters      list filters for tables of any size
