@@ -7,11 +7,11 @@ one of the server's.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from django.db import models
 from django.utils import timezone
@@ -234,11 +234,7 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
 Fields = Mapping[str, serializers.Field[Any, Any, Any, Any]]
 
 
-def fields_of(serializer_class: type[Any]) -> Fields:
-    """The fields of a serializer by name, to be looked at: to make them anew takes milliseconds."""
-    return _fields_of(cast(Hashable, serializer_class))
-
-
 @cache
-def _fields_of(serializer_class: Any) -> Fields:
+def fields_of(serializer_class: Any) -> Fields:
+    """The fields of a serializer by name, to be looked at: to make them anew takes milliseconds."""
     return MappingProxyType(dict(serializer_class().fields))

@@ -47,7 +47,9 @@ def plan(now: datetime) -> int:
             for rule, channel in rules.about(row.alert, systems[row.alert.pk]):
                 rules_by_channel[channel].append(rule)
             for channel, candidates in rules_by_channel.items():
-                times = [_latest(rule, severity, now) for rule in candidates]
+                periods = [_due(rule, severity, now) for rule in candidates]
+                never = datetime.max.replace(tzinfo=UTC)  # quiet hours drop its message
+                times = [period.latest if period else never for period in periods]
                 rule = candidates[times.index(min(times))]
                 _tell(row.alert, rule, channel, Event.OPENED, 0, now)
         for row in news:
@@ -122,7 +124,9 @@ def _tell(
     # The channels that have the beginning of an alert get its end, too.
     severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
     due = _due(rule, severity, now, can_drop)
-    if due and event != Event.REPEATED and _is_flapping(alert, now):
+    beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
+    if due and event != Event.REPEATED and beginnings.count() > MAX_BEGINNINGS:
+        # It begins again and again: its channel is told twice an hour.
         seconds = now.timestamp() // FLAPPING_SECONDS * FLAPPING_SECONDS + FLAPPING_SECONDS
         half_hour = datetime.fromtimestamp(seconds, UTC)
         due = Due(max(due.earliest, half_hour), max(due.latest, half_hour))
@@ -161,12 +165,6 @@ def _tell(
     )
 
 
-def _is_flapping(alert: Alert, now: datetime) -> bool:
-    """True if the alert has begun again and again within the last hour."""
-    beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
-    return beginnings.count() > MAX_BEGINNINGS
-
-
 def delete_old(before: datetime) -> int:
     """Delete what was sent before this time, unless one of its alerts is open still; at most one
     batch."""
@@ -203,9 +201,3 @@ def _due(rule: AlertRule, severity: Severity, now: datetime, can_drop: bool = Tr
     if drops_below and severity.rank < Severity(drops_below).rank:
         return None
     return Due(quiet_until, max(quiet_until, now + window))
-
-
-def _latest(rule: AlertRule, severity: Severity, now: datetime) -> datetime:
-    """When its message goes at the latest; the end of all time if it is dropped."""
-    period = _due(rule, severity, now)
-    return period.latest if period else datetime.max.replace(tzinfo=UTC)

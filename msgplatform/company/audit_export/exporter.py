@@ -157,36 +157,27 @@ class Exporter:
                 self._target(pending.splitlines())
         except NotTaken as error:
             claims.release(AuditExport, claim)
-            self._report(state, oldest, str(error))
+            # Lines wait from the time of the entry that has waited longest, or from when the last
+            # lines were taken. The entry may have been deleted.
+            if state.pending:
+                number = state.line - state.pending.count("\n")
+                oldest = AuditLog.objects.filter(line=number).first()
+            since = max(state.moved_at, oldest.at) if oldest else state.moved_at
+            if sql.now() - since >= timedelta(minutes=settings.AUDIT_EXPORT_ALERT_MINUTES):
+                self._has_alert = True
+                words = _("%(why)s. Entries have waited since %(since)s; none is lost.")
+                alerts.raise_alert(
+                    kinds.AUDIT,
+                    lazy_message(_("The audit log is not exported")),
+                    lazy_message(words, why=str(error), since=kinds.shown(since)),
+                    key=kinds.AUDIT,
+                )
             raise
         if pending:
             failpoint("audit_after_hand_over")
         # Nothing, if the lease was lost: the next holder hands the same lines over again.
         claims.release(AuditExport, claim, {"pending": "", "moved_at": sql.now()})
         return 0.0
-
-    def _report(self, state: AuditExport, oldest: AuditLog | None, why: str) -> None:
-        """Raise the alert if lines have waited for too long. Waiting begins with the entry that has
-        waited longest, `oldest` if none is pending, or with the last lines that were taken."""
-        limit = timedelta(minutes=settings.AUDIT_EXPORT_ALERT_MINUTES)
-        if state.pending:
-            number = state.line - state.pending.count("\n")
-            oldest = AuditLog.objects.filter(line=number).first()
-        # The entry may have been deleted.
-        since = max(state.moved_at, oldest.at) if oldest else state.moved_at
-        if sql.now() - since < limit:
-            return
-        self._has_alert = True
-        alerts.raise_alert(
-            kinds.AUDIT,
-            lazy_message(_("The audit log is not exported")),
-            lazy_message(
-                _("%(why)s. Entries have waited since %(since)s; none is lost."),
-                why=why,
-                since=kinds.shown(since),
-            ),
-            key=kinds.AUDIT,
-        )
 
 
 def _pending(signer: lines.Signer, claim: claims.Claim) -> str:

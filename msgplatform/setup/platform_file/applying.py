@@ -8,7 +8,7 @@ what would happen and not what somebody has worked out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,7 +87,13 @@ class _Application:
 
     def run(self) -> Outcome:
         for kind in kinds.kinds():
-            self._put_all(kind)
+            entries = self._entries.get(kind, ())
+            kept = labels.of_section(kinds.section_of(kind)) if entries else {}
+            refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+            # After the others once more: one may need what another one gives up, such as the place
+            # of a system's default account.
+            for entry in refused_entries:
+                self._faults += self._put(entry, kept.get(entry.name))
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -108,15 +114,6 @@ class _Application:
         resource.is_moved = self._options.is_move
         return resource
 
-    def _put_all(self, kind: Kind) -> None:
-        """Put the entries of a kind. One that is refused is put once more after the others: it may
-        need what another one gives up, such as the place of a system's default account."""
-        entries = self._entries.get(kind, ())
-        kept = labels.of_section(kinds.section_of(kind)) if entries else {}
-        refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
-        for entry in refused_entries:
-            self._faults += self._put(entry, kept.get(entry.name))
-
     def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
         """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
         resource = self._resource(entry.kind, entry.address)
@@ -127,7 +124,12 @@ class _Application:
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
         except REFUSALS as error:
-            return list(_faults_of(entry, error))
+            faults = []
+            for each in field_errors(error):
+                parts = _PART.findall(each["field"])
+                path = tuple(int(index) if index else name for index, name in parts)
+                faults.append(entry.fault(path, each["message"]))
+            return faults
         except _REFUSALS_OF_DATABASE:
             return [entry.fault((), _REFUSED)]
         note = ""
@@ -141,7 +143,16 @@ class _Application:
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
         section, listed = kinds.section_of(kind), {e.name for e in self._entries.get(kind, ())}
-        for row in self._own_rows(kind):
+        systems = self._options.systems
+        if systems and not kind.system_lookup:
+            return
+        relations = [lookup.rpartition("__")[0] for lookup in kind.address_lookups.values()]
+        rows = kind.all_rows().order_by("pk")
+        if relations := [relation for relation in relations if relation]:
+            rows = rows.select_related(*relations)
+        for row in rows:
+            if systems and value_at(row, kind.system_lookup) not in systems:
+                continue
             address = kinds.address_of(kind, row)
             name = kinds.name_of(address)
             if name in listed or kind.is_removed(row):
@@ -152,18 +163,6 @@ class _Application:
             elif self._options.should_prune:
                 note = "A file cannot name it: it stays."
             self._outcome.changes.append(Change(action, section, name, note=note))
-
-    def _own_rows(self, kind: Kind) -> Iterator[Any]:
-        systems = self._options.systems
-        if systems and not kind.system_lookup:
-            return
-        relations = [each.rpartition("__")[0] for each in kind.address_lookups.values()]
-        rows = kind.all_rows().order_by("pk")
-        if relations := [each for each in relations if each]:
-            rows = rows.select_related(*relations)
-        for row in rows:
-            if not systems or value_at(row, kind.system_lookup) in systems:
-                yield row
 
     def _remove(self, kind: Kind, address: dict[str, str]) -> tuple[Action, str]:
         section, name = kinds.section_of(kind), kinds.name_of(address)
@@ -219,9 +218,3 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
 def _shown(resource: Resource, name: str, value: Any) -> Any:
     """A value as others may read it, such as in the log of a pipeline."""
     return value if value is None else resource.audit_value(name, value)
-
-
-def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:
-    for each in field_errors(error):
-        path = tuple(int(index) if index else name for index, name in _PART.findall(each["field"]))
-        yield entry.fault(path, each["message"])

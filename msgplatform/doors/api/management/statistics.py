@@ -89,8 +89,16 @@ class StatisticsView(QueryView):
         (attempts) and exhausted (deliveries that were given up). Minutes and hours are kept for two
         weeks unless configured otherwise, days for three years.
         """
-        activity, step = self._activity(), cast(Step, self.query_values.get("step", "hour"))
-        since, until = self._period(step)
+        flow = flows.get(self.query_values.get("flow", ""))
+        if flow is None or flow.health.activity is None:
+            raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
+        activity, step = flow.health.activity, cast(Step, self.query_values.get("step", "hour"))
+        until = self._time("until", timezone.now())
+        try:
+            since = self._time("since", until - _USUAL)
+            time_steps.starts(step, since, until)
+        except OverflowError:
+            raise InvalidInput("Use a time of our days.", "until") from None
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
         for table in CounterQuery(activity, step, since, until, self._group_keys(activity)).rows():
             rows = table.exclude(name__contains=_BUCKET)
@@ -98,24 +106,7 @@ class StatisticsView(QueryView):
                 counts[time_steps.moment(at)][name] += value
         total: Counter[str] = sum(counts.values(), Counter())
         points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
-        flow = self.query_values["flow"]
-        return Response({"flow": flow, "step": step, "total": dict(total), "points": points})
-
-    def _activity(self) -> Activity:
-        flow = flows.get(self.query_values.get("flow", ""))
-        if flow is None or flow.health.activity is None:
-            raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
-        return flow.health.activity
-
-    def _period(self, step: Step) -> tuple[datetime, datetime]:
-        """Raises InvalidInput for one that is too long for its step, or not of our time."""
-        until = self._time("until", timezone.now())
-        try:
-            since = self._time("since", until - _USUAL)
-            time_steps.starts(step, since, until)
-        except OverflowError:
-            raise InvalidInput("Use a time of our days.", "until") from None
-        return since, until
+        return Response({"flow": flow.name, "step": step, "total": dict(total), "points": points})
 
     def _time(self, name: str, usual: datetime) -> datetime:
         return moment(self.query_values[name], name) if name in self.query_values else usual

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
@@ -121,8 +121,18 @@ def _flow(request: HttpRequest) -> Flow | None:
 
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
     """A file with this name, without `.csv`."""
+    writer = csv.writer(_Echo())
+    # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese or
+    # Japanese system takes the full-width signs, too, and some pass over blanks before them.
+    lines = (
+        writer.writerow([
+            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
+            for cell in row
+        ])
+        for row in rows
+    )  # fmt: skip
     return StreamingHttpResponse(
-        _csv_lines(rows),
+        chain(["\ufeff"], lines),  # spreadsheets recognise UTF-8 by it
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
@@ -133,15 +143,3 @@ class _Echo:
 
     def write(self, text: str) -> str:
         return text
-
-
-def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
-    writer = csv.writer(_Echo())
-    yield "\ufeff"  # spreadsheets recognise UTF-8 by it
-    for row in rows:
-        # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese
-        # or Japanese system takes the full-width signs, too, and some pass over blanks before them.
-        yield writer.writerow([
-            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
-            for cell in row
-        ])  # fmt: skip
