@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
@@ -17,7 +17,6 @@ from msgplatform.company.alerting.outbox import Outbox, is_failing, note_outcome
 from msgplatform.core import flows
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
-from msgplatform.core.flows.contract import Flow
 from msgplatform.models import Alert, AlertChannel, AlertMessage
 from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
 from msgplatform.monitor.statistics.points import CounterQuery
@@ -66,29 +65,28 @@ def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
         title = texts.prefix() + _("the week from %(since)s to %(until)s") % {
             "since": days[0], "until": days[1],
         }  # fmt: skip
-        paragraphs = [
-            "\n".join(_flow(flow, flow.health.activity, now))
-            for flow in flows.all()
-            if flow.health.activity
-        ]
+        paragraphs = []
+        for flow in flows.all():
+            if (activity := flow.health.activity) is None:
+                continue
+            totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
+            lines = [f"{flow.title}: {_figures(activity, whole(totals))}"]
+            systems = next((part for part in activity.dimensions if part.name == SYSTEM), None)
+            groups = rank_groups(activity, systems, totals) if systems else []
+            busy_groups = [group for group in groups if any(group.counts.values())]
+            lines += [
+                f"- {group.group.title}: {_figures(activity, group.counts)}"
+                for group in busy_groups[:_MAX_SYSTEMS]
+            ]
+            if len(busy_groups) > _MAX_SYSTEMS:
+                lines.append(_("- and %d more systems") % (len(busy_groups) - _MAX_SYSTEMS))
+            paragraphs.append("\n".join(lines))
         counts = {
             "opened": Alert.objects.filter(first_at__gte=now - WEEK).count(),
             "open": Alert.objects.filter(open_key__isnull=False).count(),
         }
         sentence = _("Alerts: %(opened)d opened in this week, %(open)d open now.") % counts
         return title, "\n\n".join([*paragraphs, sentence])
-
-
-def _flow(flow: Flow, activity: Activity, now: datetime) -> Iterator[str]:
-    totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
-    yield f"{flow.title}: {_figures(activity, whole(totals))}"
-    systems = next((part for part in activity.dimensions if part.name == SYSTEM), None)
-    lines = rank_groups(activity, systems, totals) if systems else []
-    busy_lines = [line for line in lines if any(line.counts.values())]
-    for line in busy_lines[:_MAX_SYSTEMS]:
-        yield f"- {line.group.title}: {_figures(activity, line.counts)}"
-    if len(busy_lines) > _MAX_SYSTEMS:
-        yield _("- and %d more systems") % (len(busy_lines) - _MAX_SYSTEMS)
 
 
 def _figures(activity: Activity, counts: Counts) -> str:

@@ -83,7 +83,20 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             _refuse_left_to_company(request, request.user, sociallogin.account.provider)
             return
         if process == AuthProcess.REDIRECT:
-            self._confirm(request, sociallogin)
+            # Another sign-in there, as the proof of who the person of this session is.
+            if not sociallogin.is_existing or sociallogin.user != request.user:
+                text = _("You signed in there as somebody else.")
+                raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
+            # Whoever sits at an open session can take `prompt` and `max_age` out of the address;
+            # then the provider signs in the person that it remembers.
+            if not _is_new(sociallogin.claims):
+                text = _("The provider did not say that you signed in there anew.")
+                advice = _(
+                    "Ask the people who run this platform for a link to log in (manage.py "
+                    "login_link). Then set up a second factor: it proves it from then on."
+                )
+                raise ImmediateHttpResponse(refuse(request, "not_anew", text, advice=advice))
+            confirmation.record(request)
             return
         if sociallogin.account.provider != ID:
             # Feishu and DingTalk know nothing of roles: only accounts that a person has linked
@@ -117,22 +130,6 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         user = super().save_user(request, sociallogin, form)
         apply_grant(user, sociallogin.granted)
         return user
-
-    def _confirm(self, request: HttpRequest, sociallogin: Any) -> None:
-        """Another sign-in there, as the proof of who the person of this session is."""
-        if not sociallogin.is_existing or sociallogin.user != request.user:
-            text = _("You signed in there as somebody else.")
-            raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
-        # Whoever sits at an open session can take `prompt` and `max_age` out of the address; then
-        # the provider signs in the person that it remembers.
-        if not _is_new(sociallogin.claims):
-            text = _("The provider did not say that you signed in there anew.")
-            advice = _(
-                "Ask the people who run this platform for a link to log in (manage.py login_link). "
-                "Then set up a second factor: it proves it from then on."
-            )
-            raise ImmediateHttpResponse(refuse(request, "not_anew", text, advice=advice))
-        confirmation.record(request)
 
 
 def _is_new(claims: dict[str, Any]) -> bool:

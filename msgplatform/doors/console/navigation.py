@@ -85,7 +85,10 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             ]
         group = {"title": title, "separator": True, "items": [*items, *links]}
         # People who use one flow do not scroll past the others.
-        groups.append(group | {"collapsible": True} if _is_unused(app["app_label"]) else group)
+        label = f"{app['app_label']}."
+        app_flows = [flow for flow in flows.all() if flow.permission.startswith(label)]
+        is_unused = app_flows and not any(map(is_set_up, app_flows))
+        groups.append(group | {"collapsible": True} if is_unused else group)
     # The pages for people who know how the platform works inside.
     items = []
     if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
@@ -125,19 +128,23 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
 
 
-def _is_unused(app_label: str) -> bool:
-    """True for the app of a flow of which nothing is set up."""
-    app_flows = [flow for flow in flows.all() if flow.permission.startswith(f"{app_label}.")]
-    return bool(app_flows) and not any(map(is_set_up, app_flows))
-
-
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
+    # The status on every page: green only when nothing is known to be wrong.
+    state, status = condition.of_request(request), {}
+    if state.number:
+        text = ngettext("%d problem", "%d problems", state.number) % state.number
+        status = {"badge": text, "badge_variant": "danger"}
+    elif not person_limits.is_limited(request):  # nobody has counted failures of limited people
+        text, variant = _("OK"), "success"
+        if state.acknowledged:
+            text, variant = _("%d acknowledged") % state.acknowledged, "warning"
+        status = {"badge": text, "badge_variant": variant}
     items = [
         {
             **_item(_("Overview"), "monitoring", reverse("console:overview")),
-            **_status(request),
+            **status,
             # Every address of the console begins with this one.
             "active": request.path == reverse("console:overview"),
         }
@@ -165,20 +172,6 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
         _item(_("API documentation"), "description", reverse("api-docs")),
     ]
     return {"title": _("Console"), "items": items}
-
-
-def _status(request: HttpRequest) -> dict[str, str]:
-    """The status on every page: green only when nothing is known to be wrong."""
-    state = condition.of_request(request)
-    if person_limits.is_limited(request) and not state.number:
-        return {}  # nobody has counted their failures here
-    if state.number:
-        text = ngettext("%d problem", "%d problems", state.number) % state.number
-        return {"badge": text, "badge_variant": "danger"}
-    if state.acknowledged:
-        text = _("%d acknowledged") % state.acknowledged
-        return {"badge": text, "badge_variant": "warning"}
-    return {"badge": _("OK"), "badge_variant": "success"}
 
 
 def environment(request: HttpRequest) -> list[str] | None:

@@ -81,7 +81,13 @@ def _entry(kind: Kind, row: Any, names: _VariableNames, has_references: bool) ->
     if not kinds.can_name(kind, address):
         yield f"  # {key} is not here: a file cannot name it."
         return
-    body, secrets = _body(kind, row), _references(kind, row, name, names)
+    body, secrets = _body(kind, row), dict[str, Any]()
+    for field_name, value in _stored_secrets(kind, row):  # a reference whose name says which
+        words = (kind.noun, name, field_name)
+        if isinstance(value, dict):
+            secrets[field_name] = {key: names.reference(*words, key) for key in sorted(value)}
+        else:
+            secrets[field_name] = names.reference(*words)
     if has_references:
         body, secrets = body | secrets, {}
     yield f"  {key}:" if body else f"  {key}: {{}}"
@@ -144,19 +150,6 @@ def _stored_secrets(kind: Kind, row: Any) -> Iterator[tuple[str, Any]]:
             value = column.value_from_object(row)
             if isinstance(value, Unreadable) or value:
                 yield name, value
-
-
-def _references(kind: Kind, row: Any, name: str, names: _VariableNames) -> dict[str, Any]:
-    """For each secret that is stored a reference whose name says which one it is."""
-    references: dict[str, Any] = {}
-    for field_name, value in _stored_secrets(kind, row):
-        if isinstance(value, dict):
-            references[field_name] = {
-                key: names.reference(kind.noun, name, field_name, key) for key in sorted(value)
-            }
-        else:
-            references[field_name] = names.reference(kind.noun, name, field_name)
-    return references
 
 
 class _VariableNames:

@@ -185,23 +185,19 @@ class _Reader:
             )
             self._add((VERSION_KEY,), words)
             return
-        for section, objects in value.items():
-            if section != VERSION_KEY:
-                self._read_section(section, objects)
-
-    def _read_section(self, section: str, objects: Any) -> None:
         sections = kinds.sections()
-        if section not in sections:
-            self._add((section,), f"There is no such section. {_choices(section, sections)}")
-            return
-        self._result.sections.add(section)
-        if objects is None:
-            return
-        if not isinstance(objects, dict):
-            self._add((section,), "A section is a mapping of names.")
-            return
-        for name, body in objects.items():
-            self._read_entry(section, name, body)
+        for section, objects in value.items():
+            if section == VERSION_KEY:
+                continue
+            if section not in sections:
+                self._add((section,), f"There is no such section. {_choices(section, sections)}")
+                continue
+            self._result.sections.add(section)
+            if objects is not None and not isinstance(objects, dict):
+                self._add((section,), "A section is a mapping of names.")
+                continue
+            for name, body in (objects or {}).items():
+                self._read_entry(section, name, body)
 
     def _read_entry(self, section: str, name: str, body: Any) -> None:
         path = (section, name)

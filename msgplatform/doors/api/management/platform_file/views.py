@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -239,13 +238,7 @@ class PlatformSchemaView(APIView):
         A JSON Schema of draft 2020-12, for editors and for checks before a file is sent. Fields
         with `writeOnly` are secrets.
         """
-        return Response(_json_schema())
-
-
-@lru_cache(maxsize=1)
-def _json_schema() -> Any:
-    """It takes seconds, and is always the same in a process."""
-    return schema.json_schema()
+        return Response(schema.json_schema())
 
 
 def _names(value: str) -> frozenset[str]:
