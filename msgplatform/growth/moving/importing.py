@@ -36,9 +36,8 @@ from msgplatform.growth.moving.system_file import (
 )
 from msgplatform.models import ApiKey, AuditLog, Biz
 from msgplatform.setup.platform_file import applying, kinds, reading
-from msgplatform.setup.platform_file.faults import FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
-from msgplatform.setup.platform_file.outcome import Action
+from msgplatform.setup.platform_file.outcome import Action, FileFaults
 from msgplatform.setup.platform_file.reading import Entry
 from msgplatform.setup.platform_file.references import SealedSecrets
 from msgplatform.setup.platform_file.text import Text

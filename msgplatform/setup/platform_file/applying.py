@@ -19,9 +19,8 @@ from msgplatform.models import AuditLog, KeptObject
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, labels
-from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
-from msgplatform.setup.platform_file.outcome import Action, Change, Outcome
+from msgplatform.setup.platform_file.outcome import Action, Change, Fault, FileFaults, Outcome
 from msgplatform.setup.platform_file.reading import Description, Entry
 from msgplatform.setup.refusals import REFUSALS, field_errors
 from msgplatform.setup.resource import Resource, Stored

@@ -22,8 +22,8 @@ from typing import Any
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
-from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.outcome import Fault, FileFaults
 from msgplatform.setup.platform_file.references import (
     SecretReader,
     Secrets,

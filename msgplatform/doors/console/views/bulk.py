@@ -27,8 +27,7 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm
-from msgplatform.doors.console.masking import masked
-from msgplatform.doors.console.views.page import jobs_of, page, require_bulk
+from msgplatform.doors.console.views.page import jobs_of, masked, page, require_bulk
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.jobs import control
 from msgplatform.messages import engine, filter_fields

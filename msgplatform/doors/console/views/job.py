@@ -26,8 +26,8 @@ from msgplatform.core.flows.messages import personal_names
 from msgplatform.core.flows.page import Hit
 from msgplatform.doors.admin import audit, sees_personal
 from msgplatform.doors.console.forms import BulkForm
-from msgplatform.doors.console.masking import as_seen
 from msgplatform.doors.console.views.page import (
+    as_seen,
     can_start_jobs,
     flow_of,
     job_of,

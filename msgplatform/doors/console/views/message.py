@@ -36,8 +36,7 @@ from msgplatform.doors.admin import (
     message_target,
     sees_personal,
 )
-from msgplatform.doors.console.masking import masked
-from msgplatform.doors.console.views.page import flow_of, page
+from msgplatform.doors.console.views.page import flow_of, masked, page
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog
 from msgplatform.person_limits import answers_limited_people

@@ -10,8 +10,7 @@ from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
 from msgplatform.setup.platform_file import applying, labels, outcome, reading
-from msgplatform.setup.platform_file.faults import FileFaults
-from msgplatform.setup.platform_file.outcome import Action, Outcome
+from msgplatform.setup.platform_file.outcome import Action, FileFaults, Outcome
 from msgplatform.setup.platform_file.references import Secrets
 
 _NOTHING = "Nothing was changed."
