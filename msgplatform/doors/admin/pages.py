@@ -31,11 +31,7 @@ R = TypeVar("R")
 
 
 def show_page(
-    model_admin: Any,
-    request: HttpRequest,
-    template: str,
-    title: Text,
-    **context: Any,
+    model_admin: Any, request: HttpRequest, template: str, title: Text, **context: Any
 ) -> TemplateResponse:
     """The page in the console's frame. No cache keeps it: it may show a message's content."""
     frame = {

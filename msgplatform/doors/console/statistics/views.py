@@ -66,7 +66,18 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     that dimension. Those of all flows, without `flow`: a line for each flow and system."""
     flow = _flow(request)
     if flow is None or flow.health.activity is None:
-        return _csv_of_all(request)
+        visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
+        if not visible_flows:
+            raise PermissionDenied
+        if form.is_valid():
+            try:
+                lines = list(tables.csv_of_all(form, visible_flows))
+            except InvalidInput as error:
+                form.add_error(None, str(error))
+            else:
+                until = timezone.localtime(form.cleaned_data["until"])
+                return csv_response(f"all-{until:%Y%m%d-%H%M}", lines)
+        return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
     form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
     dimension = next((part for part in flow.health.activity.dimensions if part.name == by), None)
     if by and dimension is None:
@@ -84,21 +95,6 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
             words = [flow.name, *([by] if by else []), query.step]
             name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
             return csv_response(name, chain([header], rows))
-    return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
-
-
-def _csv_of_all(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
-    visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
-    if not visible_flows:
-        raise PermissionDenied
-    if form.is_valid():
-        try:
-            rows = list(tables.csv_of_all(form, visible_flows))
-        except InvalidInput as error:
-            form.add_error(None, str(error))
-        else:
-            until = timezone.localtime(form.cleaned_data["until"])
-            return csv_response(f"all-{until:%Y%m%d-%H%M}", rows)
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
 
 

@@ -209,7 +209,18 @@ class PlatformView(QueryView):
             label=label,
             plan=query.get("plan", ""),
         )
-        description = reading.read_sent(_sent(request))
+        content_type = request.META.get("CONTENT_TYPE", "")
+        media_type = json.media_type(content_type)
+        if media_type in _YAML:
+            content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
+        elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
+            body = json.read_body(request, MAX_BYTES)
+            content = reading.parse_sent_json(body, json.parse_any(body))
+        else:
+            raise UnsupportedMediaType(content_type)
+        if content.value is None:
+            raise ParseError("The body is empty: send a platform file.")
+        description = reading.read_sent(content)
         outcome = applying.apply(description, options)
         if options.is_trial and (titles := applying.with_secrets(description)):
             # Its answer tells whether a secret that was sent is the stored one.
@@ -244,19 +255,3 @@ class PlatformSchemaView(APIView):
 def _names(value: str) -> frozenset[str]:
     """The names of a parameter, separated by commas."""
     return frozenset(name for name in value.split(",") if name)
-
-
-def _sent(request: Request) -> text.Text:
-    """The file in the body. Raises FileFaults, ParseError, BodyTooLarge, UnsupportedMediaType."""
-    content_type = request.META.get("CONTENT_TYPE", "")
-    media_type = json.media_type(content_type)
-    if media_type in _YAML:
-        content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
-    elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
-        body = json.read_body(request, MAX_BYTES)
-        content = reading.parse_sent_json(body, json.parse_any(body))
-    else:
-        raise UnsupportedMediaType(content_type)
-    if content.value is None:
-        raise ParseError("The body is empty: send a platform file.")
-    return content
