@@ -38,7 +38,10 @@ class GatewaySerializer(WholeSerializer):
             "own_process", "created_at",
         ]  # fmt: skip
         read_only_fields = ["name", "created_at"]
-        notes = {"login_password": f"{PasswordField.note} But not with another host or port."}
+        notes = {
+            "login_password": "Never shown: left out, the stored one stays, unless host or port "
+            "are others."
+        }
 
 
 class Gateway(Resource):

@@ -216,7 +216,7 @@ class Migration(migrations.Migration):
                 ('daily_limit', models.PositiveIntegerField(default=0, help_text='0: no limit', verbose_name='messages a day')),
                 ('recipients_limit', models.PositiveIntegerField(default=1000, help_text='How many recipients one call may name', validators=[django.core.validators.MinValueValidator(1)], verbose_name='recipients a call')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created')),
-                ('biz', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, to='msgplatform.biz', verbose_name='system')),
+                ('biz', models.ForeignKey(help_text='The business system that sends.', on_delete=django.db.models.deletion.PROTECT, to='msgplatform.biz', verbose_name='system')),
                 ('gateways', models.ManyToManyField(blank=True, help_text='Empty: any', to='gateway.smsgateway', verbose_name='gateways')),
             ],
             options={

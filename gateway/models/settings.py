@@ -195,7 +195,10 @@ class SmsGateway(models.Model):
 class SmsAccount(models.Model):
     """How a business system sends: its number, its fees, its limits."""
 
-    biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
+    biz = models.ForeignKey(
+        Biz, models.PROTECT, verbose_name=_("system"),
+        help_text=_("The business system that sends."),
+    )  # fmt: skip
     name = ExactSlugField(
         _("name"), max_length=64, unique=True,
         help_text=_("What a call says in `account`: letters, digits and hyphens"),

@@ -194,7 +194,7 @@ class Migration(migrations.Migration):
                 ('time_zone', models.CharField(default=msgplatform.models.alerts_out.own_zone, help_text='Of the quiet hours: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts_out.check_zone], verbose_name='time zone')),
                 ('quiet_passes_from', models.CharField(choices=[('info', 'for information'), ('warning', 'warning'), ('critical', 'critical')], default='critical', help_text='Sent in quiet hours too: alerts as severe as this, and worse ones.', max_length=10, verbose_name='passes')),
                 ('quiet_drops_below', models.CharField(blank=True, choices=[('info', 'for information'), ('warning', 'warning'), ('critical', 'critical')], default='', help_text='Alerts of quiet hours that are less severe are never sent; others wait.', max_length=10, verbose_name='dropped below')),
-                ('channels', models.ManyToManyField(db_table='alert_rule_channel', to='msgplatform.alertchannel', verbose_name='alert channels')),
+                ('channels', models.ManyToManyField(db_table='alert_rule_channel', help_text='The alerts go there.', to='msgplatform.alertchannel', verbose_name='alert channels')),
                 ('systems', models.ManyToManyField(blank=True, db_table='alert_rule_system', help_text='Only alerts about these systems; none: all, and those about no system.', to='msgplatform.biz', verbose_name='business systems')),
             ],
             options={

@@ -155,8 +155,9 @@ class AlertRule(models.Model):
         help_text=_("Only alerts about these systems; none: all, and those about no system."),
     )  # fmt: skip
     channels = models.ManyToManyField(
-        AlertChannel, verbose_name=_("alert channels"), db_table="alert_rule_channel"
-    )
+        AlertChannel, verbose_name=_("alert channels"), db_table="alert_rule_channel",
+        help_text=_("The alerts go there."),
+    )  # fmt: skip
     group_seconds = models.PositiveIntegerField(
         _("window"), default=30, validators=[MaxValueValidator(86_400)],
         help_text=_("Seconds in which further alerts join the first one's message."),

@@ -78,7 +78,7 @@ class DurationField(NumberField):
     """Seconds as a number, or a text with a unit: "5 s", "30 min", "2 h", "1 d". Shown as a
     number."""
 
-    note = 'In seconds, or a text with a unit: "5 s", "30 min", "2 h", "1 d".'
+    note = 'A text with a unit is taken, too: "5 s", "30 min", "2 h", "1 d".'
     default_error_messages = {
         "invalid": 'Write a number of seconds, or a text with a unit such as "5 s", "30 min", '
         '"2 h" or "1 d".'
@@ -209,6 +209,8 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
                 note = notes.get(name) or getattr(field, "note", "")
                 text = texts.get(field.source or name, "")
                 field.help_text = f"{text} {note}".strip() if note else text or None
+            if related := getattr(field, "child_relation", None):
+                related.help_text = field.help_text  # not that of the other model's name
         return fields
 
     def build_standard_field(self, field_name: str, model_field: Any) -> Any:
