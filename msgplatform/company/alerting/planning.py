@@ -7,9 +7,7 @@ is unique, and news is deleted in the transaction that writes the notices of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -77,41 +75,36 @@ def plan_repeats(now: datetime) -> int:
     total = 0
     rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
     for rule in rules.prefetch_related("systems"):
-        repeats = list(islice(_repeats(rule, now), _BATCH))
-        for alert, channel, number in repeats:
-            with transaction.atomic():
-                _tell(alert, rule, channel, Event.REPEATED, number, now)
-        total += len(repeats)
-    return total
-
-
-def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChannel, int]]:
-    """Alerts that the rule reported long enough ago and still covers, each with its channel and the
-    number of the repeat; without those that quiet hours drop now."""
-    pairs = list(
-        AlertNotice.objects.filter(
-            message__rule=rule,
-            alert__open_key__isnull=False,
-            alert__acknowledged_at=None,
-            channel__enabled=True,
-            channel__heartbeat_seconds=0,
-            channel__in=rule.channels.all(),
+        # Alerts that the rule reported long enough ago; those that it still covers are repeated,
+        # unless quiet hours drop them now.
+        pairs = list(
+            AlertNotice.objects.filter(
+                message__rule=rule,
+                alert__open_key__isnull=False,
+                alert__acknowledged_at=None,
+                channel__enabled=True,
+                channel__heartbeat_seconds=0,
+                channel__in=rule.channels.all(),
+            )
+            .exclude(message__state=State.DROPPED)
+            .values("alert_id", "channel_id")
+            .annotate(last=Max("message__due_at"), number=Max("number"))
+            .filter(last__lt=now - timedelta(minutes=rule.repeat_minutes))
+            .order_by()
         )
-        .exclude(message__state=State.DROPPED)
-        .values("alert_id", "channel_id")
-        .annotate(last=Max("message__due_at"), number=Max("number"))
-        .filter(last__lt=now - timedelta(minutes=rule.repeat_minutes))
-        .order_by()
-    )
-    alerts = Alert.objects.in_bulk({pair["alert_id"] for pair in pairs})
-    channels = AlertChannel.objects.in_bulk({pair["channel_id"] for pair in pairs})
-    systems = matching.systems(alerts.values())
-    for pair in pairs:
-        alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
-        if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
-            continue
-        if _due(rule, matching.severity(alert.kind), now):
-            yield alert, channel, pair["number"] + 1
+        alerts = Alert.objects.in_bulk({pair["alert_id"] for pair in pairs})
+        channels = AlertChannel.objects.in_bulk({pair["channel_id"] for pair in pairs})
+        systems, count = matching.systems(alerts.values()), 0
+        for pair in pairs:
+            alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
+            if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
+                continue
+            if count < _BATCH and _due(rule, matching.severity(alert.kind), now):
+                count += 1
+                with transaction.atomic():
+                    _tell(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
+        total += count
+    return total
 
 
 def _tell(

@@ -75,7 +75,28 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
                 counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
             counts += [_("%d resolved") % ends] if ends else []
             title = _prefix() + ", ".join(counts)
-        blocks = [_block(channel, row, len(alert_ids[row.alert.key])) for row in rows[:MAX_BLOCKS]]
+        blocks, zone = list[Mapping[str, str]](), ZoneInfo(channel.time_zone)
+        for notice in rows[:MAX_BLOCKS]:
+            alert = notice.alert
+            subject, mark = _clean(_subject(alert)), _mark(notice)
+            since = alert.first_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+            if notice.event == Event.RESOLVED and alert.resolved_at:
+                until = alert.resolved_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+                lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
+            else:
+                text = str(translate(alert.said.get("text", alert.text)))
+                lines = [_clean(text)[:_MAX_TEXT], _("Since %s.") % since]
+                if step := runbooks.section(alert.kind).first_step:
+                    lines.insert(1, _("First: %s") % step.replace("`", ""))
+            if (number := len(alert_ids[alert.key])) > 1:
+                words = _("It comes and goes: since the last message it began %d times.")
+                lines.append(words % number)
+            lines, url = list(filter(None, lines)), alert_url(alert)
+            link = f"[{_('Open the alert')}]({url})"
+            blocks.append({
+                "text": "\n".join([f"[{mark}] {subject}", *lines, url]),
+                "markdown": "\n\n".join([f"**[{mark}] {subject}**", *lines, link]),
+            })  # fmt: skip
         blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
         return Text(
             title,
@@ -134,29 +155,6 @@ def _mark(notice: AlertNotice) -> str:
         return str(Event.RESOLVED.label)
     severity = str(matching.severity(notice.alert.kind).label)
     return f"{severity}, {Event.REPEATED.label}" if notice.event == Event.REPEATED else severity
-
-
-def _block(channel: AlertChannel, notice: AlertNotice, beginnings: int) -> Mapping[str, str]:
-    alert, zone = notice.alert, ZoneInfo(channel.time_zone)
-    subject, mark = _clean(_subject(alert)), _mark(notice)
-    since = alert.first_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
-    if notice.event == Event.RESOLVED and alert.resolved_at:
-        until = alert.resolved_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
-        lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
-    else:
-        text = str(translate(alert.said.get("text", alert.text)))
-        lines = [_clean(text)[:_MAX_TEXT], _("Since %s.") % since]
-        if step := runbooks.section(alert.kind).first_step:
-            lines.insert(1, _("First: %s") % step.replace("`", ""))
-    if beginnings > 1:
-        lines.append(_("It comes and goes: since the last message it began %d times.") % beginnings)
-    url = alert_url(alert)
-    return {
-        "text": "\n".join([f"[{mark}] {subject}", *filter(None, lines), url]),
-        "markdown": "\n\n".join(
-            [f"**[{mark}] {subject}**", *filter(None, lines), f"[{_('Open the alert')}]({url})"]
-        ),
-    }
 
 
 def _subject(alert: Alert) -> str:

@@ -25,7 +25,7 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
@@ -119,7 +119,16 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         if sociallogin.is_existing:
             apply_grant(sociallogin.user, granted)
         if not granted.roles:
-            raise ImmediateHttpResponse(_without_role(request, claims, granted))
+            text = _("%(provider)s knows you, and none of your groups has a role on this platform.")
+            advice = _(
+                "Ask the people who run this platform, or those who look after groups in your "
+                "company, for a group that has one. Your name there: %s."
+            )
+            raise ImmediateHttpResponse(refuse(
+                request, "no_role", text % {"provider": settings.OIDC_NAME},
+                advice=advice % _name(claims), who=_name(claims), status=HTTPStatus.FORBIDDEN,
+                groups=groups_of(claims)[:50], missing=list(granted.missing),
+            ))  # fmt: skip
         sociallogin.granted = granted
         sociallogin.state["is_new"] = _is_new(claims)
         sociallogin.state["provider"] = logout.memory(sociallogin)
@@ -145,21 +154,6 @@ def _refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> None:
     if accounts.is_left_to_company(user, id):
         answer = accounts.refuse_left_to_company(request, user, id)
         raise ImmediateHttpResponse(answer)
-
-
-def _without_role(request: HttpRequest, claims: dict[str, Any], granted: Grant) -> HttpResponse:
-    names = groups_of(claims)
-    text = _("%(provider)s knows you, and none of your groups has a role on this platform.") % {
-        "provider": settings.OIDC_NAME
-    }
-    advice = _(
-        "Ask the people who run this platform, or those who look after groups in your company, for "
-        "a group that has one. Your name there: %s."
-    ) % _name(claims)
-    return refuse(
-        request, "no_role", text, advice=advice, who=_name(claims), status=HTTPStatus.FORBIDDEN,
-        groups=names[:50], missing=list(granted.missing),
-    )  # fmt: skip
 
 
 def _name(claims: dict[str, Any]) -> str:

@@ -133,21 +133,17 @@ class ComparedForm:
         form.add_error(None, f"{text} {_('Enter secrets once more.')}" if has_secrets else text)
         form.data = form.data.copy()
         for name in changed_names:
-            if self._is_left_alone(name, self.before.digests.get(name, "")):
+            if auditing.is_secret(name, form) or name not in form.cleaned_data:
+                continue
+            value = form.cleaned_data[name]
+            if isinstance(value, Model):
+                value = value.pk
+            elif isinstance(value, QuerySet):
+                value = sorted(row.pk for row in value)
+            # The field was sent as the page had it.
+            if _digest(self.row, name, value) == self.before.digests.get(name, ""):
                 _show_stored(form, name)
         return values
-
-    def _is_left_alone(self, name: str, digest: str) -> bool:
-        """True if the field was sent as the page had it."""
-        form: Any = self
-        if auditing.is_secret(name, form) or name not in form.cleaned_data:
-            return False
-        value = form.cleaned_data[name]
-        if isinstance(value, Model):
-            value = value.pk
-        elif isinstance(value, QuerySet):
-            value = sorted(each.pk for each in value)
-        return _digest(self.row, name, value) == digest
 
 
 class ComparedAdmin(UnfoldModelAdmin):

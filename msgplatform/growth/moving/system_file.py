@@ -106,7 +106,18 @@ class Reader:
         with self._path.open("rb") as stream:
             for text in _lines(stream):
                 if header is None:
-                    header = _header_of(text)
+                    try:
+                        fields: Any = msgspec.json.decode(text)
+                        version = fields["msgplatform_system"]
+                        if isinstance(version, int) and version > VERSION:
+                            raise InvalidInput(
+                                f"The file has the form {version}, and this release reads "
+                                f"{VERSION}: it is of a newer release. Update this cell first."
+                            )
+                        header = msgspec.convert(fields, Header)
+                    except (msgspec.DecodeError, KeyError, TypeError):
+                        words = "The file does not begin as export_system writes it."
+                        raise InvalidInput(words) from None
                 if last:
                     digest.update(last)
                     lines += 1
@@ -148,17 +159,3 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         if len(text) > MAX_LINE_BYTES:
             raise InvalidInput("The file has a line that is too long: export_system writes none.")
         yield text
-
-
-def _header_of(text: bytes) -> Header:
-    try:
-        fields: Any = msgspec.json.decode(text)
-        version = fields["msgplatform_system"]
-        if isinstance(version, int) and version > VERSION:
-            raise InvalidInput(
-                f"The file has the form {version}, and this release reads {VERSION}: it is of a "
-                "newer release. Update this cell first."
-            )
-        return msgspec.convert(fields, Header)
-    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
-        raise InvalidInput("The file does not begin as export_system writes it.") from None

@@ -157,27 +157,25 @@ class _Application:
             if name in listed or kind.is_removed(row):
                 continue
             action, note = Action.UNLISTED, ""
-            if self._options.should_prune and kinds.can_name(kind, address):
-                action, note = self._remove(kind, address)
-            elif self._options.should_prune:
+            removable = self._options.removable
+            if not self._options.should_prune:
+                pass
+            elif not kinds.can_name(kind, address):
                 note = "A file cannot name it: it stays."
+            elif removable is not None and f"{section} {name}" not in removable:
+                words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
+                self._faults.append(Fault("", 0, f"{section}.{name}", words))
+            else:
+                resource = self._resource(kind, address)
+                try:
+                    resource.delete()
+                except NotNow as error:  # the database needs it: what refers to it stays for good
+                    note = str(error)
+                else:
+                    action = Action.REMOVED
+                    labels.drop(section, name)
+                    self._audit_entries += resource.audit_entries or ()
             self._outcome.changes.append(Change(action, section, name, note=note))
-
-    def _remove(self, kind: Kind, address: dict[str, str]) -> tuple[Action, str]:
-        section, name = kinds.section_of(kind), kinds.name_of(address)
-        removable = self._options.removable
-        if removable is not None and f"{section} {name}" not in removable:
-            words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
-            self._faults.append(Fault("", 0, f"{section}.{name}", words))
-            return Action.UNLISTED, ""
-        resource = self._resource(kind, address)
-        try:
-            resource.delete()
-        except NotNow as error:  # the database needs it: what refers to it stays for good
-            return Action.UNLISTED, str(error)
-        labels.drop(section, name)
-        self._audit_entries += resource.audit_entries or ()
-        return Action.REMOVED, ""
 
 
 def with_secrets(description: Description) -> list[str]:

@@ -39,12 +39,29 @@ def export(
     for section, kinds_of_section in kinds.sections().items():
         if sections and section not in sections:
             continue
-        lines = [
-            line
-            for kind in kinds_of_section
-            for row in _rows(kind, systems)
-            for line in _entry(kind, row, names, has_references)
-        ]
+        lines: list[str] = []
+        pairs = ((kind, row) for kind in kinds_of_section for row in _rows(kind, systems))
+        for kind, row in pairs:
+            address = kinds.address_of(kind, row)
+            name = kinds.name_of(address)
+            key = text.write_inline(name)  # longer than 128 characters: no simple key to `write`
+            if not kinds.can_name(kind, address):
+                lines.append(f"  # {key} is not here: a file cannot name it.")
+                continue
+            body, secrets = _body(kind, row), dict[str, Any]()
+            for field_name, value in _stored_secrets(kind, row):  # a reference says which one it is
+                words = (kind.noun, name, field_name)
+                if isinstance(value, dict):
+                    references = {key: names.reference(*words, key) for key in sorted(value)}
+                    secrets[field_name] = references
+                else:
+                    secrets[field_name] = names.reference(*words)
+            if has_references:
+                body, secrets = body | secrets, {}
+            lines += [f"  {key}:" if body else f"  {key}: {{}}", *_lines(body, _INDENT)]
+            if secrets:
+                remark = "Secrets that are stored, and stay when they are left out:"
+                lines += [f"{_INDENT}# {remark}", *_lines(secrets, f"{_INDENT}# ")]
         if lines:
             yield from ("", f"{section}:", *lines)
 
@@ -72,29 +89,6 @@ def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
     if systems:
         rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
     yield from rows
-
-
-def _entry(kind: Kind, row: Any, names: _VariableNames, has_references: bool) -> Iterator[str]:
-    address = kinds.address_of(kind, row)
-    name = kinds.name_of(address)
-    key = text.write_inline(name)  # a longer one than 128 characters is no simple key to `write`
-    if not kinds.can_name(kind, address):
-        yield f"  # {key} is not here: a file cannot name it."
-        return
-    body, secrets = _body(kind, row), dict[str, Any]()
-    for field_name, value in _stored_secrets(kind, row):  # a reference whose name says which
-        words = (kind.noun, name, field_name)
-        if isinstance(value, dict):
-            secrets[field_name] = {key: names.reference(*words, key) for key in sorted(value)}
-        else:
-            secrets[field_name] = names.reference(*words)
-    if has_references:
-        body, secrets = body | secrets, {}
-    yield f"  {key}:" if body else f"  {key}: {{}}"
-    yield from _lines(body, _INDENT)
-    if secrets:
-        yield f"{_INDENT}# Secrets that are stored, and stay when they are left out:"
-        yield from _lines(secrets, f"{_INDENT}# ")
 
 
 def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:

@@ -139,9 +139,22 @@ def lines(outcome: Outcome, is_verbose: bool = False) -> Iterator[str]:
         note = f"  ({change.note})" if change.note else ""
         yield f"{_SIGNS[change.action]} {change.title}{note}"
         for name, value in change.body.items():
-            yield from _value_lines("+", name, value)
-        for name, each in change.differences.items():
-            yield from _difference(name, each["stored"], each["sent"])
+            if len(inline := text.write_inline(value)) <= _WIDTH:
+                yield f"    + {name}: {inline}"
+                continue
+            yield f"    + {name}:"
+            yield from (f"        {line}" for line in _long(value).splitlines())
+        for name, sides in change.differences.items():
+            before, after = sides["stored"], sides["sent"]
+            inline, inline_after = text.write_inline(before), text.write_inline(after)
+            if len(inline) + len(inline_after) <= _WIDTH:
+                yield f"    ~ {name}: {inline} → {inline_after}"
+                continue
+            yield f"    ~ {name}:"
+            old, new = _long(before).splitlines(), _long(after).splitlines()
+            for line in difflib.unified_diff(old, new, n=1, lineterm=""):
+                if not line.startswith(("---", "+++", "@@")):
+                    yield f"        {line}"
         for name in change.changed_secrets:
             yield f"    {'+' if change.action == Action.ADDED else '~'} {name}: {_SECRET}"
     yield summary(outcome)
@@ -154,28 +167,6 @@ def summary(outcome: Outcome) -> str:
         f"{', '.join(words)}, {counts['unchanged']} unchanged, "
         f"{counts['unlisted']} left alone that the files do not have."
     )
-
-
-def _difference(name: str, before: Any, after: Any) -> Iterator[str]:
-    """A short value in one line, a long one line by line."""
-    one, other = text.write_inline(before), text.write_inline(after)
-    if len(one) + len(other) <= _WIDTH:
-        yield f"    ~ {name}: {one} → {other}"
-        return
-    yield f"    ~ {name}:"
-    old, new = _long(before).splitlines(), _long(after).splitlines()
-    for line in difflib.unified_diff(old, new, n=1, lineterm=""):
-        if not line.startswith(("---", "+++", "@@")):
-            yield f"        {line}"
-
-
-def _value_lines(sign: str, name: str, value: Any) -> Iterator[str]:
-    inline = text.write_inline(value)
-    if len(inline) <= _WIDTH:
-        yield f"    {sign} {name}: {inline}"
-        return
-    yield f"    {sign} {name}:"
-    yield from (f"        {line}" for line in _long(value).splitlines())
 
 
 def _long(value: Any) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -82,7 +82,21 @@ class Description:
 def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
     """The entries of all files and folders. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
-    files = list(_files(paths, faults))
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        # Those that end as YAML does, in order, without links to folders.
+        members = sorted(
+            Path(folder, name)
+            for folder, _folders, names in os.walk(path)
+            for name in names
+            if Path(name).suffix in _SUFFIXES and not name.startswith(".")
+        )
+        if not members:
+            faults.append(Fault(str(path), 0, "", "There is no *.yaml or *.yml in this folder."))
+        files += members
     if len(files) > _MAX_FILES:
         faults.append(Fault("", 0, "", f"More than {_MAX_FILES} files."))
         files = []
@@ -131,23 +145,6 @@ def parse_sent_json(content: bytes, value: Any) -> text.Text:
 
 def _fault_of_text(file: str, error: text.TextFault) -> Fault:
     return Fault(file, error.line, ".".join(map(str, error.path)), error.message, error.path)
-
-
-def _files(paths: Iterable[Path], faults: list[Fault]) -> Iterator[Path]:
-    """All files; of a folder those that end as YAML does, in order, without links to folders."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        names = [
-            Path(folder, name)
-            for folder, _folders, names in os.walk(path)
-            for name in names
-            if Path(name).suffix in _SUFFIXES and not name.startswith(".")
-        ]
-        if not names:
-            faults.append(Fault(str(path), 0, "", "There is no *.yaml or *.yml in this folder."))
-        yield from sorted(names)
 
 
 class _Reader:
@@ -214,28 +211,25 @@ class _Reader:
             place = f"{earlier.file}:{earlier.lines.get((), 0)}"
             self._add(path, f"It is there already, in {place}.")
             return
-        self._check_fields(entry)
-        self._by_name[kind, name] = entry
-        self._result.entries.append(entry)
-
-    def _check_fields(self, entry: Entry) -> None:
-        fields = fields_of(entry.kind.serializer_class)
-        writable = sorted(name for name, each in fields.items() if not each.read_only)
-        for name, value in entry.body.items():
-            if name not in fields:
-                words = f"There is no such field. {_choices(name, writable)}"
-                self._faults.append(entry.fault((name,), words))
+        fields = fields_of(kind.serializer_class)
+        writable = sorted(name for name, field in fields.items() if not field.read_only)
+        for field_name, value in entry.body.items():
+            if field_name not in fields:
+                words = f"There is no such field. {_choices(field_name, writable)}"
+                self._faults.append(entry.fault((field_name,), words))
             elif depth(value) > MAX_STORED:
                 words = f"This is nested more than {MAX_STORED} levels deep."
-                self._faults.append(entry.fault((name,), words))
-            elif fields[name].source in entry.kind.secret_fields:
+                self._faults.append(entry.fault((field_name,), words))
+            elif fields[field_name].source in kind.secret_fields:
                 try:
-                    entry.body[name] = self._secrets.resolve(value)
+                    entry.body[field_name] = self._secrets.resolve(value)
                 except WrongReference as error:
-                    self._faults.append(entry.fault((name, *error.path), str(error)))
+                    self._faults.append(entry.fault((field_name, *error.path), str(error)))
             elif is_reference(value):
                 words = "References are read in secret fields only, and this is none."
-                self._faults.append(entry.fault((name,), words))
+                self._faults.append(entry.fault((field_name,), words))
+        self._by_name[kind, name] = entry
+        self._result.entries.append(entry)
 
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)

@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.activity import SYSTEM, Activity
+from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.query import NAME, QueryView, moment
 from msgplatform.doors.api.schema import operation
@@ -99,8 +99,22 @@ class StatisticsView(QueryView):
             time_steps.starts(step, since, until)
         except OverflowError:
             raise InvalidInput("Use a time of our days.", "until") from None
+        # Dimension → key of the group that is asked for.
+        dimensions = [dimension.name for dimension in activity.dimensions]
+        groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
+        systems = caller_of(self.request).systems
+        if systems and SYSTEM not in groups:
+            if len(systems) > 1:
+                names = ", ".join(sorted(systems))
+                raise InvalidInput(f"The key is limited: name one of {names}.", SYSTEM)
+            (groups[SYSTEM],) = systems
+        for name in groups:
+            if name not in dimensions:
+                raise InvalidInput(f"This flow is counted by {', '.join(dimensions)}.", name)
+        if SYSTEM in groups:
+            groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        for table in CounterQuery(activity, step, since, until, self._group_keys(activity)).rows():
+        for table in CounterQuery(activity, step, since, until, groups).rows():
             rows = table.exclude(name__contains=_BUCKET)
             for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
                 counts[time_steps.moment(at)][name] += value
@@ -110,20 +124,3 @@ class StatisticsView(QueryView):
 
     def _time(self, name: str, usual: datetime) -> datetime:
         return moment(self.query_values[name], name) if name in self.query_values else usual
-
-    def _group_keys(self, activity: Activity) -> dict[str, str]:
-        """Dimension → key of the group that is asked for."""
-        has = [dimension.name for dimension in activity.dimensions]
-        groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
-        systems = caller_of(self.request).systems
-        if systems and SYSTEM not in groups:
-            if len(systems) > 1:
-                names = ", ".join(sorted(systems))
-                raise InvalidInput(f"The key is limited: name one of {names}.", SYSTEM)
-            (groups[SYSTEM],) = systems
-        for name in groups:
-            if name not in has:
-                raise InvalidInput(f"This flow is counted by {', '.join(has)}.", name)
-        if SYSTEM in groups:
-            groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
-        return groups

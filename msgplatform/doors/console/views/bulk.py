@@ -94,13 +94,9 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         # Signed, not stored: the start proves by it what the person has seen, and runs that.
         # `key` is in one job at most, however often Start is pressed.
         contents = {
-            "key": uuid.uuid4().hex,
-            "wanted": choice,
-            "pace": pace,
-            "count": preview.counted.count,
-            "more": preview.counted.more,
-            "cursor": preview.cursor,
-        }
+            "key": uuid.uuid4().hex, "wanted": choice, "pace": pace, "cursor": preview.cursor,
+            "count": preview.counted.count, "more": preview.counted.more,
+        }  # fmt: skip
         signed_preview = signing.dumps(contents, salt=_SALT)
     return page(
         request,
