@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -452,12 +453,24 @@ platform_logging.configure(
     level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG), cell=CELL.label
 )
 
+
+def _static(name: str) -> Callable[[Any], str]:
+    """A file of the console, as the theme asks for it."""
+
+    def address(_request: Any) -> str:
+        from django.templatetags.static import static  # daemons need no templates
+
+        return static(f"console/{name}")
+
+    return address
+
+
 UNFOLD = {
     "SITE_TITLE": "msgplatform",
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
-    "SITE_ICON": "msgplatform.doors.console.navigation.favicon",
+    "SITE_ICON": _static("favicon.svg"),
     # The one accent of the theme and of the console's own pages: indigo.
     "COLORS": {
         "primary": {
@@ -479,18 +492,14 @@ UNFOLD = {
         {
             "rel": "icon",
             "type": "image/svg+xml",
-            "href": "msgplatform.doors.console.navigation.favicon",
+            "href": _static("favicon.svg"),
         }
     ],
     "ENVIRONMENT": "msgplatform.doors.console.navigation.environment",
-    "STYLES": [
-        "msgplatform.doors.console.navigation.stylesheet",
-        "msgplatform.doors.console.navigation.theme_stylesheet",
-    ],
-    "SCRIPTS": [
-        "msgplatform.doors.console.navigation.session_script",
-        "msgplatform.doors.console.navigation.accessible_script",
-    ],
+    "STYLES": [_static("console.css"), _static("theme.css")],
+    # A script tells people when their session has ended and a page cannot renew itself; another one
+    # gives names to unnamed parts of the theme, for people who listen to a page.
+    "SCRIPTS": [_static("session.js"), _static("accessible.js")],
     "ACCOUNT": {"navigation": "msgplatform.doors.console.navigation.account"},
     # The box at the top finds messages; pages of models are found with Ctrl+K.
     "SIDEBAR": {"show_search": False, "navigation": "msgplatform.doors.console.navigation.sidebar"},

@@ -67,14 +67,14 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
     with translation.override(channel.language):
         if len(rows) == 1:
-            title = f"{_prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
+            title = f"{prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
         else:
             beginnings, ends = len(open_rows), len(rows) - len(open_rows)
             counts = []
             if beginnings:
                 counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
             counts += [_("%d resolved") % ends] if ends else []
-            title = _prefix() + ", ".join(counts)
+            title = prefix() + ", ".join(counts)
         blocks, zone = list[Mapping[str, str]](), ZoneInfo(channel.time_zone)
         for notice in rows[:MAX_BLOCKS]:
             alert = notice.alert
@@ -114,7 +114,7 @@ def test(channel: AlertChannel, now: datetime) -> Text:
         words = _("This is a test of the channel %(name)s, sent at %(at)s. Alerts come like this.")
         text = words % {"name": channel.name, "at": at}
         return Text(
-            _prefix() + _("Test"),
+            prefix() + _("Test"),
             [{"text": text, "markdown": text}],
             "",
             _tail(_("Open the console"), "/console/"),
@@ -137,10 +137,6 @@ def alert_url(alert: Alert | int) -> str:
 
 def prefix() -> str:
     """Of each title: which platform speaks, where there are several."""
-    return _prefix()
-
-
-def _prefix() -> str:
     cell = cells.own()
     return "msgplatform: " if cell.is_only else f"msgplatform {cell}: "
 

@@ -11,10 +11,10 @@ from django.db.models import Q
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
-from msgplatform.company.alerting import child, outbox, planning, texts
+from msgplatform.company.alerting import outbox, planning, texts
 from msgplatform.company.alerting.child import Child, Outcome
 from msgplatform.company.alerting.outbox import Outbox, is_failing, note_outcome
-from msgplatform.core import flows
+from msgplatform.core import flows, outbound
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
 from msgplatform.models import Alert, AlertChannel, AlertMessage
@@ -189,7 +189,7 @@ class Sender:
         if not channels:
             return
         planning.plan_repeats(now)
-        if child.may_send():
+        if not outbound.is_off():
             plan_summaries(channels, now)
             self._heartbeats.start(channels, now)
             self._outbox.start(now)

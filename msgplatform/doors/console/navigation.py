@@ -8,7 +8,6 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
-from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -183,27 +182,6 @@ def environment(request: HttpRequest) -> list[str] | None:
     return [" · ".join(marks), "warning" if outbound.is_off() else "info"] if marks else None
 
 
-def stylesheet(request: HttpRequest) -> str:
-    """Our own style sheet, for every page of the console."""
-    return static("console/console.css")
-
-
-def theme_stylesheet(request: HttpRequest) -> str:
-    """The style sheet that completes the theme, for every page."""
-    return static("console/theme.css")
-
-
-def session_script(request: HttpRequest) -> str:
-    """The script that tells people when their session has ended and a page cannot renew itself."""
-    return static("console/session.js")
-
-
-def accessible_script(request: HttpRequest) -> str:
-    """The script that gives names to unnamed parts of the theme, for people who listen to a
-    page."""
-    return static("console/accessible.js")
-
-
 def account(request: HttpRequest) -> list[dict[str, Any]]:
     """The links of the user's menu."""
     user: Any = request.user
@@ -217,11 +195,6 @@ def account(request: HttpRequest) -> list[dict[str, Any]]:
     if settings.LOCAL_PASSWORDS and user.has_usable_password():
         links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
     return links
-
-
-def favicon(request: HttpRequest) -> str:
-    """Our own icon for the browser's tab."""
-    return static("console/favicon.svg")
 
 
 def _item(title: str, icon: str, link: str) -> dict[str, Any]:
