@@ -7,11 +7,11 @@ one of the server's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from django.db import models
 from django.utils import timezone
@@ -200,10 +200,10 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
         fields = super().get_fields()
-        model: Any = self.Meta.model  # type: ignore[attr-defined]  # each serializer has one
+        model: Any = self.Meta.model
         columns = [*model._meta.concrete_fields, *model._meta.many_to_many]
         texts = {column.name: column.help_text for column in columns}
-        notes = getattr(self.Meta, "notes", {})  # type: ignore[attr-defined]
+        notes = getattr(self.Meta, "notes", {})
         for name, field in fields.items():
             if field.help_text is None:
                 note = notes.get(name) or getattr(field, "note", "")
@@ -236,7 +236,11 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
 Fields = Mapping[str, serializers.Field[Any, Any, Any, Any]]
 
 
-@cache
-def fields_of(serializer_class: Any) -> Fields:
+def fields_of(serializer_class: type[Any]) -> Fields:
     """The fields of a serializer by name, to be looked at: to make them anew takes milliseconds."""
+    return _fields_of(cast(Hashable, serializer_class))
+
+
+@cache
+def _fields_of(serializer_class: Any) -> Fields:
     return MappingProxyType(dict(serializer_class().fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
@@ -57,7 +58,8 @@ def _find_keys(person: Person, cursor: str) -> Slice:
 
 def _erase_keys(person: Person, rows: Sequence[Row]) -> int:
     """Take out of lists and hashes what holds the person's data; other keys are deleted."""
-    client, count = work_redis(), 0
+    client: Any = work_redis()
+    count = 0
     for key in (row.key for row in rows):
         kind = client.type(key)
         if kind == b"list":

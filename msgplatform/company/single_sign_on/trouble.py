@@ -52,11 +52,11 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
         reason, detail = "malformed", type(error).__name__
     if id != "company" and not isinstance(error, Refused):
         # The errors by which chats refuse a code, which anybody can send.
-        is_http = isinstance(error, requests.HTTPError)
-        if (is_http and 400 <= error.response.status_code < 500) or (
-            not is_http and isinstance(error, OAuth2Error)
-        ):
-            reason = "code"
+        if isinstance(error, requests.HTTPError):
+            is_refusal = 400 <= error.response.status_code < 500
+        else:
+            is_refusal = isinstance(error, OAuth2Error)
+        reason = "code" if is_refusal else reason
     is_down = isinstance(error, requests.RequestException) and reason != "code"
     status = HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN
     if reason in _TEXTS:

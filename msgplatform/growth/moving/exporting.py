@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from django.conf import settings
 from django.utils import timezone
@@ -49,7 +49,7 @@ def export(name: str, stream: BinaryIO, say: Callable[[str], None]) -> int:
                 raise InvalidInput(f"A file cannot name the {kind.noun} {object_name}: rename it.")
             columns = {}
             for column_name in kind.moved_columns:
-                column = kind.model._meta.get_field(column_name)
+                column: Any = kind.model._meta.get_field(column_name)
                 is_set = column.value_from_object(row) is not None
                 columns[column_name] = column.value_to_string(row) if is_set else None
             section, body = kinds.section_of(kind), sealed_body(kind, row)

@@ -226,9 +226,10 @@ def _columns(kind: Kind, line: ObjectLine) -> dict[str, Any]:
     if line.columns.keys() != set(kind.moved_columns):
         names = ", ".join(sorted(line.columns.keys() ^ set(kind.moved_columns)))
         raise Refused(f"{line.name} has other columns than in this release: {names}.")
+    meta: Any = kind.model._meta
     try:
         return {
-            name: None if text is None else kind.model._meta.get_field(name).to_python(text)
+            name: None if text is None else meta.get_field(name).to_python(text)
             for name, text in line.columns.items()
         }
     except ValidationError as error:

@@ -148,8 +148,8 @@ def routes(
     many: Any = type(f"{resource.__name__}ListView", (list_view,), common | of_list)
     name = resource.noun.replace(" ", "-")
     # The OpenAPI document's operations of one thing.
-    serializer, tag = resource.serializer_class, {"tags": [resource.nouns]}
-    noun = resource.noun
+    noun, serializer = resource.noun, resource.serializer_class
+    tag: dict[str, Any] = {"tags": [resource.nouns]}
     a_noun = f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
     address = list(resource.parameters)
     answers: dict[int, Any] = {
