@@ -14,7 +14,7 @@ from crmsync.monitor.activity import ACTIVITY
 from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE, kept_data
 from msgplatform.core import sandbox
-from msgplatform.core.archive import retention
+from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.programs import Daemon
@@ -74,8 +74,8 @@ FLOW = Flow(
         condition_kinds=conditions.KINDS,
         failures=failures.failures,
         examine=findings.examine,
-        metrics=lambda: [*metrics.samples(), *retention.samples(ARCHIVE)],
-        declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
+        metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
+        declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,

@@ -37,8 +37,9 @@ from crmsync.models.sources import HIVE
 from crmsync.orders import Request
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from msgplatform.core.personal import MARK
 
 _OPERATIONS = 20  # that one slice reads: each may hold hundreds of requests
 _CHUNK = 500

@@ -21,7 +21,7 @@ from django.db import connection, connections
 
 from demo.run import Run, Scenario, scenarios
 from msgplatform import env
-from msgplatform.core.logging import unexpected_errors
+from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import free_port
 

@@ -15,7 +15,7 @@ from gateway.monitor.activity import ACTIVITY
 from gateway.moving import SmsKeys
 from gateway.person_data import stores
 from gateway.pump.retention import ARCHIVE, kept_data
-from msgplatform.core.archive import retention
+from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.programs import Daemon
@@ -80,8 +80,8 @@ FLOW = Flow(
             "A Report that calls a message undeliverable is an answer, and no failure:"
         ),
         examine=conditions.examine,
-        metrics=lambda: [*metrics.samples(), *retention.samples(ARCHIVE)],
-        declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
+        metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
+        declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,

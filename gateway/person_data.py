@@ -20,8 +20,9 @@ from gateway.models import SgipMo, SgipMt, SgipMtPart, SgipReport, SgipUserRpt
 from msgplatform.core.data import transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.person import redis_keys
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from msgplatform.core.personal import MARK
 
 _CHUNK = 500
 _BATCHES = 20  # of copies that one slice reads

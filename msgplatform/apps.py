@@ -11,5 +11,9 @@ class MsgplatformConfig(AppConfig):
 
     def ready(self) -> None:
         from msgplatform import checks, roles  # noqa: F401
+        from msgplatform.core import alerts, daemons
+        from msgplatform.monitor.alert_store import AlertTable
 
+        alerts.set_store(AlertTable())
+        daemons.threads.append("msgplatform.monitor.watch.watch.watch")
         post_migrate.connect(roles.update, dispatch_uid="msgplatform.roles")

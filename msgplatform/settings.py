@@ -378,7 +378,7 @@ SPECTACULAR_SETTINGS = {
     },
     # Every flow has verdicts, so their outcomes cannot be named after one component.
     "ENUM_NAME_OVERRIDES": {
-        "SeverityEnum": "msgplatform.models.alerts_out.Severity",
+        "SeverityEnum": "msgplatform.models.alerts.Severity",
         "AcceptedOutcomeEnum": ["created", "duplicate"],
         "VerdictOutcomeEnum": ["created", "duplicate", "rejected"],
         "EventStateEnum": ["accepted", "distributed"],

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import connection, transaction
 from django.db.models.signals import post_save
 from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
-from msgplatform.core import sandbox as core_sandbox
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
@@ -28,7 +28,7 @@ from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Biz
 from notify import orders, signals
 from notify.models import DEFAULT_SCHEDULE, BizReceive, Receive
-from notify.subscriptions import answer_log, formats, limits, sandbox, signing
+from notify.subscriptions import answer_log, formats, limits, payload_filter, sandbox, signing
 
 CLOCK_TOLERANCE_SECONDS = 30.0
 # The errors of `from_row` for a row that a person must correct.
@@ -78,6 +78,7 @@ COLUMNS: Mapping[str, Sequence[str]] = {
     "s": (
         "biz_id", "receive_id", "status", "timeout", "schedule", "attempts_limit",
         "in_flight_limit", "rate_limit", "failing_since", "own_process", "format", "log_answers",
+        "filter",
     ),
     "r": (
         "name", "title", "url", "delivery", "secret", "previous_secret", "previous_secret_until",
@@ -211,8 +212,12 @@ def from_row(row: BizReceive) -> Subscription:
     until = row.receive.previous_secret_until
     if until and until > timezone.now() and row.receive.previous_secret:
         keys.append(signing.decode_secret(row.receive.previous_secret))
+    try:
+        payload_filter.compiled(row.filter)
+    except ValidationError as error:
+        raise ValueError("; ".join(error.messages)) from None
     url, networks, own_host = row.receive.url, row.receive.networks, ""
-    if sandbox.is_sandbox(url) and core_sandbox.is_on():
+    if sandbox.is_sandbox(url) and settings.SANDBOX:
         (url, own_host), networks = sandbox.address(row.pk, keys[0]), []
     return Subscription(
         id=row.pk,

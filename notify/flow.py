@@ -7,7 +7,7 @@ from dataclasses import replace
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from msgplatform.core import sandbox
-from msgplatform.core.archive import retention
+from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.programs import Daemon
@@ -16,10 +16,11 @@ from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS
-from notify.archive.retention import ARCHIVE, kept_data
+from notify.archive.kept_data import kept_data
+from notify.archive.retention import ARCHIVE
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, IdempotencyKey, Receive
-from notify.monitor import conditions, failures, findings, first_steps, metrics, runbooks
+from notify.monitor import conditions, findings, first_steps, metrics, runbooks, subjects
 from notify.monitor.activity import ACTIVITY
 from notify.person_data import stores
 
@@ -93,11 +94,11 @@ FLOW = Flow(
         oldest_waits=metrics.waits,
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,
-        failures=failures.failures,
+        failures=subjects.failures,
         has_failures_of_systems=True,
         examine=findings.examine,
-        metrics=lambda: [*metrics.samples(), *retention.samples(ARCHIVE)],
-        declared_metrics=(*metrics.METRICS, retention.metric(ARCHIVE)),
+        metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
+        declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,

@@ -13,14 +13,15 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Undecryptable
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, nothing_to_do, text_store
+from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import FailureGroup
-from notify import personal_fields
+from notify import personal_fields, personal_payloads
 from notify.archive.stores import Store, cold, hot
 from notify.maker import ending
-from notify.models import BizMsg, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
+from notify.models import BizMsg, BizReceive, ColdBizMsg, EventType, IdempotencyKey, ReceiveMsg
 
 _CHUNK = 100  # messages erased in one transaction
 _ANSWER_COLUMNS = ("response_headers", "response_body", "detail")
@@ -37,13 +38,13 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
     pointers = _pointers()
     person_rows = [row for row in page if _erase_payload(row, pointers, person) is not None]
     open_ids = set() if store.cold else _open_ids(person_rows)
-    types_of_several = personal_fields.types_of_several()
+    types_of_several = personal_payloads.types_of_several()
     rows_of_slice = []
     for row in person_rows:
         delivery_ids = store.deliveries_of([row["id"]]).values_list("id", flat=True)
         attempts = store.attempts_of(list(delivery_ids)).order_by("id")
-        names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
-        payload = personal_fields.without_others(
+        names = personal_payloads.pointers_of(pointers, row["event_type"], row["biz_id"])
+        payload = personal_payloads.without_others(
             encryption.unseal(bytes(row["payload"])), names, person, row["biz_id"],
             row["event_type"] in types_of_several,
         )  # fmt: skip
@@ -60,7 +61,7 @@ def _find(store: Store, person: Person, cursor: str) -> Slice:
 def _pointers() -> Pointers:
     """Event type → id of the business system (0: all systems) → pointers."""
     pointers: dict[str, dict[int, Sequence[str]]] = {
-        name: {0: own} for name, own in personal_fields.own().items()
+        name: {0: own} for name, own in personal_fields.own.items()
     }
     rows = EventType.objects.exclude(personal_fields=None)
     for name, owner, own in rows.values_list("name", "owner", "personal_fields"):
@@ -84,8 +85,8 @@ def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -
         uid.encode() in clear for _biz, uid in person.users
     ):
         return None
-    names = personal_fields.pointers_of(pointers, row["event_type"], row["biz_id"])
-    new = personal_fields.erased(clear, names, person, row["biz_id"])
+    names = personal_payloads.pointers_of(pointers, row["event_type"], row["biz_id"])
+    new = personal_payloads.erased(clear, names, person, row["biz_id"])
     return encryption.seal(new) if new is not None and is_sealed else new
 
 
@@ -93,7 +94,7 @@ def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
     """The ids of messages that were not split yet, or have a delivery that is on its way. One of
     several people is among them while a sender has it; else it is erased while it waits, and goes
     on without the person."""
-    types_of_several = personal_fields.types_of_several()
+    types_of_several = personal_payloads.types_of_several()
     shared_ids = [row["id"] for row in page if row["event_type"] in types_of_several]
     own_ids = [row["id"] for row in page if row["event_type"] not in types_of_several]
     rows = BizMsg.objects.filter(id__in=own_ids, state=BizMsg.State.ACCEPTED)
@@ -156,7 +157,7 @@ def _erase_messages(
 def _end(_person: Person, rows: Sequence[Row]) -> int:
     """Skip deliveries that wait; those with a sender end by themselves, and those of several people
     are erased when no sender has them."""
-    count, types_of_several = 0, personal_fields.types_of_several()
+    count, types_of_several = 0, personal_payloads.types_of_several()
     for chunk in chunks([int(row.key) for row in rows], _CHUNK):
         messages = BizMsg.objects.filter(id__in=chunk).exclude(event_type__in=types_of_several)
         deliveries = ReceiveMsg.objects.filter(
@@ -197,6 +198,7 @@ def stores() -> Sequence[PersonStore]:
         # Before that the channel says who gets the message.
         text_store("notify.channels", _("channels"), BizMsg, ("channel",),
                    Q(state=BizMsg.State.DISTRIBUTED)),
+        text_store("notify.filters", _("filters of subscriptions"), BizReceive, ("filter",)),
         text_store("notify.examples", _("examples of event types"), EventType,
                    ("example", "description")),
         # Answers of consumers may name the person beside other people's messages.

@@ -30,6 +30,11 @@ urlpatterns = [
         name="subscription-test",
     ),
     path(
+        "subscriptions/<slug:system>/<slug:consumer>/tests/filter",
+        trials.FilterTrialView.as_view(),
+        name="subscription-filter-test",
+    ),
+    path(
         "subscriptions/<slug:system>/<slug:consumer>/sandbox",
         sandbox.SandboxView.as_view(),
         name="subscription-sandbox",

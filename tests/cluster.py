@@ -22,7 +22,7 @@ from typing import Any
 
 from bench.harness import migrated
 from msgplatform.core.connections import build
-from msgplatform.core.logging import unexpected_errors
+from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port
 from tests.waiting import pause
 

@@ -12,9 +12,9 @@ from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
 from msgplatform.core.data import sql
-from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs as queues
 from msgplatform.models import MinuteCounter
+from msgplatform.models.counters import WHOLE
 from notify import orders
 from notify.models import Attempt, ReceiveMsg
 from notify.orders import Result

@@ -12,9 +12,9 @@ from bench.harness.programs import messages
 from bench.harness.programs.progress import Progress
 from bench.notify import intake, notify_rows
 from bench.notify.sender import sink
-from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Biz, MinuteCounter
+from msgplatform.models.counters import WHOLE
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 NAME = "notify"

@@ -19,7 +19,7 @@ from msgplatform.core import personal
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
@@ -70,4 +70,4 @@ def failures(limit: int = MAX_FAILURES) -> Sequence[Failure]:
             "is_quiet": row is not None and row.adapter == Crm.SANDBOX,
         }
 
-    return CRM.failures(failure_store.open_groups(FLOW, limit), details)
+    return CRM.failures(failure_groups.open_groups(FLOW, limit), details)

@@ -4,7 +4,7 @@ sms.gateway   no sender has had a connection to a gateway for a minute
 sms.replicas  fewer replicas than SMS_REPLICAS have been connected to the SMS Redis for 10 s
 sms.failing   every message of SMS_FAILING_MINUTES failed at a gateway: it is connected, and useless
 
-One daemon of the platform asks for them (`core/daemons/watch`), so that no program of SMS is needed
+One daemon of the platform asks for them (`monitor/watch`), so that no program of SMS is needed
 for an alert about its own end.
 """
 

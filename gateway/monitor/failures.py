@@ -26,7 +26,7 @@ from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.flows.text import ViewLink
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_ANSWER
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
@@ -130,4 +130,4 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             "filter": filter,
         }
 
-    return GATEWAY.failures(failure_store.open_groups(FLOW, limit), details)
+    return GATEWAY.failures(failure_groups.open_groups(FLOW, limit), details)

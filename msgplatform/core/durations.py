@@ -1,9 +1,12 @@
-"""Durations as people write them (`5 s`, `30 min`, `2 h`, `1 d`) and ages as they read them."""
+"""Durations as people write them (`5 s`, `30 min`, `2 h`, `1 d`), ages as they read them, and
+moments as alerts write them."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
+from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
@@ -40,3 +43,8 @@ def age(seconds: float | None) -> str:
         if seconds >= size:
             return _(text) % (seconds // size)
     return _("%.1f s") % seconds if seconds < 10 else _("%d s") % seconds
+
+
+def moment(at: datetime) -> str:
+    """A time as alerts write it."""
+    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")

@@ -4,10 +4,13 @@ A feature is a Django app whose tables, if it has some, are the platform's. It i
 of its modules, each of which may be missing:
 
 settings      what an installation changes; the platform's settings read it
+models        its tables, with the platform's `app_label`
 admin         lists and forms of the console
 console_urls  `urlpatterns` below `/console/`, `menu` with its pages in the side bar
 api_urls      `urlpatterns` below `/api/v1/`
 root_urls     `urlpatterns` of addresses elsewhere
+person_stores `stores` with data of people
+retention     `kept_data` for the page Retention
 management    commands
 
 In `AppConfig.ready()`, if it has one, it registers its checks, adds to `upkeep` and `web_threads`,

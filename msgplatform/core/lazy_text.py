@@ -40,7 +40,13 @@ def dump(text: str) -> Any:
     """The text as JSON, to be stored. A text that is no lazy message, such as an error's, is stored
     as it is."""
     if isinstance(text, LazyMessage):
-        return [text.message, {name: _dump_value(value) for name, value in text.parameters.items()}]
+        return [
+            text.message,
+            {
+                name: dump(value) if isinstance(value, str) else value
+                for name, value in text.parameters.items()
+            },
+        ]
     return str(text)
 
 
@@ -84,7 +90,3 @@ def _parameter(value: object) -> object:
         with translation.override(None):  # the message itself
             return lazy_message(str(value))
     return value if isinstance(value, str | int | float) else str(value)
-
-
-def _dump_value(value: object) -> Any:
-    return dump(value) if isinstance(value, str) else value

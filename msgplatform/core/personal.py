@@ -24,6 +24,7 @@ _PHONE = re.compile(
 )
 _DIGITS = re.compile(r"(?<!\d)\d{7,15}(?!\d)")
 _STARS = "****"
+MARK = "[erased]"  # in the place of erased data
 
 
 def masked(value: Any) -> Any:

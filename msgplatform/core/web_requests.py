@@ -11,7 +11,7 @@ import itertools
 import threading
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from msgplatform.core.connections import RedisError, briefly, work_redis
 from msgplatform.core.daemons.thread_loop import ThreadLoop
@@ -63,7 +63,19 @@ class Requests:
         """Add what came since the last time to the sums of all processes. Raises RedisError."""
         with self._adding:
             rows = {key: list(row) for key, row in list(self._rows.items())}
-            fields, seconds = self._since(rows)
+            fields: Counter[str] = Counter()
+            seconds: defaultdict[str, float] = defaultdict(float)  # by route
+            for key, row in rows.items():
+                before = self._added.get(key) or itertools.repeat(0)
+                *buckets, total = [now - old for now, old in zip(row, before, strict=False)]
+                if not any(buckets):
+                    continue
+                route, method, status = key
+                fields[f"{_NUMBER} {route} {method} {status}"] = int(sum(buckets))
+                for place, number in enumerate(buckets):
+                    if number:
+                        fields[f"{_BUCKET} {route} {place}"] += int(number)
+                seconds[route] += total
             if not fields:
                 return
             with work_redis().pipeline() as pipe:
@@ -73,23 +85,6 @@ class Requests:
                     pipe.hincrbyfloat(_KEY, f"{_SECONDS} {route}", round(total, 6))
                 pipe.execute()
             self._added = rows
-
-    def _since(self, rows: _Rows) -> tuple[Mapping[str, int], Mapping[str, float]]:
-        """(field → number, route → seconds) since what was added last."""
-        fields: Counter[str] = Counter()
-        seconds: defaultdict[str, float] = defaultdict(float)
-        for key, row in rows.items():
-            before = self._added.get(key) or itertools.repeat(0)
-            *buckets, total = [now - old for now, old in zip(row, before, strict=False)]
-            if not any(buckets):
-                continue
-            route, method, status = key
-            fields[f"{_NUMBER} {route} {method} {status}"] = int(sum(buckets))
-            for place, number in enumerate(buckets):
-                if number:
-                    fields[f"{_BUCKET} {route} {place}"] += int(number)
-            seconds[route] += total
-        return fields, seconds
 
 
 ANSWERED = Requests()

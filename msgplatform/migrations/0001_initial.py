@@ -1,11 +1,13 @@
 """The tables of the platform: systems, keys, people, jobs, counters, failures, alerts."""
 
+import functools
+import secrets
+
 import django.core.validators
 import django.db.models.deletion
 import django.utils.timezone
 import msgplatform.core.fields
-import msgplatform.models.alerts_out
-import msgplatform.models.erasures
+import msgplatform.models.alerts
 from django.conf import settings
 from django.db import migrations, models
 
@@ -73,8 +75,8 @@ class Migration(migrations.Migration):
                 ('enabled', models.BooleanField(default=True, help_text='Off: nothing is sent; what waits, waits.', verbose_name='enabled')),
                 ('url', msgplatform.core.fields.EncryptedTextField(help_text="As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, slack://A/B/C, mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's own page. Encrypted.", verbose_name='address')),
                 ('shown', models.CharField(editable=False, max_length=200, verbose_name='goes to')),
-                ('language', models.CharField(choices=[('en', 'English'), ('zh-hans', '简体中文')], default=msgplatform.models.alerts_out.own_language, max_length=16, verbose_name='language')),
-                ('time_zone', models.CharField(default=msgplatform.models.alerts_out.own_zone, help_text='Of the times in messages, and of the weekly summary: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts_out.check_zone], verbose_name='time zone')),
+                ('language', models.CharField(choices=[('en', 'English'), ('zh-hans', '简体中文')], default=msgplatform.models.alerts.own_language, max_length=16, verbose_name='language')),
+                ('time_zone', models.CharField(default=msgplatform.models.alerts.own_zone, help_text='Of the times in messages, and of the weekly summary: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts.check_zone], verbose_name='time zone')),
                 ('summary_weekday', models.PositiveSmallIntegerField(blank=True, choices=[(1, 'Monday'), (2, 'Tuesday'), (3, 'Wednesday'), (4, 'Thursday'), (5, 'Friday'), (6, 'Saturday'), (7, 'Sunday')], help_text="The day on which the channel gets the week's figures, at 8 in the morning.", null=True, verbose_name='weekly summary')),
                 ('heartbeat_seconds', models.PositiveIntegerField(default=0, help_text="Seconds between two calls of an http:// or https:// address, for a dead man's switch: the channel then gets no messages. 0: it gets messages.", validators=[django.core.validators.MaxValueValidator(86400)], verbose_name='heartbeat')),
                 ('failing_since', models.DateTimeField(editable=False, null=True, verbose_name='failing since')),
@@ -191,7 +193,7 @@ class Migration(migrations.Migration):
                 ('sends_resolved', models.BooleanField(default=True, help_text='Also tell that an alert is resolved.', verbose_name='sends the end')),
                 ('quiet_from', models.TimeField(blank=True, help_text='Between these times only what is severe enough is sent: 22:00', null=True, verbose_name='quiet from')),
                 ('quiet_until', models.TimeField(blank=True, null=True, verbose_name='quiet until')),
-                ('time_zone', models.CharField(default=msgplatform.models.alerts_out.own_zone, help_text='Of the quiet hours: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts_out.check_zone], verbose_name='time zone')),
+                ('time_zone', models.CharField(default=msgplatform.models.alerts.own_zone, help_text='Of the quiet hours: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts.check_zone], verbose_name='time zone')),
                 ('quiet_passes_from', models.CharField(choices=[('info', 'for information'), ('warning', 'warning'), ('critical', 'critical')], default='critical', help_text='Sent in quiet hours too: alerts as severe as this, and worse ones.', max_length=10, verbose_name='passes')),
                 ('quiet_drops_below', models.CharField(blank=True, choices=[('info', 'for information'), ('warning', 'warning'), ('critical', 'critical')], default='', help_text='Alerts of quiet hours that are less severe are never sent; others wait.', max_length=10, verbose_name='dropped below')),
                 ('channels', models.ManyToManyField(db_table='alert_rule_channel', help_text='The alerts go there.', to='msgplatform.alertchannel', verbose_name='alert channels')),
@@ -342,7 +344,7 @@ class Migration(migrations.Migration):
             name='Erasure',
             fields=[
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('key', msgplatform.core.fields.ExactCharField(default=msgplatform.models.erasures.new_key, max_length=32, unique=True, verbose_name='erasure')),
+                ('key', msgplatform.core.fields.ExactCharField(default=functools.partial(secrets.token_hex, 16), max_length=32, unique=True, verbose_name='erasure')),
                 ('state', models.CharField(choices=[('pending', 'pending'), ('running', 'running'), ('waiting', 'waiting for what is on its way'), ('done', 'done'), ('cancelled', 'cancelled')], default='pending', max_length=10, verbose_name='state')),
                 ('identifiers', msgplatform.core.fields.EncryptedJSONField(default=dict)),
                 ('hashes', models.JSONField(default=list, verbose_name='keyed hashes')),

@@ -1,12 +1,30 @@
-"""Alerts for people."""
+"""Alerts for people. Channels and rules, by which they go out, are in `company/alerting`."""
 
 from __future__ import annotations
 
+from zoneinfo import available_timezones
+
+from django.conf import settings
+from django.core.exceptions import ValidationError
 from django.db import models
+from django.utils.translation import get_supported_language_variant
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.alerts import AlertEvent
 from msgplatform.core.fields import ExactCharField
 from msgplatform.core.lazy_text import translate
+
+
+class Severity(models.TextChoices):
+    """How bad it is: set by the kind of an alert (`Runbook.severity`)."""
+
+    INFO = "info", _("for information")
+    WARNING = "warning", _("warning")
+    CRITICAL = "critical", _("critical")
+
+    @property
+    def rank(self) -> int:
+        return list(Severity).index(self)
 
 
 class Alert(models.Model):
@@ -42,7 +60,46 @@ class Alert(models.Model):
     def __str__(self) -> str:
         return self.subject
 
+    def as_event(self, is_resolved: bool = False) -> AlertEvent:
+        """The stored alert as an event for the handlers."""
+        return AlertEvent(
+            self.kind, self.subject, self.text, self.key, resolved=is_resolved, id=self.pk,
+            count=self.count,
+        )  # fmt: skip
+
     def translate(self) -> None:
         """Subject and text in the reader's language, of a row that is shown and never saved."""
         self.subject = translate(self.said.get("subject", self.subject))
         self.text = translate(self.said.get("text", self.text))
+
+
+class AlertNews(models.Model):
+    """An alert that was opened or resolved, until the rules have seen it: written in the
+    transaction of the alert itself."""
+
+    alert = models.ForeignKey(Alert, models.CASCADE)
+    is_end = models.BooleanField(default=False)
+
+    class Meta:
+        db_table = "alert_news"
+        constraints = [models.UniqueConstraint(fields=["alert", "is_end"], name="alert_news_once")]
+
+    def __str__(self) -> str:
+        return f"{self.alert_id} {'resolved' if self.is_end else 'opened'}"
+
+
+# -- what the migrations of channels and rules name ------------------------------------------------
+def own_zone() -> str:
+    """The platform's time zone."""
+    return settings.TIME_ZONE
+
+
+def own_language() -> str:
+    """The platform's language."""
+    return get_supported_language_variant(settings.LANGUAGE_CODE)
+
+
+def check_zone(name: str) -> None:
+    """Raises ValidationError for a name that is no time zone."""
+    if name not in available_timezones():
+        raise ValidationError(_("%s is no time zone: write Asia/Shanghai or UTC.") % name[:50])

@@ -15,6 +15,9 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.data import sql
 
+# The counters in which each message counts once: those of a dimension that is counted apart have
+# negative subjects.
+WHOLE = models.Q(subject__gte=0)
 # (business system, subject, name) of a counter.
 _Key = TypeVar("_Key", bound=tuple[int, int, str])
 

@@ -47,7 +47,7 @@ class FailureGroup(models.Model):
     def __str__(self) -> str:
         return f"{self.flow} {self.subject}: {self.answer}"
 
-    # No column: `failure_store.open_groups` sets it.
+    # No column: `failure_groups.open_groups` sets it.
     has_acknowledged = False
 
     def bound(self, field: str) -> dict[str, str]:

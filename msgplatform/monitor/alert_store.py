@@ -48,7 +48,7 @@ class AlertTable:
                 has_closed = open_row.update(open_key=None, resolved_at=sql.now())
                 if has_closed:
                     _note([row.pk], is_end=True)
-            return as_event(row, is_resolved=True) if has_closed else None
+            return row.as_event(is_resolved=True) if has_closed else None
         now = sql.now()
         texts = {"subject": event.subject, "text": event.text, "said": messages}
         if open_rows.update(count=F("count") + 1, last_at=now, **texts):
@@ -65,7 +65,7 @@ class AlertTable:
             stored_row = open_rows.first()
             if stored_row:
                 _note([stored_row.pk])
-        return as_event(stored_row) if stored_row else None  # None: resolved meanwhile
+        return stored_row.as_event() if stored_row else None  # None: resolved meanwhile
 
     def open_keys(self, kind: str) -> set[str]:
         """The keys `kind:…`, or the kind itself, of the open alerts."""
@@ -106,16 +106,6 @@ def _translatable(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]
     """The texts that can be translated, as data; without texts that are in one language only."""
     texts = {"subject": event.subject, "text": event.text}
     return {name: dump(text) for name, text in texts.items() if isinstance(text, LazyMessage)}
-
-
-def as_event(row: Alert, is_resolved: bool = False) -> alerts.AlertEvent:
-    """The stored alert as an event for the handlers."""
-    return alerts.AlertEvent(
-        row.kind, row.subject, row.text, row.key, resolved=is_resolved, id=row.pk, count=row.count
-    )
-
-
-alerts.set_store(AlertTable())
 
 
 def open_conditions(rows: Q) -> list[alerts.Condition]:

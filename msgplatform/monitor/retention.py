@@ -9,22 +9,14 @@ from datetime import datetime
 from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import flows
+from msgplatform.core import features, flows
 from msgplatform.core.archive import kept
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.kept import KeptData
 from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.text import Text
-from msgplatform.models import (
-    Alert,
-    AuditLog,
-    BulkJob,
-    DayCounter,
-    Erasure,
-    MessageTrace,
-    MinuteCounter,
-)
+from msgplatform.models import Alert, AuditLog, BulkJob, DayCounter, MessageTrace, MinuteCounter
 
 
 @dataclass(frozen=True)
@@ -56,10 +48,7 @@ def lines() -> Iterator[RetentionLine]:
             _("statistics by the day"), DayCounter, "day",
             lambda: settings.DAY_COUNTER_DAYS * DAY, "DAY_COUNTER_DAYS",
         ),
-        kept.of_column(
-            _("encrypted identifiers of erasures"), Erasure, "created_at",
-            lambda: settings.PERSON_ERASURE_DAYS * DAY, "PERSON_ERASURE_DAYS",
-        ),
+        *features.gather("retention", "kept_data"),
         kept.of_ids(
             _("traces of messages"), MessageTrace, lambda: settings.TRACE_DAYS * DAY, "TRACE_DAYS"
         ),

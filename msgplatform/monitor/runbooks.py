@@ -27,9 +27,9 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core import flows
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.flows.health import Button, Runbook
 from msgplatform.models import Alert
+from msgplatform.monitor.watch import BACKLOG, CHANNEL, ERASURE, PLATFORM
 
 LANGUAGES = ("en", "zh-hans")
 _TEXTS = Path(__file__).with_suffix(".md")
@@ -44,10 +44,10 @@ _TITLES = {
 }
 _MARKUP = re.compile(r"`([^`]+)`|\*([^*]+)\*|\[([^\]]+)\]\(([^)]+)\)")
 _PLATFORM = {
-    **dict.fromkeys(kinds.PLATFORM, Runbook("console:overview", severity="critical")),
-    kinds.BACKLOG: Runbook("console:overview"),
-    kinds.ERASURE: Runbook("console:person-data"),
-    kinds.CHANNEL: Runbook("admin:msgplatform_alertchannel_change", takes_subject=True),
+    **dict.fromkeys(PLATFORM, Runbook("console:overview", severity="critical")),
+    BACKLOG: Runbook("console:overview"),
+    ERASURE: Runbook("console:person-data"),
+    CHANNEL: Runbook("admin:msgplatform_alertchannel_change", takes_subject=True),
 }
 
 

@@ -16,7 +16,7 @@ from msgplatform.core.flows.health import Button, Failure, Runbook, Severity
 from msgplatform.core.flows.text import Text, ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import FailureGroup
-from msgplatform.monitor.failure_store import as_failure
+from msgplatform.monitor.failure_groups import as_failure
 
 # The fields of `Failure` that only the flow knows, by a group and the row of its subject (None when
 # it was deleted).

@@ -19,8 +19,7 @@ from django.db.utils import OperationalError
 
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
-from msgplatform.core.daemons import exits, heartbeats, watch, writers
-from msgplatform.core.daemons.watch import kinds
+from msgplatform.core.daemons import exits, heartbeats, writers
 from msgplatform.core.data import cell_record, schema_state, server
 from msgplatform.core.data.mysql import character_sets
 from msgplatform.core.data.mysql.error_codes import NO_QUORUM
@@ -30,7 +29,8 @@ from msgplatform.core.flows.programs import BULK
 from msgplatform.core.secrets import encryption, reencrypt
 from msgplatform.core.servers import private_server
 from msgplatform.monitor import findings
-from msgplatform.operation.supervision import first_user
+from msgplatform.monitor.watch import LOOK_SECONDS, watch
+from msgplatform.operation.supervision.preparation import FIRST_USER
 
 LOW_DISK_BYTES = 1 << 30
 _ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
@@ -203,7 +203,7 @@ def _users() -> Iterator[Finding]:
     able = users.objects.filter(is_active=True, is_staff=True)
     if able.exists():
         if not able.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
-            repair = f"`up` prints a link for {first_user.NAME}; or: {sys.executable} manage.py "
+            repair = f"`up` prints a link for {FIRST_USER}; or: {sys.executable} manage.py "
             name = able.values_list("username", flat=True)[0]
             yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
         return
@@ -309,7 +309,7 @@ def _watch() -> Iterator[Finding]:
     beats = heartbeats.alive()
     if watch.is_held():
         yield Finding("ok", "a program watches the platform")
-    elif beats and time.time() - min(beat.since for beat in beats) < 2 * kinds.LOOK_SECONDS:
+    elif beats and time.time() - min(beat.since for beat in beats) < 2 * LOOK_SECONDS:
         yield Finding("warn", "the programs have just started: soon one watches the platform")
     else:
         yield Finding(

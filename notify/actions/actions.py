@@ -236,7 +236,7 @@ ACTIONS: Mapping[str, BulkAction] = {
             "event_type": EVENT_TYPE,
         },
         _("Everything that the subscription should have got is sent again, even what was "
-          "delivered. Archived messages are brought back for it."),
+          "delivered. Archived messages are brought back for it. Its filter is not asked again."),
         replay.Replay,
         required=("subscription", "since"),
     ),
@@ -263,6 +263,12 @@ ACTIONS: Mapping[str, BulkAction] = {
             "event_type": EVENT_TYPE,
             "subscription": replace(
                 SUBSCRIPTION, help=_("Only for this subscription; empty: for all")
+            ),
+            "filters": FilterField(
+                _("Filters on payloads"),
+                kind="choice",
+                choices=[("ignored", _("ignored: messages that they leave out, too"))],
+                nothing=_("obeyed"),
             ),
         },
         _("Each message gets the deliveries that it lacks, such as those for a newer "

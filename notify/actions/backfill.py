@@ -20,6 +20,7 @@ from msgplatform.core.flows.messages import Values
 from msgplatform.messages.bulk import Selected
 from notify.actions.replay import message_values, split_messages
 from notify.archive import stores
+from notify.messages.filtered import lets_through
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions.matching import Filter as Wanted
 from notify.subscriptions.matching import compile_filter
@@ -47,14 +48,23 @@ class _MoreMissing(Temporary):
     """Ids are reserved outside of transactions; more deliveries were missing than counted there."""
 
 
-def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> int:
-    """Make the deliveries that these messages lack, for one subscription or for all; how many.
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """The subscription that gets what it lacks, None: all; and whether messages that its filter
+    leaves out are among that."""
+
+    subscription: int | None = None
+    has_filtered: bool = False
+
+
+def add_missing(message_ids: Sequence[int], scope: Scope = Scope()) -> int:
+    """Make the deliveries that these messages lack; how many.
 
     The messages are locked: an archiver, or another split, waits or is waited for.
     """
     made_count = 0
     remaining_ids = list(message_ids)
-    lacking = _count_missing(remaining_ids, subscription)
+    lacking = _count_missing(remaining_ids, scope)
     while remaining_ids:
         # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.
         part, needed_count = remaining_ids[:1], lacking[remaining_ids[0]]
@@ -66,24 +76,24 @@ def add_missing(message_ids: Sequence[int], subscription: int | None = None) -> 
         try:
             block = id_numbers.reserve(needed_count) if needed_count else None
             if block:
-                made_count += transactions.retrying(partial(_add, part, subscription, block))
+                made_count += transactions.retrying(partial(_add, part, scope, block))
         except _MoreMissing:
             # Only then: each count tries the filter of every subscription on every message.
-            lacking = _count_missing(remaining_ids, subscription)
+            lacking = _count_missing(remaining_ids, scope)
             continue
         remaining_ids = remaining_ids[len(part) :]
     return made_count
 
 
-def _count_missing(message_ids: Sequence[int], subscription: int | None) -> Counter[int]:
+def _count_missing(message_ids: Sequence[int], scope: Scope) -> Counter[int]:
     """Message → the number of deliveries that it lacks."""
-    return Counter(row.message for row in _missing(message_ids, subscription, lock=False))
+    return Counter(row.message for row in _missing(message_ids, scope, lock=False))
 
 
-def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Block) -> int:
+def _add(message_ids: list[int], scope: Scope, block: id_numbers.Block) -> int:
     with transaction.atomic(durable=True):
         # Asked again under the messages' locks: a subscription may have been made meanwhile.
-        missing = list(_missing(message_ids, subscription, lock=True))
+        missing = list(_missing(message_ids, scope, lock=True))
         if len(missing) > block.count:
             raise _MoreMissing("more deliveries are missing than ids were reserved")
         now = sql.now()
@@ -100,34 +110,42 @@ def _add(message_ids: list[int], subscription: int | None, block: id_numbers.Blo
     return len(missing)
 
 
-def _missing(
-    message_ids: Sequence[int], subscription: int | None, lock: bool
-) -> Iterator[_Missing]:
+def _missing(message_ids: Sequence[int], scope: Scope, lock: bool) -> Iterator[_Missing]:
     rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.DISTRIBUTED).order_by("id")
-    if lock:
-        rows = rows.select_for_update()
-    messages = list(rows.values_list("id", "biz_id", "event_type", "channel", "created_at"))
     deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
-    have = set(deliveries.values_list("msg_id", "biz_receive_id"))
-    systems = {biz_id for _, biz_id, *_ in messages}
-    subscriptions = BizReceive.objects.filter(biz_id__in=systems)
+    systems = set(rows.order_by().values_list("biz_id", flat=True))
+    subscriptions = BizReceive.objects.filter(biz_id__in=systems).select_related("biz")
     subscriptions = subscriptions.exclude(status=BizReceive.Status.DISCARDED)
-    if subscription is not None:
-        subscriptions = subscriptions.filter(id=subscription)
-    filters_by_system: dict[int, list[tuple[BizReceive, Wanted]]] = defaultdict(list)
-    for row in subscriptions.order_by("id").only("biz_id", "status", "event_types", "channels"):
-        filters_by_system[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
-    for message_id, biz_id, event_type, channel, created_at in messages:
-        for row, filter in filters_by_system.get(biz_id, ()):
-            if (message_id, row.pk) not in have and filter.matches(event_type, channel):
-                is_held = row.status in BizReceive.HOLDING  # as in the maker's split
-                status = ReceiveMsg.Status.HELD if is_held else ReceiveMsg.Status.PENDING
-                yield _Missing(message_id, biz_id, row.pk, status, created_at)
+    if scope.subscription is not None:
+        subscriptions = subscriptions.filter(id=scope.subscription)
+    rules_by_system: dict[int, list[tuple[BizReceive, Wanted]]] = defaultdict(list)
+    has_filter = False
+    for row in subscriptions.order_by("id").only(
+        "biz__name", "status", "event_types", "channels", "filter"
+    ):
+        if scope.has_filtered:
+            row.filter = None
+        has_filter = has_filter or bool(row.filter)
+        rules_by_system[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
+    rows = rows if has_filter else rows.defer("payload")
+    messages = list(rows.select_for_update() if lock else rows)
+    have = set(deliveries.values_list("msg_id", "biz_receive_id"))
+    for message in messages:
+        lacking = [
+            row
+            for row, rule in rules_by_system.get(message.biz_id, ())
+            if (message.pk, row.pk) not in have
+            and rule.matches(message.event_type, message.channel)
+        ]
+        for row in lets_through(message, lacking):
+            is_held = row.status in BizReceive.HOLDING  # as in the maker's split
+            status = ReceiveMsg.Status.HELD if is_held else ReceiveMsg.Status.PENDING
+            yield _Missing(message.pk, message.biz_id, row.pk, status, message.created_at)
 
 
 def select_messages(values: Values, started_at: datetime) -> Selected:
     """The messages of a business system since a time; they get what they lack."""
     message_filter = message_values(values, started_at)
-    subscription = message_filter.pop("subscription", None)
+    scope = Scope(message_filter.pop("subscription", None), bool(message_filter.pop("filters", "")))
     source = split_messages(stores.hot(), message_filter)
-    return Selected([source], message_filter, partial(add_missing, subscription=subscription))
+    return Selected([source], message_filter, partial(add_missing, scope=scope))

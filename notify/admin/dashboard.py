@@ -14,6 +14,7 @@ from msgplatform.monitor.statistics.points import CounterQuery, Point
 from notify.admin import health, subscription_cells
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
+from notify.monitor.counters import FILTERED
 from notify.monitor.metrics import NOT_DELIVERED
 
 _Delivery = ReceiveMsg.Status
@@ -30,6 +31,7 @@ def card(row: BizReceive) -> dict[str, Any]:
     of_row = {"subscription": str(row.pk)}
     points = CounterQuery(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
     disabled_on = health.disabled_on(row)
+    filtered = sum(point.counts.get(FILTERED, 0) for point in points)
     return {
         "status": subscription_cells.status(row, state, health.why(row)),
         "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
@@ -42,6 +44,7 @@ def card(row: BizReceive) -> dict[str, Any]:
             (_("breaker"), subscription_cells.breaker(state)),
             (_("success, last hour"), subscription_cells.success(state)),
             (_("failures"), subscription_cells.failures(state)),
+            *([(_("filtered, 24 hours"), str(filtered))] if row.filter or filtered else []),
         ],
         "deliveries": _deliveries(row),
         "chart": _chart(points),

@@ -18,7 +18,7 @@ from msgplatform.doors.admin import ModelAdmin, audit
 from msgplatform.person_limits import answers_limited_people
 from notify import operations
 from notify.models import BizReceive
-from notify.monitor import failures
+from notify.monitor import subjects
 
 
 def deliver_now_view(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
@@ -54,7 +54,7 @@ def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
         return
     detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
     audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
-    failures_count = failures.counts([row.pk]).get(row.pk, 0)
+    failures_count = subjects.counts([row.pk]).get(row.pk, 0)
     messages.success(request, _sentence(outcome, failures_count))
 
 

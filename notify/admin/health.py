@@ -18,7 +18,7 @@ from msgplatform.core.data.counting import capped
 from msgplatform.models import FailureGroup, MinuteCounter
 from notify import presence
 from notify.models import BizReceive, ReceiveMsg, first_due
-from notify.monitor import failures
+from notify.monitor import subjects
 from notify.monitor.counters import FLOW
 from notify.monitor.metrics import OPEN, waiting_seconds
 
@@ -100,7 +100,7 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
     waiting = dict(zip(ids, counts, strict=True))
-    attempts, states, lost_counts = _last_hour(ids), _from_redis(), failures.counts(ids)
+    attempts, states, lost_counts = _last_hour(ids), _from_redis(), subjects.counts(ids)
     live = states or {}
     return {
         pk: Health(

@@ -83,7 +83,7 @@ class ConsumerSandboxes(SandboxPages):
         rows = []
         for row in setup.sandboxes():
             try:
-                arrivals, behaviour = calls.arrivals(row.pk), own.store(row.pk).behaviour()
+                arrivals, behaviour = calls.arrivals(row.pk), calls.store(row.pk).behaviour()
             except RedisError:
                 rows.append({"row": row, "is_unavailable": True})
                 continue
@@ -94,7 +94,7 @@ class ConsumerSandboxes(SandboxPages):
         return {"rows": rows, "has_systems": Biz.objects.filter(enabled=True).exists()}
 
     def store(self, row: BizReceive) -> Sandbox | None:
-        return own.store(row.pk) if own.is_sandbox(row.receive.url) else None
+        return calls.store(row.pk) if own.is_sandbox(row.receive.url) else None
 
     def describe(self, behaviour: Behaviour) -> Mapping[str, Any]:
         return {"status": status_of(behaviour)}

@@ -28,6 +28,7 @@ from msgplatform.doors.admin import (
 from notify.admin import (
     dashboard,
     deliver_now,
+    filter_trials,
     health,
     publish,
     subscription_cells,
@@ -136,6 +137,9 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
         wrap = self.admin_site.admin_view
         return [
             path("<int:pk>/test/", wrap(trial_sends.page(self)), name="notify_bizreceive_test"),
+            path(
+                "<int:pk>/filter/", wrap(filter_trials.page(self)), name="notify_bizreceive_filter"
+            ),
             *ConsumerSandboxes(self).urls(),
             path("publish/", wrap(publish.page(self)), name="notify_publish"),
             path(

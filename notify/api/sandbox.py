@@ -103,7 +103,7 @@ class SandboxView(QueryView):
         """
         row = _sandbox_of(request, system, consumer)
         rows = calls.select(calls.arrivals(row.pk), self.query_values)
-        behaviour = own.store(row.pk).behaviour()
+        behaviour = calls.store(row.pk).behaviour()
         return Response(SandboxSerializer({"behaviour": behaviour, "calls": rows}).data)
 
     @operation(
@@ -120,9 +120,9 @@ class SandboxView(QueryView):
         body = decode(request, BehaviourBody, MAX_BYTES)
         behaviour = behaviour_of(body)
         row = _sandbox_of(request, system, consumer)
-        own.store(row.pk).behave(behaviour, body.minutes_or_all)
+        calls.store(row.pk).behave(behaviour, body.minutes_or_all)
         audit(request, "sandbox_behaviour", f"{row} #{row.pk}", status=status_of(behaviour))
-        return Response(BehaviourSerializer(own.store(row.pk).behaviour()).data)
+        return Response(BehaviourSerializer(calls.store(row.pk).behaviour()).data)
 
     @operation(None, {204: "It is empty."})
     def delete(self, request: Request, system: str, consumer: str) -> Response:
@@ -131,7 +131,7 @@ class SandboxView(QueryView):
         Drops what the sandbox got; its behaviour stays. 409 for a consumer that is no sandbox.
         """
         row = _sandbox_of(request, system, consumer)
-        own.store(row.pk).empty()
+        calls.store(row.pk).empty()
         audit(request, "sandbox_emptied", f"{row} #{row.pk}")
         return Response(status=status.HTTP_204_NO_CONTENT)
 

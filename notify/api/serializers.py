@@ -11,6 +11,7 @@ from rest_framework import serializers
 from rest_framework.fields import SkipField
 
 from notify.messages.fields import EVENT_TYPE_PATTERN
+from notify.messages.filtered import FilteredOut
 from notify.models import Attempt, BizMsg, ReceiveMsg
 
 EVENT_TYPE = EVENT_TYPE_PATTERN
@@ -97,11 +98,28 @@ class PayloadField(serializers.JSONField):
         return msgspec.Raw(bytes(value))
 
 
+class FilteredOutSerializer(serializers.Serializer[FilteredOut]):
+    """A subscription that gets the event's type, and not this event."""
+
+    subscription = serializers.CharField(source="subscription.pk")
+    consumer = serializers.CharField(source="subscription.receive.name")
+    reason = serializers.CharField(
+        source="why.reason", help_text="Such as: data.total 12 is not > 100"
+    )
+
+
 class MessageDetailSerializer(MessageSerializer):
     """One message with every answer."""
+
+    filtered = FilteredOutSerializer(
+        source="listed_filtered",
+        many=True,
+        read_only=True,
+        help_text="Subscriptions whose filter leaves it out: it has no delivery for them",
+    )
 
     deliveries = TriedDeliverySerializer(source="listed_deliveries", many=True, read_only=True)
     payload = PayloadField(required=False, help_text="Only with expand=payload: all of it")
 
     class Meta(MessageSerializer.Meta):
-        fields = [*MessageSerializer.Meta.fields, "payload"]
+        fields = [*MessageSerializer.Meta.fields, "filtered", "payload"]

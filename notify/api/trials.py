@@ -1,11 +1,14 @@
-"""A test send to the consumer of a subscription, over the management API."""
+"""Trials of a subscription, over the management API: a test send to its consumer, and a filter on
+the latest messages."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
+from django.core.exceptions import ValidationError
 from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,9 +22,10 @@ from msgplatform.doors.api.schema import operation
 from notify.api.serializers import EVENT_TYPE
 from notify.api.subscriptions import subscription_of
 from notify.intake import intake
+from notify.messages import filtered
 from notify.models import BizReceive
 from notify.sender import trial_send
-from notify.subscriptions import limits
+from notify.subscriptions import limits, payload_filter
 
 _NULL = msgspec.Raw(b"null")
 _MAX_BODY_BYTES = limits.MAX_PAYLOAD_BYTES + 4096
@@ -90,3 +94,69 @@ class SubscriptionTestView(APIView):
         row = subscription_of(request, rows, system, consumer)
         outcome = trial_send.try_consumer(row, event_type, payload, partial(audit, request))
         return Response(TestOutcomeSerializer(outcome).data)
+
+
+class FilterTrialBody(msgspec.Struct, forbid_unknown_fields=True):
+    """The filter to try; without one that of the subscription."""
+
+    filter: Annotated[
+        dict[str, Any] | None, field("As a subscription has it; left out or null: its own")
+    ] = None
+
+
+class TriedMessageSerializer(serializers.Serializer[filtered.TriedMessage]):
+    """An event, and whether it would have come."""
+
+    id = serializers.CharField()
+    event_type = serializers.CharField()
+    accepted_at = serializers.DateTimeField()
+    matches = serializers.SerializerMethodField()
+    reason = serializers.SerializerMethodField(
+        help_text="The condition that it does not meet, without the event's values"
+    )
+
+    def get_matches(self, tried: filtered.TriedMessage) -> bool:
+        return tried.why is None
+
+    def get_reason(self, tried: filtered.TriedMessage) -> str:
+        return tried.why.masked if tried.why else ""
+
+
+class FilterTrialSerializer(serializers.Serializer[Mapping[str, Any]]):
+    """The latest events of the subscription's types, newest first."""
+
+    tried = serializers.IntegerField(help_text=f"Events, at most {filtered.TRIED}")
+    matching = serializers.IntegerField(help_text="Those that would have come")
+    events = TriedMessageSerializer(many=True)
+
+
+class FilterTrialView(APIView):
+    """Try a filter."""
+
+    tag = "test sends"
+    required_scope = "manage:tests"
+    answers_limited_keys = True
+
+    @operation(
+        FilterTrialBody,
+        {200: FilterTrialSerializer},
+        ("totals over 100", {"filter": {"data": {"total": {"$gt": 100}}}}),
+    )
+    def post(self, request: Request, system: str, consumer: str) -> Response:
+        """Try a filter.
+
+        Says which of the latest events of the subscription's types and channels would have come,
+        and which condition each of the others does not meet. Nothing is changed or sent. Archived
+        events are not looked at.
+        """
+        body = decode(request, FilterTrialBody, _MAX_BODY_BYTES)
+        rows = BizReceive.objects.select_related("biz", "receive")
+        row = subscription_of(request, rows, system, consumer)
+        try:
+            node = payload_filter.compiled(row.filter if body.filter is None else body.filter)
+        except ValidationError as error:
+            raise InvalidInput("; ".join(error.messages), "filter") from None
+        events = filtered.try_filter(row, node)
+        matching_count = sum(event.why is None for event in events)
+        outcome = {"tried": len(events), "matching": matching_count, "events": events}
+        return Response(FilterTrialSerializer(outcome).data)

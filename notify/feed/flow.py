@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from msgplatform.core.archive import retention
+from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.programs import Daemon
@@ -45,11 +45,11 @@ FLOW = Flow(
         read_status=metrics.status,
         conditions=conditions.conditions,
         condition_kinds=conditions.KINDS,
-        failures=failures.failures,
-        failures_alert=conditions.SET_ASIDE,
+        failures=conditions.failures,
+        failures_alert=failures.SET_ASIDE,
         examine=conditions.examine,
         metrics=metrics.samples_with_archives,
-        declared_metrics=(*metrics.METRICS, *map(retention.metric, ARCHIVES)),
+        declared_metrics=(*metrics.METRICS, *map(kept.metric, ARCHIVES)),
         activity=ACTIVITY,
         runbooks=runbooks.RUNBOOKS,
         runbook_texts=runbooks.TEXTS,

@@ -18,8 +18,9 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
+from msgplatform.core.personal import MARK
 from notify.feed import person_users
 from notify.feed.intake import posts, relations
 from notify.feed.intake.relations import Action, Change

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, product
@@ -15,8 +16,11 @@ from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from msgplatform.core.data import ids, sql
-from notify.maker.payloads import Message, numbers, select
+from msgplatform.core.errors import Undecryptable
+from notify import orders
+from notify.maker.payloads import Message, numbers, read_texts, select
 from notify.models import BizMsg, BizReceive, ReceiveMsg
+from notify.subscriptions import formats, payload_filter
 from notify.subscriptions.matching import Filter, compile_filter
 
 _Status = ReceiveMsg.Status
@@ -37,6 +41,11 @@ FROM {rows}
 
 # Systems whose filters are kept, and answers that are kept for each.
 _MAX_SYSTEMS, _MAX_ANSWERS = 1_000, 10_000
+
+
+# Filters on payloads that are tried in one transaction: a tenth of a second. Messages beyond it
+# wait for the next turn.
+MAX_TRIALS = 20_000
 
 
 @lru_cache(maxsize=16_384)
@@ -91,6 +100,9 @@ class _SystemRules:
         # type or channel. (event type, channel) → subscriptions; under "" those with patterns, and
         # those of every channel.
         self._rules: dict[tuple[str, str], list[tuple[int, Filter]]] = defaultdict(list)
+        # Those of payloads, by subscription; `source` is the name of the system in its events.
+        self.payload_filters: dict[int, payload_filter.Node] = {}
+        self.source = ""
         self._answers: dict[tuple[str, str], tuple[int, ...]] = {}
         # Each answer once: a channel for each customer has thousands of equal ones.
         self._sets: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -123,6 +135,9 @@ class Recipients:
 
     def __init__(self) -> None:
         self._systems: dict[int, _SystemRules] = {}
+        # Of messages whose payload was looked at: the subscriptions, and those that are left out.
+        self._by_message: dict[int, tuple[int, ...]] = {}
+        self.excluded: dict[int, set[int]] = {}
 
     def refresh(self, biz_ids: Collection[int]) -> None:
         """Read the filters of these systems if any has changed."""
@@ -137,11 +152,18 @@ class Recipients:
         if not stale_ids:
             return
         new = {biz_id: _SystemRules() for biz_id in stale_ids}
-        texts = (Cast(name, TextField()) for name in ("event_types", "channels"))
+        texts = (Cast(name, TextField()) for name in ("event_types", "channels", "filter"))
         rows = BizReceive.objects.filter(biz_id__in=stale_ids).order_by()
         rows = rows.exclude(status=BizReceive.Status.DISCARDED)
-        for pk, biz_id, event_types, channels in rows.values_list("id", "biz_id", *texts):
+        for pk, biz_id, event_types, channels, content, name in rows.values_list(
+            "id", "biz_id", *texts, "biz__name"
+        ):
             new[biz_id].add(pk, _filter(event_types, channels))
+            new[biz_id].source = formats.source(name)
+            # One that is none holds nothing back: `directory` holds its deliveries, and tells.
+            with suppress(ValueError):
+                if node := payload_filter.of_text(content or "null"):
+                    new[biz_id].payload_filters[pk] = node
         # A filter that changed between the two statements, and may change back, is read once more.
         if checksums is not None:
             later_checksums = _read_checksums(stale_ids) or {}
@@ -154,12 +176,50 @@ class Recipients:
         self._systems |= new
 
     def by(self, message: Message) -> tuple[int, ...]:
+        subscriptions = self._by_message.get(message.id)
+        if subscriptions is not None:
+            return subscriptions
         return self._systems[message.biz_id].by(message.event_type, message.channel)
+
+    def apply_filters(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """Look at the payloads of those messages for which a recipient has a filter on them; each
+        is read once. Returns the messages, in turns of their systems, as far as there is time."""
+        self._by_message, self.excluded = {}, {}
+        if not any(self._systems[m.biz_id].payload_filters for m in messages):
+            return messages
+        trials, chosen, to_read = 0, list[Message](), list[Message]()
+        for message in orders.in_turns(messages, lambda m: m.biz_id, lambda m: len(self.by(m))):
+            filters = self._systems[message.biz_id].payload_filters
+            count = sum(pk in filters for pk in self.by(message)) if filters else 0
+            if chosen and trials + count > MAX_TRIALS:
+                break
+            trials += count
+            chosen.append(message)
+            if count:
+                to_read.append(message)
+        texts = read_texts(to_read)
+        for message in to_read:
+            rules, subscriptions = self._systems[message.biz_id], self.by(message)
+            try:
+                body = orders.open_body(texts.get(message.id, ""))
+            except Undecryptable:  # it is delivered when the key is back, rather than lost
+                continue
+            event = payload_filter.event(body, message.id, message.channel, rules.source)
+            excluded = {
+                pk
+                for pk in subscriptions
+                if (node := rules.payload_filters.get(pk))
+                and not payload_filter.matches(node, event)
+            }
+            if excluded:
+                remaining = tuple(pk for pk in subscriptions if pk not in excluded)
+                self._by_message[message.id], self.excluded[message.id] = remaining, excluded
+        return sorted(chosen, key=lambda message: message.id)
 
 
 def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
     """The number of subscriptions of each system, and the sum of the checksums of their filters."""
-    checksum = sql.sum_of_checksums(["id", "event_types", "channels"])
+    checksum = sql.sum_of_checksums(["id", "event_types", "channels", "filter"])
     if checksum is None:
         return None
     rows = select(

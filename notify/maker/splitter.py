@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,6 +66,8 @@ class _Plan:
 
     slices: list[Slice] = field(default_factory=list)
     orders: list[tuple[Subscription, Sequence[Message]]] = field(default_factory=list)
+    # The subscriptions that a message is not for because of what it says, by message.
+    excluded: dict[int, set[int]] = field(default_factory=dict)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     # (delivery, message, subscription) of the claimed deliveries
     rows: Sequence[tuple[int, int, int]] = ()
@@ -260,6 +262,7 @@ class Splitter:
         # After the messages are locked: see `Recipients`.
         recipients = self._recipients
         recipients.refresh({message.biz_id for message in messages})
+        messages = recipients.apply_filters(messages)
         self._measure(messages)
         turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
         turns = _with_one_large(turns, lambda m: 2 * len(recipients.by(m)) > max_deliveries)
@@ -271,6 +274,11 @@ class Splitter:
             elif plan.slices and plan.deliveries - uncounted + part.deliveries > max_deliveries:
                 break
             plan.slices.append(part)
+        plan.excluded = {
+            message.id: recipients.excluded[message.id]
+            for message in (plan.messages if recipients.excluded else ())
+            if message.id in recipients.excluded
+        }
         if plan.deliveries > reserved_ids:  # one message for very many subscriptions
             raise _NotEnoughIds(plan.deliveries)
 
@@ -370,4 +378,9 @@ def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> Non
     if plan.slices:
         # Last, because other makers wait for this row until the commit.
         kinds = [(message.biz_id, message.event_type) for message in plan.messages]
-        counters.count_accepted(kinds, event_types, now or sql.now())
+        filtered = Counter(
+            counters.Key(message.biz_id, subscription, counters.FILTERED)
+            for message in (plan.messages if plan.excluded else ())
+            for subscription in plan.excluded.get(message.id, ())
+        )
+        counters.count_accepted(kinds, event_types, now or sql.now(), filtered)

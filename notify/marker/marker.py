@@ -22,7 +22,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.queues import jobs as queues
-from msgplatform.core.tracing import figures, spans
+from msgplatform.core.tracing import exemplars, spans
 from msgplatform.core.tracing.context import log_facts, parse
 from notify import orders
 from notify.directory import Subscriptions
@@ -130,7 +130,7 @@ class Marker(Worker):
         """Do the work that may be late, or be lost with this process, without harm."""
         self.heartbeat.done += result_count
         counters.add_totals(tally.counts, tally.seconds)
-        figures.note(tally.traced)
+        exemplars.note(tally.traced)
 
     # -- our own fault ---------------------------------------------------------------------------
     def _set_aside(self, result: Result, error: Exception) -> alerts.AlertEvent:

@@ -26,6 +26,7 @@ from notify.archive.stores import Store, reading
 from notify.maker import ending
 from notify.messages import explanations, recipients
 from notify.messages.explanations import Circumstances
+from notify.messages.filtered import filtered_out
 from notify.messages.states import FAILED, Status, answer, local
 from notify.models import BizMsg, IdempotencyKey, RestoredMsg
 
@@ -84,6 +85,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
     parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
     # The key is kept for some time; the archive keeps it with the message.
     key = message.key if store.cold else key_of(IdempotencyKey, message.pk)
+    filtered = [] if after else filtered_out(store, message)
     return Page(
         id=str(message.pk),
         title=message.event_type,
@@ -97,13 +99,16 @@ def _page(store: Store, message: Any, after: str) -> Page:
         },
         body=bytes(message.payload).decode("utf-8", "replace"),
         timeline=_timeline(store, message, deliveries, attempts, circumstances),
-        recipients=recipients.cards(message, deliveries, attempts, circumstances),
+        recipients=[
+            *recipients.cards(message, deliveries, attempts, circumstances),
+            *map(recipients.filtered_card, filtered),
+        ],
         recipients_title=_("Subscriptions"),
         recipients_note=recipients.NOTE if attempts else "",
         headline=_headline(message, counts, attempts),
         cursor=cursor,
         no_recipient_reasons=[]
-        if counts
+        if counts or filtered
         else explanations.no_recipient_reasons(message, biz, store.cold),
         resend_effect=_resend_effect(store, message, counts),
         call=_call(message),

@@ -21,6 +21,7 @@ from notify.archive.stores import Store
 from notify.maker import ending
 from notify.messages import states
 from notify.messages.explanations import Circumstances
+from notify.messages.filtered import FilteredOut
 from notify.messages.states import FAILED, OPEN, TONES, Status
 from notify.models import BizReceive
 from notify.subscriptions import answer_log
@@ -95,6 +96,19 @@ def cards(
     return [
         _card(message, row, attempts.get(row.pk, []), circumstances, short) for row in deliveries
     ]
+
+
+def filtered_card(row: FilteredOut) -> Recipient:
+    """The card of a subscription that has no delivery because of its filter."""
+    text = _("Filtered: %s.")
+    return Recipient(
+        id="",
+        name=PageLink.to(row.subscription, str(row.subscription.receive)),
+        state=_("filtered"),
+        tone="plain",
+        why=text % row.why.reason,
+        masked_why=text % row.why.masked,
+    )
 
 
 def name(subscription: BizReceive | None, subscription_id: int) -> str:

@@ -15,6 +15,7 @@ from django.db.models import DEFERRED, Count, Model, QuerySet
 from msgplatform.core.data.chunks import chunks
 from notify.archive import stores
 from notify.archive.stores import Store, reading
+from notify.messages.filtered import filtered_out
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 
 _CHUNK = 500  # deliveries of one statement
@@ -61,6 +62,7 @@ def record(biz_id: int, id: int, has_payload: bool) -> BizMsg | None:
                 _add_deliveries(store, [message])
                 _add_attempts(store, message.listed_deliveries)
                 _add_consumers([message])
+                message.listed_filtered = filtered_out(store, row)
                 return message
     return None
 

@@ -57,6 +57,7 @@ class BizMsg(models.Model):
     # Only instances that were read through notify.messages.records have these.
     archived: bool
     listed_deliveries: list[ReceiveMsg]
+    listed_filtered: list[Any]
 
     class Meta:
         db_table = "biz_msg"

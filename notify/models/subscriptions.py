@@ -19,7 +19,7 @@ from msgplatform.core.fields import (
 )
 from msgplatform.core.lazy_text import translate
 from msgplatform.models import Biz
-from notify.subscriptions import answer_log, formats, limits, signing
+from notify.subscriptions import answer_log, formats, limits, payload_filter, signing
 
 # Seconds after each failed attempt until the next: ten attempts in 75 hours
 # (the schedule that Standard Webhooks suggests).
@@ -160,6 +160,18 @@ class BizReceive(models.Model):
         validators=[limits.channels],
         help_text=_("Exact names. Empty: every channel."),
     )
+    # Patterns and channels choose by kind, this by content: `payload_filter` says how.
+    filter = models.JSONField(
+        _("filter"),
+        null=True,
+        blank=True,
+        validators=[payload_filter.check],
+        help_text=_(
+            'A condition on what a message says: {"data": {"total": {"$gt": 100}}}; empty: every '
+            "message"
+        ),
+    )
+    filter_since = models.DateTimeField(_("filter holds since"), null=True, editable=False)
     format = models.CharField(
         _("format"),
         max_length=20,

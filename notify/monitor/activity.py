@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 from django.db.models import Q
@@ -15,23 +18,67 @@ from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named
 from notify.models import EventType
 from notify.monitor import counters
 from notify.monitor.counters import OTHERS
-from notify.monitor.failures import SUBSCRIPTION
-from notify.monitor.histograms import DURATION, LATENCY, Histogram
+from notify.monitor.histograms import DURATION, LATENCY, Bucket, Histogram
+from notify.monitor.subjects import SUBSCRIPTION
+
+# A percentile within a bucket that is longer, and whose end is more than so many times its begin,
+# is shown as a range.
+_MIN_WIDE_SECONDS = 60.0
+_MAX_RATIO = 3.0
+_ROUNDING = 1e-9
+
+
+def _used_buckets(histogram: Histogram, counts: Counts) -> list[Bucket]:
+    """The buckets in which something was counted."""
+    return [bucket for bucket in histogram.stored_buckets if counts.get(bucket.name)]
+
+
+def percentile(histogram: Histogram, counts: Counts, share: float) -> float | None:
+    """Seconds within which `share` (0 to 1) of all stayed, spread evenly within each bucket.
+
+    None when nothing was counted; the last bound when it lies beyond that.
+    """
+    used_buckets = _used_buckets(histogram, counts)
+    if not used_buckets:
+        return None
+    rank, below = sum(counts[bucket.name] for bucket in used_buckets) * share, 0.0
+    edges = {edge for _, *both in used_buckets for edge in both} - {math.inf}
+    for low, high in pairwise(sorted(edges)):
+        value = sum(
+            counts[name] * (high - low) / (end - start)
+            for name, start, end in used_buckets
+            if start <= low and high <= end
+        )
+        if value and below + value >= rank - _ROUNDING:
+            return low + (high - low) * min(1.0, (rank - below) / value)
+        below += value
+    return histogram.bounds[-1]
+
+
+def span(histogram: Histogram, counts: Counts, share: float) -> tuple[float, float] | None:
+    """The bucket of a percentile where it is too wide for one number; else None. Its end is
+    infinite for durations above every bound."""
+    estimate = percentile(histogram, counts, share)
+    if estimate is None:
+        return None
+    candidates = [b for b in _used_buckets(histogram, counts) if b.low <= estimate <= b.high]
+    low, high = max(((b.low, b.high) for b in candidates), key=lambda both: both[1] - both[0])
+    is_wide = high >= _MIN_WIDE_SECONDS and high > _MAX_RATIO * low
+    return (low, high) if is_wide else None
 
 
 def _percentile(name: str, title: Any, histogram: Histogram, share: float) -> Figure:
-    def percentile(counts: Counts) -> float | None:
-        return histogram.percentile(counts, share)
-
-    def span(counts: Counts) -> tuple[float, float] | None:
-        return histogram.span(counts, share)
-
-    return Figure(name, title, histogram.names, percentile, span=span)
+    return Figure(
+        name, title, [bucket.name for bucket in histogram.stored_buckets],
+        partial(percentile, histogram, share=share), span=partial(span, histogram, share=share),
+    )  # fmt: skip
 
 
 def _answer(counter_name: str) -> str:
     """The label of an answer of consumers: an HTTP status, or a word such as "timeout"."""
-    answer = counters.answer_of(counter_name)
+    if not counter_name.startswith(counters.ANSWER):
+        return ""  # no counter of an answer
+    answer = counter_name.removeprefix(counters.ANSWER)
     return gettext("HTTP %s") % answer if answer[:1].isdigit() else answer
 
 

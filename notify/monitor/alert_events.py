@@ -22,7 +22,6 @@ from django.db.models import Q
 from msgplatform.core import alerts, logging, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.models import Alert, Biz
-from msgplatform.monitor import alert_store
 from notify.intake import intake
 from notify.models import BizReceive, IdempotencyKey
 
@@ -80,9 +79,9 @@ class MissedAlerts:
         events = []
         for row in reversed(rows):
             if row.first_at >= since:
-                events.append(alert_store.as_event(row))
+                events.append(row.as_event())
             if row.resolved_at and row.resolved_at >= since:
-                events.append(alert_store.as_event(row, is_resolved=True))
+                events.append(row.as_event(is_resolved=True))
         count = _publish(biz, events)
         # Ends of the last hour are looked at again, as alerts are that were opened in it.
         self._watched_ids = open_ids | {row.pk for row in rows}

@@ -1,7 +1,7 @@
 """Alerts about subscriptions, as conditions: one is disabled, fails, or misses its own process; and
 the text about a failing one, which `doctor` shows too.
 
-The watch of any running program asks for them every few seconds (`core/daemons/watch/of_flows.py`),
+The watch of any running program asks for them every few seconds (`monitor/watch/of_flows.py`),
 so an alert comes even if the marker or every sender is down. They follow from stored rows: an
 operator who resumes a subscription resolves its alerts.
 """
@@ -21,10 +21,10 @@ from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
-from msgplatform.core.durations import age
+from msgplatform.core.durations import age, moment
 from msgplatform.core.lazy_text import lazy_message, load
 from msgplatform.monitor.alert_store import AlertTable, unless_away
-from msgplatform.monitor.failure_store import latest_answer
+from msgplatform.monitor.failure_groups import latest_answer
 from notify import presence
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.monitor.counters import FLOW
@@ -113,11 +113,6 @@ def _of_missing_processes() -> Iterator[Condition]:
         key = f"{OWN_PROCESS}:{pk}"
         if seconds >= PATIENCE_SECONDS or key in open_keys:
             yield Condition(key, lazy_message(subject, id=pk), lazy_message(text, id=pk))
-
-
-def moment(at: datetime) -> str:
-    """A time as alerts write it."""
-    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")
 
 
 # -- the text about a failing subscription -------------------------------------------------------

@@ -13,18 +13,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from http import HTTPStatus
 from typing import NamedTuple
 
-from django.db.models import Sum
-
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.daemons.snapshot import Snapshot
-from msgplatform.core.data import sql
-from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.tracing.context import trace_id_of
-from msgplatform.core.tracing.figures import Observation
+from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.models import MinuteCounter
 from notify.models import EventType
 from notify.monitor.histograms import DURATION, LATENCY, Histogram
@@ -32,13 +28,14 @@ from notify.orders import Result
 
 FLOW = "notify"
 ACCEPTED, EXHAUSTED = "accepted", "exhausted"
+FILTERED = "filtered"  # messages that the filter of a subscription left out
 _TOTALS = "notify:totals"
 # The subject of the counters of all event types that the catalogue does not have.
 OTHERS = -(2**62)
 # Seconds until a new catalogue entry has a counter of its own.
 REFRESH_SECONDS = 30.0
 # The prefix of counters of failed attempts by answer; an HTTP status or a class of error follows.
-_ANSWER = "answer "
+ANSWER = "answer "
 _STATUSES = frozenset(HTTPStatus)
 
 
@@ -72,13 +69,8 @@ def answer(status: int, error: str) -> str:
     """The counter of attempts that failed with this answer. There are few of them, whatever a
     consumer answers: a status that is in no specification counts with its class, such as 4xx."""
     if error:
-        return f"{_ANSWER}{error}"[:32]
-    return f"{_ANSWER}{status if status in _STATUSES else f'{status // 100}xx'}"
-
-
-def answer_of(name: str) -> str:
-    """The answer that a counter stands for, '' for other counters."""
-    return name.removeprefix(_ANSWER) if name.startswith(_ANSWER) else ""
+        return f"{ANSWER}{error}"[:32]
+    return f"{ANSWER}{status if status in _STATUSES else f'{status // 100}xx'}"
 
 
 def add(counts: Counts, now: datetime) -> None:
@@ -87,11 +79,14 @@ def add(counts: Counts, now: datetime) -> None:
 
 
 def count_accepted(
-    messages: Iterable[tuple[int, str]], event_types: CatalogueSubjects, now: datetime
+    messages: Iterable[tuple[int, str]],
+    event_types: CatalogueSubjects,
+    now: datetime,
+    filtered: Mapping[Key, int],
 ) -> None:
-    """Count messages, given business system and event type of each, in the transaction that splits
-    them."""
-    counts: Counts = Counter()
+    """Count messages, given business system and event type of each, and how many the filters of
+    subscriptions left out, in the transaction that splits them."""
+    counts: Counts = Counter(filtered)
     for (biz, event_type), value in Counter(messages).items():
         counts[Key(biz, 0, ACCEPTED)] += value
         counts[Key(biz, event_types.subject(biz, event_type), ACCEPTED)] += value
@@ -164,10 +159,3 @@ def totals() -> dict[str, float]:
     """The sums of `add_totals` since the last flush. Raises RedisError."""
     rows: dict[bytes, bytes] = work_redis().hgetall(_TOTALS)  # type: ignore[assignment]
     return {name.decode(): float(value) for name, value in rows.items()}
-
-
-def last_hour(name: str) -> int:
-    """The sum of one counter over all subscriptions in the last 60 minutes."""
-    since = sql.now() - timedelta(hours=1)
-    rows = MinuteCounter.objects.filter(WHOLE, minute__gte=since, flow=FLOW, name=name)
-    return int(rows.aggregate(total=Sum("value"))["total"] or 0)

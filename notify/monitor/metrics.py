@@ -6,6 +6,8 @@ not take longer each day. The oldest delivery of each subscription is one index 
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -27,7 +29,7 @@ from msgplatform.core.rates.breaker import STATE_NUMBERS
 from notify import orders, presence
 from notify.models import BizMsg, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
-from notify.monitor.histograms import DURATION, LATENCY
+from notify.monitor.histograms import DURATION, LATENCY, Histogram
 from notify.subscriptions import limits
 
 COUNTED = 100_000
@@ -256,7 +258,7 @@ def samples() -> Iterator[Sample]:
             yield _ATTEMPTS.of(totals.get(outcome, 0), outcome=outcome)
         yield _EXHAUSTED.of(totals.get("exhausted", 0))
         for histogram, metric in _HISTOGRAMS.items():
-            for end, count in histogram.cumulative(totals):
+            for end, count in cumulative(histogram, totals):
                 yield metric.bucket(end, count)
             yield metric.of(totals.get(f"{histogram.name}_seconds", 0.0))
     except RedisError:
@@ -276,3 +278,17 @@ def status() -> Status:
             facts[str(status.label)] = count
     rows, now = read_waiting(), sql.now()
     return Status(backlog, oldest_seconds(rows, now), facts, oldest_by=oldest_by(rows, now))
+
+
+def cumulative(histogram: Histogram, counts: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Pairs (upper bound, count up to it), the last one for +Inf. An earlier, wider bucket
+    counts at its upper bound."""
+    by_end: defaultdict[float, float] = defaultdict(float)
+    for bucket in histogram.stored_buckets:
+        by_end[bucket.high] += counts.get(bucket.name, 0)
+    total, pairs = 0.0, []
+    for bucket in histogram.buckets:
+        total += by_end[bucket.high]
+        end = "+Inf" if bucket.high == math.inf else str(float(bucket.high))
+        pairs.append((end, total))
+    return pairs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from msgplatform.core.flows.health import Runbook
-from notify.monitor.failures import DELIVER_NOW, SUBSCRIPTION
+from notify.monitor.subjects import DELIVER_NOW, SUBSCRIPTION
 
 RUNBOOKS: Mapping[str, Runbook] = {
     "notify.failing": SUBSCRIPTION.runbook(DELIVER_NOW),

@@ -14,9 +14,9 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.lazy_text import translate
-from msgplatform.core.sandbox import Kept
+from msgplatform.core.sandbox import Kept, Sandbox
 from notify.models import BizReceive
-from notify.subscriptions import sandbox, signing
+from notify.subscriptions import signing
 
 # The tolerance of Standard Webhooks' libraries.
 TOLERANCE_SECONDS = 300
@@ -63,11 +63,16 @@ class Arrival(Kept[Call]):
         return self.call.size > len(self.call.body.encode())
 
 
+def store(subscription: int) -> Sandbox:
+    """The store of the sandbox that has this subscription."""
+    return Sandbox(f"notify:{subscription}")
+
+
 def arrivals(subscription: int) -> list[Arrival]:
     """What came in the last hour, the newest first. Raises RedisError."""
     counts: Counter[str] = Counter()
     rows: list[Arrival] = []
-    for entry in reversed(sandbox.store(subscription).calls(Call)):
+    for entry in reversed(store(subscription).calls(Call)):
         counts[entry.call.message_id] += 1
         rows.append(Arrival(entry.at, entry.call, counts[entry.call.message_id]))
     return rows[::-1]

@@ -16,6 +16,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.sandbox import MAX_BODY_BYTES, Behaviour
 from notify.models import BizReceive
+from notify.sandbox import calls
 from notify.sandbox.calls import Call, judge, keys_of
 from notify.subscriptions import sandbox as own
 from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
@@ -38,7 +39,7 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
         return HttpResponse("There is no such sandbox.\n", "text/plain", 404)
     if len(request.body) > MAX_BYTES:
         return HttpResponse(f"A body has {MAX_BYTES} bytes at most.\n", "text/plain", 413)
-    store = own.store(subscription)
+    store = calls.store(subscription)
     try:
         behaviour = store.take_behaviour()
         status = status_of(behaviour)

@@ -13,9 +13,11 @@ from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
+from msgplatform.core.data import sql
 from msgplatform.setup.fields import (
     DurationField,
     NumberField,
+    ObjectField,
     TextListField,
     WaitsField,
     WholeSerializer,
@@ -104,6 +106,7 @@ class SubscriptionSerializer(WholeSerializer):
     )
     event_types = EventTypesField()
     channels = ChannelsField()
+    filter = ObjectField(required=False, allow_null=True)
     timeout = TimeoutField(required=False, allow_null=True)
     schedule = ScheduleField(required=False, allow_null=True)
     rate_limit = RateField(required=False, allow_null=True)
@@ -111,11 +114,14 @@ class SubscriptionSerializer(WholeSerializer):
     class Meta:
         model = BizReceive
         fields = [
-            "id", "name", "system", "consumer", "status", "event_types", "channels", "format",
-            "timeout", "schedule", "attempts_limit", "in_flight_limit", "rate_limit", "own_process",
-            "log_answers", "log_days", "failing_since", "failures", "disabled_reason", "created_at",
+            "id", "name", "system", "consumer", "status", "event_types", "channels", "filter",
+            "filter_since", "format", "timeout", "schedule", "attempts_limit", "in_flight_limit",
+            "rate_limit", "own_process", "log_answers", "log_days", "failing_since", "failures",
+            "disabled_reason", "created_at",
         ]  # fmt: skip
-        read_only_fields = ["failing_since", "failures", "disabled_reason", "created_at"]
+        read_only_fields = [
+            "filter_since", "failing_since", "failures", "disabled_reason", "created_at",
+        ]  # fmt: skip
         notes = {
             "schedule": 'In seconds, [5, 300, 1800], or with units, ["5 s", "5 min", "30 min"]. '
             "Behind an open breaker a delivery waits for at least NOTIFY_BREAKER_KEEP_HOURS before "
@@ -140,7 +146,7 @@ class Subscription(Resource):
     kept_fields = frozenset({"status"})
     groups = [
         (None, ["biz", "receive"]),
-        (_("What it gets"), ["event_types", "channels", "format"]),
+        (_("What it gets"), ["event_types", "channels", "filter", "format"]),
         (_("Attempts"), ["schedule", "attempts_limit", "timeout"]),
         (_("Pace"), ["in_flight_limit", "rate_limit", "own_process"]),
         (_("Log of attempts"), ["log_answers", "log_days"]),
@@ -188,11 +194,14 @@ class Subscription(Resource):
         return {"biz": "", "receive": ""}
 
     def set_dependent_fields(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
-        if "status" not in names or row.status != _Status.NORMAL:
-            return ()
-        for name, value in BizReceive.RESUMED.items():
+        dependent: dict[str, Any] = {}
+        if "filter" in names:
+            dependent["filter_since"] = sql.now()
+        if "status" in names and row.status == _Status.NORMAL:
+            dependent |= BizReceive.RESUMED
+        for name, value in dependent.items():
             setattr(row, name, value)
-        return list(BizReceive.RESUMED)
+        return list(dependent)
 
     @classmethod
     def hold(cls, row: BizReceive) -> Sequence[str]:

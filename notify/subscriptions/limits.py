@@ -14,12 +14,10 @@ from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
-from msgplatform.core import sandbox
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from msgplatform.core.lazy_text import translated
-from notify.subscriptions import matching
-from notify.subscriptions import sandbox as own
+from notify.subscriptions import matching, sandbox
 
 MAX_PAYLOAD_BYTES = 256 * 1024
 # Stands for a stored value that people may not see; no header's value can hold it.
@@ -55,7 +53,7 @@ def url(value: str) -> None:
         destinations.parse(value)
     except InvalidInput as error:
         raise ValidationError(translated(error.args[0])) from None
-    if own.is_sandbox(value) and not sandbox.is_on():
+    if sandbox.is_sandbox(value) and not settings.SANDBOX:
         raise ValidationError(_(sandbox.OFF))
 
 

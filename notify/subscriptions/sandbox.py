@@ -12,15 +12,16 @@ import hmac
 from collections.abc import Iterable
 
 from django.conf import settings
+from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
-from msgplatform.core.sandbox import Sandbox
 
 # A name that no resolver ever knows (RFC 6761, 6.4).
 HOST = "sandbox.invalid"
 URL = f"https://{HOST}/"
 PATH = "/sandbox/notify/"
+OFF = _("The sandbox is switched off on this platform: SANDBOX is no.")
 _PURPOSE = b"msgplatform sandbox %d"
 _TOKEN_LENGTH = 32  # hexadecimal digits
 
@@ -46,11 +47,6 @@ def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:
     # Bytes: texts with other characters than ASCII cannot be compared so.
     sent = token.encode()
     return any(hmac.compare_digest(sent, _token(subscription, key).encode()) for key in keys)
-
-
-def store(subscription: int) -> Sandbox:
-    """The store of the sandbox that has this subscription."""
-    return Sandbox(f"notify:{subscription}")
 
 
 def _token(subscription: int, key: bytes) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 from django.conf import settings
 
-from msgplatform.core import metrics
 from msgplatform.core.flows.metric import PREFIX, Metric
+from msgplatform.monitor import metrics
 
 _HEAD = """\
 # Metrics

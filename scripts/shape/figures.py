@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shape.modules import Module, Place, python_files, read_module
 from shape.names import is_participle, is_private, is_pronoun
+from shape.reach import ROOTS, read_reach
 from shape.touches import read_touches
 
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
@@ -31,7 +32,10 @@ def read_product(root: Path) -> list[Module]:
 
 def figures(root: Path, modules: list[Module]) -> list[Figure]:
     """The figures in the order of the file; `modules` are those of `read_product`."""
-    return [*_sizes(modules), *_shares(modules), *_names(modules), *_touches(root)]
+    return [
+        *_sizes(modules), *_reaches(modules), *_shares(modules), *_names(modules),
+        *_touches(root),
+    ]  # fmt: skip
 
 
 def _sizes(modules: list[Module]) -> Iterator[Figure]:
@@ -46,6 +50,13 @@ def _sizes(modules: list[Module]) -> Iterator[Figure]:
         count = sum(not module.path.endswith("/__init__.py") for module in members)
         advice = "Make a module part of its only importer."
         yield Figure(f"modules of {part}", Decimal(count), advice)
+
+
+def _reaches(modules: list[Module]) -> Iterator[Figure]:
+    for message, roots in ROOTS.items():
+        lines, places = read_reach(modules, roots)
+        advice = "Import what is for types only below TYPE_CHECKING; part what the console needs."
+        yield Figure(f"reach of {message}", Decimal(lines), advice, places)
 
 
 def _shares(modules: list[Module]) -> Iterator[Figure]:

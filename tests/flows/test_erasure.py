@@ -87,12 +87,12 @@ print(json.dumps({f"{flow} {name}": int(value) for flow, name, value in rows}))
 """
 ERASURE = """
 import json
-from msgplatform.models import Erasure
+from msgplatform.company.person_data.models import Erasure
 print(json.dumps(Erasure.objects.values("state", "passes", "open", "erased").get()))
 """
 ERASURES = """
 import json
-from msgplatform.models import Erasure
+from msgplatform.company.person_data.models import Erasure
 print(json.dumps(list(Erasure.objects.values_list("state", flat=True))))
 """
 MIGRATE_COLD = """

@@ -43,7 +43,8 @@ from django.test import Client
 from crmsync.models import Crm, LandingPage, Policy, Source
 from gateway.models import SmsAccount, SmsGateway
 from msgplatform.doors.api.access import keys
-from msgplatform.models import AlertChannel, Biz
+from msgplatform.company.alerting.models import AlertChannel
+from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 biz = Biz.objects.create(name="shop")
 for name, url in (("well", {sink!r}), ("nameless", "http://a.hung.example/")):

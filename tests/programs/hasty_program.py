@@ -17,7 +17,7 @@ from django.core import management
 # Set → module → its constants. What is a setting is set by its variable.
 WAITS: dict[str, dict[str, dict[str, float]]] = {
     "alerts": {
-        "msgplatform.core.daemons.watch.kinds": {"LOOK_SECONDS": 1.0},
+        "msgplatform.monitor.watch.watch": {"LOOK_SECONDS": 1.0},
         "msgplatform.core.daemons.writers": {"REPORT_SECONDS": 0.5},  # and the watch
         "msgplatform.core.archive.retention": {"EVERY_SECONDS": 1.0},
         "msgplatform.company.audit_export.exporter": {

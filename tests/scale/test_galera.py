@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.daemons.watch.kinds import GALERA, WRITERS
+from msgplatform.monitor.watch import GALERA, WRITERS
 from tests.scale import books
 from tests.scale.books import Account
 from tests.scale.conftest import Figures

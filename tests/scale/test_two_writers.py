@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from msgplatform.core.daemons.watch.kinds import WRITERS
+from msgplatform.monitor.watch import WRITERS
 from tests.cluster import MIGRATE
 from tests.scale import every_flow
 from tests.scale.conftest import Figures

@@ -10,10 +10,12 @@ from django.contrib.auth.models import User
 
 from crmsync.models import Crm, LandingPage, Policy, Run, Source
 from gateway.models import SgipMt, SmsAccount, SmsGateway
+from msgplatform.company.alerting.models import AlertChannel, AlertRule
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import alerts
 from msgplatform.core.data import sql
 from msgplatform.doors.api.access import keys
-from msgplatform.models import Alert, AlertChannel, AlertRule, Biz, BulkJob, Erasure, FailureGroup
+from msgplatform.models import Alert, Biz, BulkJob, FailureGroup
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify import operations
@@ -94,6 +96,9 @@ class Things:
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
+            "subscriptions/{system}/{consumer}/tests/filter": {
+                "system": "orders", "consumer": "held",
+            },
             "subscriptions/{system}/{consumer}/sandbox": {
                 "system": "orders", "consumer": "sandbox",
             },

@@ -11,18 +11,10 @@ from django.db import transaction
 from django.utils import timezone
 
 from gateway.models import SgipMo, SgipMt, SgipReport, SgipUserRpt
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
 from msgplatform.core import alerts
 from msgplatform.core.data import ids, sql
-from msgplatform.models import (
-    Alert,
-    AlertChannel,
-    AlertMessage,
-    AlertRule,
-    ApiKey,
-    AuditLog,
-    Biz,
-    BulkJob,
-)
+from msgplatform.models import Alert, ApiKey, AuditLog, Biz, BulkJob
 from msgplatform.monitor import failure_store
 from notify.maker.maker import Maker
 from notify.models import Attempt, ReceiveMsg

@@ -1,7 +1,7 @@
 from typing import Any
 
 from gateway.forwarder.forwarder import Forwarder
-from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.core.daemons.command import DaemonCommand
 
 
 class Command(DaemonCommand):

@@ -1,7 +1,7 @@
 from typing import Any
 
 from gateway.receiver.receiver import SmsReceiver
-from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.core.daemons.command import DaemonCommand
 
 
 class Command(DaemonCommand):

@@ -3,7 +3,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from gateway.sender.sender import SmsSender
-from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.core.daemons.command import DaemonCommand
 
 
 class Command(DaemonCommand):

@@ -16,6 +16,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.company.alerting import outbox
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
 from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
 from msgplatform.core import personal
 from msgplatform.core.errors import Undecryptable
@@ -26,8 +27,7 @@ from msgplatform.doors.admin.fields import LinesField
 from msgplatform.doors.admin.filters import PickFilter
 from msgplatform.doors.admin.resource_admin import ResourceAdmin
 from msgplatform.doors.admin.rows import RowsAdmin
-from msgplatform.models import AlertChannel, AlertMessage, AlertRule
-from msgplatform.models.alerts_out import Severity
+from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
 
 

@@ -11,11 +11,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform.company.alerting import outbox
+from msgplatform.company.alerting.models import AlertChannel
 from msgplatform.company.alerting.setup import SCOPE
 from msgplatform.core.errors import NotNow, Undecryptable
 from msgplatform.doors.api.management.resources import audit
 from msgplatform.doors.api.schema import operation
-from msgplatform.models import AlertChannel
 
 
 class ChannelCheckSerializer(serializers.Serializer[Any]):

@@ -8,10 +8,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from django.apps import apps
 
-from msgplatform.core.daemons.watch.kinds import CHANNEL
-from msgplatform.models import Alert, AlertChannel, AlertRule
-from msgplatform.models.alerts_out import Severity
+from msgplatform.company.alerting.models import AlertChannel, AlertRule
+from msgplatform.models import Alert
+from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
+from msgplatform.monitor.watch import CHANNEL
 
 _NUMBER = re.compile(r"\d{1,18}")
 

@@ -15,12 +15,12 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.alerting import texts
 from msgplatform.company.alerting.child import MAX_SECONDS, Child, Outcome
+from msgplatform.company.alerting.models import GIVE_UP, AlertChannel, AlertMessage
 from msgplatform.core import alerts, logging, outbound
 from msgplatform.core.alerts import Condition
-from msgplatform.core.daemons.watch.kinds import CHANNEL, key, shown
+from msgplatform.core.durations import moment
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models import AlertChannel, AlertMessage
-from msgplatform.models.alerts_out import GIVE_UP
+from msgplatform.monitor.watch import CHANNEL, key
 
 log = logging.get(__name__)
 State = AlertMessage.State
@@ -170,7 +170,7 @@ def report_failing(channels: Iterable[AlertChannel]) -> None:
                     "again for 24 hours."
                 ),
                 shown=row.shown,
-                since=shown(row.failing_since) if row.failing_since else "",
+                since=moment(row.failing_since) if row.failing_since else "",
                 error=row.last_error.rstrip("."),
             ),
         )

@@ -15,9 +15,16 @@ from django.db import transaction
 from django.db.models import Max, Q
 
 from msgplatform.company.alerting import matching
+from msgplatform.company.alerting.models import (
+    GIVE_UP,
+    AlertChannel,
+    AlertMessage,
+    AlertNotice,
+    AlertRule,
+)
 from msgplatform.core.data import sql
-from msgplatform.models import Alert, AlertChannel, AlertMessage, AlertNews, AlertNotice, AlertRule
-from msgplatform.models.alerts_out import GIVE_UP, Severity
+from msgplatform.models import Alert, AlertNews
+from msgplatform.models.alerts import Severity
 
 _BATCH = 100  # of one transaction
 # An alert that begins more often than so within an hour flaps: its further news waits for the next

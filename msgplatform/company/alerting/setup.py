@@ -13,10 +13,10 @@ from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
 from msgplatform.company.alerting import child, outbox
+from msgplatform.company.alerting.models import MAX_URL, AlertChannel, AlertRule
 from msgplatform.core.errors import InvalidInput, Undecryptable
 from msgplatform.core.http import destinations
-from msgplatform.models import AlertChannel, AlertRule, Biz
-from msgplatform.models.alerts_out import MAX_URL
+from msgplatform.models import Biz
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
 from msgplatform.setup.resource import Resource

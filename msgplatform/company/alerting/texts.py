@@ -19,10 +19,11 @@ from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from msgplatform.company.alerting import matching
+from msgplatform.company.alerting.models import AlertChannel, AlertNotice
 from msgplatform.core import cells, personal
 from msgplatform.core.lazy_text import translate
-from msgplatform.models import Alert, AlertChannel, AlertNotice
-from msgplatform.models.alerts_out import Severity
+from msgplatform.models import Alert
+from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
 
 Event = AlertNotice.Event

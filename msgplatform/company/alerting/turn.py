@@ -13,11 +13,12 @@ from django.utils.translation import gettext as _
 
 from msgplatform.company.alerting import outbox, planning, texts
 from msgplatform.company.alerting.child import Child, Outcome
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage
 from msgplatform.company.alerting.outbox import Outbox, is_failing, note_outcome
 from msgplatform.core import flows, outbound
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
-from msgplatform.models import Alert, AlertChannel, AlertMessage
+from msgplatform.models import Alert
 from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
 from msgplatform.monitor.statistics.points import CounterQuery
 

@@ -23,16 +23,18 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.audit_export import address, lines
 from msgplatform.company.audit_export.address import Address, Kind
+from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.durations import moment
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.http import engine as http
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
-from msgplatform.models import AuditExport, AuditLog
+from msgplatform.models import AuditLog
+from msgplatform.monitor.watch import AUDIT
 
 TIMEOUT_SECONDS = 15.0
 CONTENT_TYPE = "application/x-ndjson"
@@ -140,7 +142,7 @@ class Exporter:
                     [(1, 0, lines.FIRST_PREVIOUS, "", sql.now(), "")],
                 )
             if self._has_alert:
-                alerts.resolve(kinds.AUDIT)
+                alerts.resolve(AUDIT)
                 self._has_alert = False
             return EVERY_SECONDS
         if outbound.is_off():
@@ -167,10 +169,10 @@ class Exporter:
                 self._has_alert = True
                 words = _("%(why)s. Entries have waited since %(since)s; none is lost.")
                 alerts.raise_alert(
-                    kinds.AUDIT,
+                    AUDIT,
                     lazy_message(_("The audit log is not exported")),
-                    lazy_message(words, why=str(error), since=kinds.shown(since)),
-                    key=kinds.AUDIT,
+                    lazy_message(words, why=str(error), since=moment(since)),
+                    key=AUDIT,
                 )
             raise
         if pending:
@@ -215,7 +217,7 @@ class ExportThread(Upkeep):
 
     def start(self) -> None:
         if not settings.AUDIT_EXPORT:
-            alerts.resolve(kinds.AUDIT)
+            alerts.resolve(AUDIT)
             return
         self._loop = ThreadLoop("audit-export", Exporter().turn, longest_pause=MAX_PAUSE_SECONDS)
         self._loop.start()

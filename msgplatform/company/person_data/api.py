@@ -15,6 +15,7 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from msgplatform.company.person_data import erasures, people, reports
+from msgplatform.company.person_data.models import MAX_REASON, Erasure
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.person.identity import KINDS, MAX_IDENTIFIERS
 from msgplatform.doors.api.bodies import field, text
@@ -22,8 +23,6 @@ from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.management.resources import actor, audit
 from msgplatform.doors.api.query import ListView, QueryView
 from msgplatform.doors.api.schema import operation
-from msgplatform.models import Erasure
-from msgplatform.models.erasures import MAX_REASON
 
 SCOPE = "manage:person-data"
 _BODY_BYTES = 64 * 1024

@@ -11,13 +11,14 @@ from datetime import timedelta
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.company.person_data import erasure_list
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
-from msgplatform.core.daemons.watch.kinds import ERASURE, key
 from msgplatform.core.data import sql
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
-from msgplatform.models import Alert, Erasure
+from msgplatform.models import Alert
+from msgplatform.monitor.watch import ERASURE, key
 
 # A text waits for its Report for two days, a delivery for its next attempts as long.
 PATIENCE = timedelta(days=3)

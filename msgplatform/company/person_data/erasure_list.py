@@ -21,11 +21,12 @@ from typing import IO, Any
 from django.conf import settings
 from django.db import IntegrityError
 
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.core import logging
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
-from msgplatform.models import AuditLog, Erasure
+from msgplatform.models import AuditLog
 
 log = logging.get(__name__)
 

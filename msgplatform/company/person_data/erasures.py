@@ -13,12 +13,12 @@ from django.db import transaction
 from django.utils.translation import gettext as _
 
 from msgplatform.company.person_data import erasure_list
+from msgplatform.company.person_data.models import MAX_REASON, Erasure
 from msgplatform.company.person_data.people import hashes, person_of
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person.identity import Person
-from msgplatform.models import AuditLog, Erasure
-from msgplatform.models.erasures import MAX_REASON
+from msgplatform.models import AuditLog
 
 _State = Erasure.State
 

@@ -4,8 +4,8 @@ web process of a machine that has the list, since erasures that are asked for th
 from __future__ import annotations
 
 from msgplatform.company.person_data import erasure_alert, erasure_list, erasures
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.core.daemons.thread_loop import ThreadLoop
-from msgplatform.models import Erasure
 
 LIST_EVERY_SECONDS = 60.0
 

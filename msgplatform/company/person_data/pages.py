@@ -22,14 +22,13 @@ from django.views.decorators.http import require_http_methods
 
 from msgplatform import person_limits
 from msgplatform.company.person_data import erasures, people, reports
+from msgplatform.company.person_data.models import MAX_REASON, Erasure
 from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import flows, personal
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person.identity import KINDS, Person
 from msgplatform.doors.admin import Textarea, confirmed, sees_personal
 from msgplatform.doors.console.views.page import page
-from msgplatform.models import Erasure
-from msgplatform.models.erasures import MAX_REASON
 
 FIND, ERASE = "msgplatform.find_person", "msgplatform.erase_person"
 VIEW = "msgplatform.view_erasure"

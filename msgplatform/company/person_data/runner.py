@@ -18,6 +18,7 @@ from django.db.models.functions import Now
 
 from msgplatform.company.person_data import erasure_alert, erasures
 from msgplatform.company.person_data.list_keeping import LIST_EVERY_SECONDS, ListKeeper
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.people import hashes, kept_person
 from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import logging
@@ -26,7 +27,6 @@ from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import claims, sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.jobs.upkeep import Upkeep
-from msgplatform.models import Erasure
 
 log = logging.get(__name__)
 

@@ -8,20 +8,12 @@ from typing import Any
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core import flows
+from msgplatform.core import features, flows
 from msgplatform.core.connections import work_redis
 from msgplatform.core.person import redis_keys
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice, text_store
-from msgplatform.models import (
-    Acknowledgement,
-    Alert,
-    AlertMessage,
-    AuditLog,
-    BulkJob,
-    FailureGroup,
-    SavedFilter,
-)
+from msgplatform.models import Acknowledgement, Alert, AuditLog, BulkJob, FailureGroup, SavedFilter
 
 _ENDED = Q(state__in=[BulkJob.State.DONE, BulkJob.State.CANCELLED, BulkJob.State.FAILED])
 
@@ -33,7 +25,7 @@ def all_stores() -> list[PersonStore]:
     return [
         *of_flows,
         text_store("alerts", _("alerts"), Alert, ("subject", "text", "said", "note")),
-        text_store("alert_messages", _("sent alerts"), AlertMessage, ("title", "text", "error")),
+        *features.gather("person_stores", "stores"),
         text_store("failures", _("failures"), FailureGroup, ("said",)),
         text_store("acknowledgements", _("acknowledgements"), Acknowledgement, ("note", "place")),
         text_store("audit", _("audit log"), AuditLog, ("target", "detail")),

@@ -36,10 +36,10 @@ from msgplatform.company.single_sign_on import guarded, logout
 from msgplatform.company.single_sign_on.company import ID, Refused
 from msgplatform.company.single_sign_on.trouble import refuse_answer
 from msgplatform.core import alerts, logging
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.doors.admin import confirmation
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.models import AuditLog, Biz
+from msgplatform.monitor.watch import SIGN_IN, key
 
 log = logging.get(__name__)
 
@@ -174,8 +174,8 @@ def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **othe
     if not sociallogin.state.get("is_new") and not has_new_factor:
         # The provider remembered the person and asked for nothing, or does not say.
         confirmation.forget(request)
-    alerts.resolve(kinds.key(kinds.SIGN_IN, sociallogin.account.provider))
-    alerts.resolve(kinds.SIGN_IN)  # of an earlier release
+    alerts.resolve(key(SIGN_IN, sociallogin.account.provider))
+    alerts.resolve(SIGN_IN)  # of an earlier release
     memory = sociallogin.state.get("provider")
     if not memory:
         return

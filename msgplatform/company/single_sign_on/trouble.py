@@ -16,8 +16,8 @@ from msgplatform.company.signing_in.refusal import refuse
 from msgplatform.company.single_sign_on.company import Refused
 from msgplatform.company.single_sign_on.guarded import Unreachable
 from msgplatform.core import alerts
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.watch import SIGN_IN, key
 
 # Reasons that are nobody's fault, or the person's own.
 _TEXTS = {
@@ -64,7 +64,7 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     names = {"provider": name_of(id)}
     if reason != "code":  # a code that came twice is no trouble of the provider
         alerts.raise_alert(
-            kinds.SIGN_IN,
+            SIGN_IN,
             lazy_message(gettext_noop("People cannot sign in by the company's provider")),
             lazy_message(
                 gettext_noop("%(issuer)s: %(reason)s. %(detail)s"),
@@ -72,7 +72,7 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
                 reason=reason,
                 detail=detail,
             ),
-            key=kinds.key(kinds.SIGN_IN, id),
+            key=key(SIGN_IN, id),
         )
     return refuse(
         request,

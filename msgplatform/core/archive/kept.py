@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
-from django.db import router
+from django.db import DatabaseError, router
 from django.db.models import Model
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.archive.description import Step, Table
-from msgplatform.core.data import ids
+from msgplatform.core.archive import retention
+from msgplatform.core.archive.description import Archive, Step, Table
+from msgplatform.core.data import ids, sql
+from msgplatform.core.flows.metric import Metric, Sample
 
 if TYPE_CHECKING:  # the contract of flows names this module
     from msgplatform.core.flows.text import Text
@@ -60,13 +62,13 @@ def of_ids(
     ending: Text = DELETED,
 ) -> KeptData:  # fmt: skip
     """A table without partitions, whose ids begin with their time."""
-    return KeptData(title, settings, seconds, lambda: _id_time(model), ending)
 
+    def oldest() -> datetime | None:
+        rows = model._base_manager.using(router.db_for_read(model)).order_by("pk")
+        first = rows.values_list("pk", flat=True).first()
+        return None if first is None else ids.datetime_of(first)
 
-def _id_time(model: type[Model]) -> datetime | None:
-    rows = model._base_manager.using(router.db_for_read(model)).order_by("pk")
-    first = rows.values_list("pk", flat=True).first()
-    return None if first is None else ids.datetime_of(first)
+    return KeptData(title, settings, seconds, oldest, ending)
 
 
 def of_column(
@@ -86,3 +88,20 @@ def of_column(
 
 def for_ever() -> None:
     """The seconds of what is never deleted by itself."""
+
+
+def metric(archive: Archive) -> Metric:
+    """The metric of `samples`."""
+    return Metric(
+        f"{archive.name.replace('.', '_')}_archive_overdue_seconds",
+        "For how long archived rows have been overdue for deletion",
+    )
+
+
+def samples(archive: Archive) -> list[Sample]:
+    """Samples of an archive for `/metrics`; none when its database cannot be read."""
+    try:
+        seconds, _table = retention.overdue(archive, sql.now())
+    except DatabaseError:
+        return []
+    return [metric(archive).of(seconds)]

@@ -23,7 +23,6 @@ from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
-from msgplatform.core.flows.metric import Metric, Sample
 from msgplatform.core.lazy_text import lazy_message
 
 EVERY_SECONDS = 600.0
@@ -163,18 +162,16 @@ def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
     if age is None:
         return 0.0, ""
     before = horizon(now, age)
-    ends = [(end, table.name) for table in archive.tables for end in _ends(table)]
+    ends: list[tuple[int, str]] = []
+    for table in archive.tables:
+        # The end of the oldest month, else the id of the oldest row: what is below it goes first.
+        bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
+        bounds = bounds or list(table.rows().values_list(table.column, flat=True)[:1])
+        ends += [(end, table.name) for end in bounds]
     oldest, name = min(ends, default=(before, ""))
     if oldest >= before:
         return 0.0, ""
     return (ids.datetime_of(before) - ids.datetime_of(oldest)).total_seconds(), name
-
-
-def _ends(table: Table) -> list[int]:
-    """The end of the oldest month, else the id of the oldest row: what is below it goes first.
-    Empty for an empty table without partitions."""
-    bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
-    return bounds or list(table.rows().values_list(table.column, flat=True)[:1])
 
 
 def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -> None:
@@ -207,20 +204,3 @@ def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -
 def reason(error: Exception) -> str:
     """For an alert."""
     return f"{type(error).__name__}: {error}"[:500]
-
-
-def metric(archive: Archive) -> Metric:
-    """The metric of `samples`."""
-    return Metric(
-        f"{archive.name.replace('.', '_')}_archive_overdue_seconds",
-        "For how long archived rows have been overdue for deletion",
-    )
-
-
-def samples(archive: Archive) -> list[Sample]:
-    """Samples of an archive for `/metrics`; none when its database cannot be read."""
-    try:
-        seconds, _table = overdue(archive, sql.now())
-    except DatabaseError:
-        return []
-    return [metric(archive).of(seconds)]

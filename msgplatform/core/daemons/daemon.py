@@ -10,25 +10,22 @@ from __future__ import annotations
 import _thread
 import os
 import signal
-import sys
 import threading
 import time
 from types import FrameType
 from typing import Any
 
-from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import close_old_connections
+from django.utils.module_loading import import_string
 
-from msgplatform.core import logging, structs
+from msgplatform.core import daemons, logging
 from msgplatform.core.daemons import standstill
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, beat
-from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
+from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE, ThreadLoop
 from msgplatform.core.daemons.wake_signal import Listener, WakeSignal
-from msgplatform.core.daemons.watch import watch
-from msgplatform.core.data import cell_record, ids, schema_state
+from msgplatform.core.data import cell_record, schema_state
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.rates.backoff import Backoff
-from msgplatform.core.servers.copies import Copies
 
 log = logging.get(__name__)
 
@@ -121,7 +118,9 @@ class Loop:
         # A server that is away may answer again any moment.
         self.away = Backoff(first=0.2, factor=2.0, cap=MAX_AWAY_PAUSE, jitter=0.0)
         self.beat = beat(worker.heartbeat)
-        self.watch = watch(worker.role) if worker.watches else None
+        # A thread of its own: a database that hangs holds up no work.
+        names = daemons.threads if worker.watches else ()
+        self.threads: list[ThreadLoop] = [import_string(name)(worker.role) for name in names]
         # A program that watches uses the platform's database, which must be of its cell.
         self.is_in_its_cell = not worker.watches
         self.listener = (
@@ -132,8 +131,8 @@ class Loop:
         worker = self.worker
         log.info("started", role=worker.role, pid=os.getpid())
         self.beat.start()
-        if self.watch:
-            self.watch.start()
+        for thread in self.threads:
+            thread.start()
         if self.listener:
             self.listener.start()
         try:
@@ -147,8 +146,8 @@ class Loop:
             worker.stop()
             if self.listener:
                 self.listener.stop()
-            if self.watch:
-                self.watch.stop()
+            for thread in self.threads:
+                thread.stop()
             self.beat.stop(WITHDRAW_SECONDS)
             log.info("stopped", role=worker.role, done=worker.heartbeat.done)
 
@@ -192,50 +191,3 @@ class Loop:
             log.error("turn_failed", role=role, exc_info=error)
         close_old_connections()
         self.worker.stopping.wait(pause)
-
-
-MAX_PROCESSES = 64  # of one command
-
-
-class DaemonCommand(BaseCommand):
-    """Base of every `run_*` command: parses options, builds one worker, runs the loop."""
-
-    requires_system_checks = []  # run explicitly below, so that a wrong setting is one sentence
-
-    def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--drain-seconds",
-            type=float,
-            default=20.0,
-            help="how long the first SIGTERM may take to finish what is in hand (default 20)",
-        )
-        parser.add_argument(
-            "--processes", type=int, default=1, help="run this many of them (default 1)"
-        )
-
-    def worker(self, **options: Any) -> Worker:
-        """The role's worker, built from the command's options."""
-        raise NotImplementedError
-
-    def handle(self, *args: Any, **options: Any) -> None:
-        self.check()
-        if not 1 <= options["processes"] <= MAX_PROCESSES:
-            raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
-        if options["processes"] > 1:
-            # The last value counts, also after `--process 4`, which means the same.
-            one = [sys.executable, *sys.argv, "--processes=1"]
-            Copies(one, options["processes"]).run()
-            return
-        structs.prepare()
-        worker = self.worker(**options)
-        worker.stopping.install()
-        drain_seconds: float = options["drain_seconds"]
-        if drain_seconds < 0:
-            raise CommandError("--drain-seconds must not be negative")
-        loop = Loop(worker)
-        try:
-            loop.is_in_its_cell = loop.is_in_its_cell or cell_record.check_if_readable()
-            ids.keep_ahead(at_once=worker.needs_ids_at_once)
-            loop.run(drain_seconds)
-        except cell_record.WrongCell as error:
-            raise CommandError(str(error)) from error

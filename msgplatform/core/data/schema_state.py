@@ -6,12 +6,12 @@ import re
 import sys
 import time
 
+from django.conf import settings
 from django.db import DatabaseError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from msgplatform import env
 from msgplatform.core.data.transactions import error_code
 
 _UNKNOWN_COLUMN, _NO_TABLE = 1054, 1146
@@ -29,7 +29,7 @@ def open_migrations(connection: BaseDatabaseWrapper) -> int:
 
 
 def migrate_command(alias: str) -> str:
-    return f"{sys.executable} {env.BASE_DIR / 'manage.py'} migrate --database {alias}"
+    return f"{sys.executable} {settings.BASE_DIR / 'manage.py'} migrate --database {alias}"
 
 
 def missing_tables(connection: BaseDatabaseWrapper) -> str:

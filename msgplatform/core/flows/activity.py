@@ -20,9 +20,6 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.text import Text
 
 Counts = Mapping[str, int]  # name of a counter → its sum
-# The counters in which each message counts once: those of a dimension that is counted apart have
-# negative subjects.
-WHOLE = Q(subject__gte=0)
 SYSTEM = "system"  # the dimension that can be combined with every other one
 # The meaning of a measure for people: its colour, and the rank in lists.
 Tone = Literal["accepted", "good", "lost", "bad", "plain"]

@@ -149,6 +149,7 @@ class Recipient:
     tone: Tone
     since: datetime | None = None
     why: str = ""
+    masked_why: str = ""  # for people who may not see personal data, when `why` may have some
     next_at: datetime | None = None
     facts: Mapping[str, Value] = field(default_factory=dict)
     attempts: Sequence[Attempt] = ()

@@ -20,9 +20,8 @@ from msgplatform.core import personal
 from msgplatform.core.characters import fold, phone_number
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.person import spellings
+from msgplatform.core.personal import MARK
 
-# What stands in the place of erased data.
-MARK = "[erased]"
 MAX_IDENTIFIERS = 50  # of each kind
 MIN_PHONE_DIGITS, MAX_PHONE_DIGITS = 7, 15
 # Fewer digits are an order number or a price in many texts: such a number is the person's where it

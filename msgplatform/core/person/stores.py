@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from django.db import models, router
 from django.db.models import QuerySet
 
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
+from msgplatform.core.personal import MARK
 
 if TYPE_CHECKING:  # the contract of flows names this module
     from msgplatform.core.flows.text import Text

@@ -177,10 +177,10 @@ def sealed_columns() -> list[Column]:
     return sorted(columns, key=lambda column: column.using != DEFAULT_DB_ALIAS)
 
 
-def renew_sealed(column: Column, size: int = SEALED_PAGE) -> Iterator[Counter[State]]:
+def renew_sealed(column: Column) -> Iterator[Counter[State]]:
     """Seal values with the first key that are under an old one; yields the states of each page's
     values as they were. Values that no key decrypts, and those in clear text, stay as they are."""
-    for page in _sealed_pages(column, size):
+    for page in _sealed_pages(column):
         states: Counter[State] = Counter()
         new = []
         for pk, stored in page:
@@ -198,7 +198,7 @@ def renew_sealed(column: Column, size: int = SEALED_PAGE) -> Iterator[Counter[St
         yield states
 
 
-def _sealed_pages(column: Column, size: int) -> Iterator[list[tuple[Any, bytes]]]:
+def _sealed_pages(column: Column) -> Iterator[list[tuple[Any, bytes]]]:
     """By spans of the primary key: one statement that looks for the next sealed values among
     millions of others would not end within the time that a statement may take."""
     start = Func(F(column.field), 1, len(encryption.PREFIX), function="SUBSTR",
@@ -208,8 +208,8 @@ def _sealed_pages(column: Column, size: int) -> Iterator[list[tuple[Any, bytes]]
     while span := list(rows.values_list("pk", flat=True)[:_SPAN]):
         within = sealed_rows.filter(pk__gte=span[0], pk__lte=span[-1])
         keys = list(within.values_list("pk", flat=True))
-        for at in range(0, len(keys), size):
-            page = column.rows.filter(pk__in=keys[at : at + size])
+        for at in range(0, len(keys), SEALED_PAGE):
+            page = column.rows.filter(pk__in=keys[at : at + SEALED_PAGE])
             yield [(pk, bytes(value)) for pk, value in page.values_list("pk", column.field)]
         rows = column.rows.filter(pk__gt=span[-1])
 

@@ -1,28 +1,25 @@
-"""How many spans were exported and dropped, by all processes; which of them cannot export; and the
-exemplars of histograms. All of it is in the work Redis, and may be lost with it."""
+"""How many spans were exported and dropped, by all processes, and which of them cannot export. All
+of it is in the work Redis, and may be lost with it."""
 
 from __future__ import annotations
 
 import os
 import socket
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgplatform.core.connections import RedisError, briefly, work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.flows.metric import Metrics, Sample
 from msgplatform.core.tracing.context import is_on
 
-_SPANS, _FAILING, _EXEMPLARS = "platform:spans", "platform:traces", "platform:exemplars"
+_SPANS, _FAILING = "platform:spans", "platform:traces"
 _EXPORTED, _DROPPED = "exported", "dropped"
 # A process that cannot export says so again within this time.
 _FAILING_SECONDS = 90.0
 _MAX_WHY = 200
-# Prometheus takes an exemplar with the scrape; an old one leads to a trace that is deleted.
-MAX_EXEMPLAR_SECONDS = 3600.0
 
 METRICS = Metrics()
 _COUNT = METRICS.counter(
@@ -81,57 +78,3 @@ def samples() -> Iterator[Sample]:
         return
     for outcome in (_EXPORTED, _DROPPED):
         yield _COUNT.of(int(counts.get(outcome.encode(), 0)), outcome=outcome)
-
-
-# -- exemplars -----------------------------------------------------------------------------------
-class Exemplar(NamedTuple):
-    """An observation of a histogram that was traced; `at` in unix seconds."""
-
-    trace_id: str
-    value: float
-    at: float
-
-
-class Observation(NamedTuple):
-    """A traced observation of a histogram. `metric` is its name without the prefix, `labels` the
-    values of its labels, `bound` the upper bound of the bucket."""
-
-    metric: str
-    labels: tuple[str, ...]
-    bound: str
-    value: float
-    trace_id: str
-
-
-Key = tuple[str, tuple[str, ...], str]  # metric, values of its labels, bound
-
-
-def note(observations: Sequence[Observation]) -> None:
-    """Keep the last exemplar of each bucket. Without Redis nothing is kept."""
-    now = time.time()
-    fields: dict[Any, Any] = {
-        "\x1f".join((observation.metric, *observation.labels, observation.bound)): (
-            f"{observation.trace_id} {observation.value:.6g} {now:.3f}"
-        )
-        for observation in observations
-    }
-    if fields:
-        with suppress(RedisError):
-            work_redis().hset(_EXEMPLARS, mapping=fields)
-
-
-def exemplars() -> dict[Key, Exemplar]:
-    """The last exemplar of each bucket."""
-    if not is_on():
-        return {}
-    try:
-        rows: Any = work_redis().hgetall(_EXEMPLARS)
-    except RedisError:
-        return {}
-    kept, now = {}, time.time()
-    for field, row in rows.items():
-        name, *labels, bound = field.decode().split("\x1f")
-        trace_id, value, at = row.decode().split(" ")
-        if now - float(at) < MAX_EXEMPLAR_SECONDS:
-            kept[name, tuple(labels), bound] = Exemplar(trace_id, float(value), float(at))
-    return kept

@@ -15,7 +15,6 @@ from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from msgplatform.core.daemons import watch
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import sees_personal
@@ -24,6 +23,7 @@ from msgplatform.doors.admin.rows import RowsAdmin
 from msgplatform.models import Alert
 from msgplatform.models.failures import MAX_NOTE
 from msgplatform.monitor import alert_store, runbooks
+from msgplatform.monitor.watch import of_flows
 from msgplatform.person_limits import answers_limited_people
 
 _EARLIER_SHOWN = 10
@@ -50,7 +50,7 @@ class StateFilter(PickFilter):
                 return queryset.filter(open_key__isnull=False, acknowledged_at=None)
             case "unseen_other":
                 rows = queryset.filter(open_key__isnull=False, acknowledged_at=None)
-                return rows.exclude(kind__in=watch.failure_kinds())
+                return rows.exclude(kind__in=of_flows.failure_kinds())
             case "resolved":
                 return queryset.filter(open_key=None)
         return queryset

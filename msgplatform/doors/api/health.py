@@ -15,11 +15,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from msgplatform.core import logging, metrics
+from msgplatform.core import logging
 from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.data import server
 from msgplatform.core.tracing.context import is_on
 from msgplatform.doors.api.problems.problem import KINDS, Problem
+from msgplatform.monitor import metrics
 
 log = logging.get(__name__)
 

@@ -1,7 +1,7 @@
 """The platform's condition, for the status on every page and for the overview.
 
 It is calm only when nothing is known to be wrong. Late work, silent programs and unavailable
-servers have alerts (`core/daemons/watch` and the flows' own); failures are counted where messages
+servers have alerts (`monitor/watch` and the flows' own); failures are counted where messages
 end (`monitor/failure_store.py`), and an alert about them is not counted a second time."""
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from django.http import HttpRequest
 from msgplatform import person_limits
 from msgplatform.core import flows, lazy_text
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import exits, heartbeats, watch
+from msgplatform.core.daemons import exits, heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch import kinds
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.doors.console.views.page import visible
 from msgplatform.models import Alert
-from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor import failure_groups, runbooks
+from msgplatform.monitor.watch import REDIS, SILENT, key, of_flows
 
 _MAX_ALERTS = 1000  # open alerts that are looked at
 _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
@@ -47,9 +47,9 @@ class Condition:
     @property
     def number(self) -> int:
         """The number of problems that nobody has acknowledged."""
-        causes = {kinds.key(kinds.SILENT, role) for role in (*self.missing, *self.exits)}
+        causes = {key(SILENT, role) for role in (*self.missing, *self.exits)}
         if self.redis_problem:
-            causes.add(kinds.key(kinds.REDIS, "work"))
+            causes.add(key(REDIS, "work"))
         return self.alerts + self.failures + len(causes - self.alert_keys)
 
 
@@ -78,19 +78,20 @@ def failures(request: HttpRequest) -> int:
     """The number of groups of failures in the flows that this person may see."""
     if (systems := person_limits.systems_of(request)) is not None:
         try:
-            return sum(len(failure_store.failures_of(flow, systems)) for flow in visible(request))
+            return sum(len(failure_groups.failures_of(flow, systems)) for flow in visible(request))
         except UNAVAILABLE:  # the page Failures says so
             return 0
     names = [flow.name for flow in visible(request)]
     number = of_request(request).failures
     # The number of all flows, already known, holds for a person who may see every flow.
-    return failure_store.count_groups(names) if number and len(names) < len(flows.all()) else number
+    is_known = not number or len(names) >= len(flows.all())
+    return number if is_known else failure_groups.count_groups(names)
 
 
 def look() -> Condition:
     """The condition now: two statements and two calls of Redis, without which it does."""
     all_flows = flows.all()
-    failure_kinds = watch.failure_kinds()
+    failure_kinds = of_flows.failure_kinds()
     columns = ("kind", "open_key", "acknowledged_at")
     rows = open_alerts().order_by().values_list(*columns)[:_MAX_ALERTS]
     # Of each open alert, whether somebody has acknowledged it.
@@ -98,7 +99,7 @@ def look() -> Condition:
     alert_keys = frozenset(str(open_key) for _kind, open_key, _at in rows)
     acknowledged_count = sum(marks)
     unseen = len(marks) - acknowledged_count
-    failures = failure_store.count_groups(flow.name for flow in all_flows)
+    failures = failure_groups.count_groups(flow.name for flow in all_flows)
     try:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:

@@ -20,8 +20,9 @@ from typing import Any
 from django.db.models import Q, QuerySet, Sum, Value
 from django.db.models.functions import Concat
 
-from msgplatform.core.flows.activity import WHOLE, Activity, Counts
+from msgplatform.core.flows.activity import Activity, Counts
 from msgplatform.models import MinuteCounter
+from msgplatform.models.counters import WHOLE
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.time_steps import Step
 

@@ -14,9 +14,10 @@ from datetime import datetime, timedelta
 from django.db.models import Sum
 
 from msgplatform.core.connections import RedisError
-from msgplatform.core.flows.activity import WHOLE, Activity, Counts, Group, Key
+from msgplatform.core.flows.activity import Activity, Counts, Group, Key
 from msgplatform.core.flows.contract import Flow
 from msgplatform.models import MinuteCounter
+from msgplatform.models.counters import WHOLE
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import Point

@@ -2,7 +2,6 @@
 
 platform    which programs run, and what must hold before they start
 address     where the web server listens, and the address that people open
-first_user  the link for the first user, who has no password yet
 config      supervisord's configuration, pure text
 run         supervisord as a child: lock, start, pids, stop; programs that crash again and again
 """

@@ -1,20 +1,24 @@
-"""What must be there before the platform's programs start: tables, and the files of pages.
+"""What must be there before the platform's programs start: tables, the files of pages, and a user
+who can log in to the console.
 
-It is prepared in a forked child, whose memory is free afterwards: `up` would hold what migrations
-load, some 35 MB, for as long as the platform runs.
+Tables and files are prepared in a forked child, whose memory is free afterwards: `up` would hold
+what migrations load, some 35 MB, for as long as the platform runs.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection
 
+from django.contrib.auth import get_user_model
 from django.core import checks
 from django.core.management import call_command
-from django.db import connections
+from django.db import IntegrityError, connection, connections
 from django.db.utils import Error as DatabaseError
 
+from msgplatform.core import invitations
 from msgplatform.core.data import cell_record, schema_state
 from msgplatform.doors.web import static_files
 from msgplatform.operation.supervision.run import Refused
@@ -85,3 +89,28 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
         raise Refused(str(error)) from None
     finally:
         connections["default"].close()
+
+
+FIRST_USER = "admin"
+
+
+def first_login_link() -> str:
+    """The path of the page where the first user chooses a password; '' if it is not needed.
+
+    The superuser `admin` is created, without a password, if there is no user at all. As long as the
+    only superuser has no password, and has never logged in, every call makes a link. All links end
+    when a password is chosen, and each after PASSWORD_RESET_TIMEOUT. Raises DatabaseError.
+    """
+    users = get_user_model().objects
+    try:
+        if not users.exists():
+            with suppress(IntegrityError):  # another machine has just created it
+                users.create_superuser(FIRST_USER)
+        superusers = list(users.filter(is_superuser=True, is_active=True)[:2])
+        # With a second one somebody else can set the password, and the terminal need not.
+        user = superusers[0] if len(superusers) == 1 else None
+        if user is None or user.last_login or user.has_usable_password():
+            return ""
+        return invitations.link(user)
+    finally:
+        connection.close()

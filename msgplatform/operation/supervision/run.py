@@ -24,7 +24,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons import exits
 from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
 from msgplatform.core.errors import PlatformError
-from msgplatform.core.logging import last_words
+from msgplatform.core.logged_errors import last_words
 from msgplatform.core.servers import child_process
 from msgplatform.core.servers.private_server import private_directory, tail
 from msgplatform.operation.supervision.config import Places, Program, render

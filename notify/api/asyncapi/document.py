@@ -36,7 +36,8 @@ platform delivers each by a POST to the consumers that have subscribed to it.
 
 A consumer gets events in the format that its subscription has: Standard Webhooks (the default), or
 CloudEvents 1.0, structured or binary. Answer 2xx once the event is stored. An event may come more
-than once, with the same `webhook-id`, and events may come in any order.
+than once, with the same `webhook-id`, and events may come in any order. An event that the filter of
+its subscription leaves out does not come.
 
 Verify the signature before anything parses the body. A library of
 [Standard Webhooks](https://www.standardwebhooks.com/) does it, with the secret of the consumer.

@@ -20,7 +20,7 @@ from msgplatform.core.data import sql, transactions
 from msgplatform.core.lazy_text import lazy_message
 from notify.feed.models import EventQueue
 from notify.feed.monitor import counters, failures
-from notify.feed.monitor.conditions import SET_ASIDE, SET_ASIDE_KEY
+from notify.feed.monitor.failures import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
 # An event may begin to wait behind the front: committed late, replayed, or given back by a

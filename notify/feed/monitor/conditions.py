@@ -1,4 +1,5 @@
-"""Conditions that need a person: as alerts and as findings of `doctor`.
+"""Conditions that need a person: as alerts and as findings of `doctor`; and the events that were
+set aside, as the page Failures shows them.
 
 The daemon that holds the platform's watch asks for them, whatever its flow: dead dispatchers are
 reported, too.
@@ -6,6 +7,7 @@ reported, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from django.conf import settings
@@ -13,20 +15,24 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
-from msgplatform.core.flows.health import Finding
+from msgplatform.core.flows.health import MAX_FAILURES, Failure, Finding
+from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
-from notify.feed.monitor import backlog, failures
+from msgplatform.monitor import failure_groups
+from notify.feed.models import EventQueue
+from notify.feed.monitor import backlog
+from notify.feed.monitor.counters import FLOW
+from notify.feed.monitor.failures import SET_ASIDE, SET_ASIDE_KEY, TOPICS
 
-SET_ASIDE, LATE = "feed.set_aside", "feed.late"
+LATE = "feed.late"
 KINDS = SET_ASIDE, LATE
-# A receiver raises this alert as soon as it sets an event aside, with the reason.
-SET_ASIDE_KEY = f"{SET_ASIDE}:events"
+_SET_ASIDE = str(int(EventQueue.Status.SET_ASIDE))
 
 
 def conditions() -> Iterator[Condition]:
     """A condition for each alert of KINDS that holds now. Raises OperationalError."""
     # Events that were set aside and neither replayed, dismissed nor acknowledged.
-    counts = failures.of_topics()
+    counts = of_topics()
     if counts:
         topics = ", ".join(f"{topic} {count}" for topic, count in counts.items())
         yield Condition(
@@ -68,3 +74,32 @@ def examine() -> Iterator[Finding]:
         )  # fmt: skip
     if not late:
         yield Finding("ok", "Feed: no event has waited for long")
+
+
+def of_topics() -> dict[str, int]:
+    """The number of events of each topic that were neither replayed, dismissed nor
+    acknowledged; a topic without one is left out."""
+    counts: Counter[str] = Counter()
+    for group in failure_groups.open_groups(FLOW):
+        counts[TOPICS[group.subject]] += group.count
+    return dict(sorted(counts.items()))
+
+
+def failures(limit: int = MAX_FAILURES) -> list[Failure]:
+    """The events that were set aside, by topic and error."""
+    rows = []
+    for group in failure_groups.open_groups(FLOW, limit):
+        topic = EventQueue.Topic(TOPICS[group.subject])
+        query = {"topic__exact": topic.value, "status__exact": _SET_ASIDE}
+        rows.append(
+            failure_groups.as_failure(
+                group,
+                where=lazy_message(_("events of topic %(topic)s"), topic=topic.label),
+                where_page=ViewLink("admin:feed_scheduler"),
+                message=str(group.sample),
+                list_page=ViewLink("admin:feed_eventqueue_changelist", query=query),
+                action="resend",
+                filter={"topic": topic.value, "answer": group.answer},
+            )
+        )
+    return rows

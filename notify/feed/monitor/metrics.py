@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from django.utils.translation import gettext as _
 
-from msgplatform.core.archive import retention
+from msgplatform.core.archive import kept
 from msgplatform.core.archive.partitions import partitions_of
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
@@ -103,4 +103,4 @@ def samples_with_archives() -> Iterator[Sample]:
     for archive in ARCHIVES:
         # A table without months is read whole for its oldest entry; the cleaner does so at times.
         if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):
-            yield from retention.samples(archive)
+            yield from kept.samples(archive)

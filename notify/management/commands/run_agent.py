@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.management.base import CommandError, CommandParser
 
 from msgplatform import env
-from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.core.daemons.command import DaemonCommand
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from notify.agent.client import IntakeClient

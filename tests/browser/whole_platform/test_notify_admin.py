@@ -197,3 +197,42 @@ def test_statistics_are_chosen_by_typing(
     with page.expect_download() as download:
         page.locator("form.choose").get_by_text("CSV").click()
     assert download.value.suggested_filename.endswith(".csv")
+
+
+TOTALS = """
+import json
+from msgplatform.models import Biz
+from notify.intake import intake
+biz = Biz.objects.get(name="console-test")
+intake.publish_many([
+    intake.Event(biz.pk, "order.paid", json.dumps({"total": total}).encode())
+    for total in (12, 101, 500)
+])
+print(json.dumps(True))
+"""
+
+
+def test_a_filter_is_tried_and_saved(
+    page: Page, platform: Platform, notify: None, made: dict[str, Any]
+) -> None:
+    platform.script(TOTALS)
+    page.goto(admin(platform, f"bizreceive/{made['row']}/change/"))
+    page.click("text=Try a filter")
+    page.fill("[name=filter]", '{"total": {"$gt": 100}}')
+    page.click("button:text-is('Try it')")
+    expect(page.locator("form em")).to_contain_text("a path begins with one of data, type")
+    document = '{"data": {"total": {"$gt": 100}}}'
+    page.fill("[name=filter]", document)
+    page.click("button:text-is('Try it')")
+    expect(page.locator("#outcome h2")).to_contain_text("2 of the latest 3 messages would come")
+    expect(page.locator("#outcome")).to_contain_text("data.total 12 is not > 100")
+    page.click("text=Back to the subscription")
+    page.fill("[name=filter]", document)
+    page.click("[name=_continue]")
+    expect(page.locator("[name=filter]")).to_have_value(re.compile(r'"\$gt": 100'))
+    platform.script(TOTALS)
+    page.goto(f"{platform.base_url}/console/search/notify?biz=console-test")
+    oldest = page.locator("tbody tr").nth(2).locator("a").first
+    oldest.click()
+    filtered_card = page.locator("text=Filtered: data.total 12 is not > 100.")
+    expect(filtered_card).to_be_visible(timeout=60_000)

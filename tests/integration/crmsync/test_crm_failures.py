@@ -13,7 +13,7 @@ from crmsync.recovery.resend import resend
 from msgplatform.core.data import sql
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.doors.templatetags.view_links import address
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.handler_marks import mark
 from tests.support.bulk_form import preview
@@ -73,8 +73,8 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
 ) -> None:
     mark(sync.on_its_way(policy, sync.requests("ab")), Invalid("", "no"))
     (seen,) = FLOW.health.failures()
-    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
-    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
+    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
     tick()
     mark(sync.on_its_way(policy, sync.requests("c")), Invalid("", "no"))
     (left,) = FLOW.health.failures()

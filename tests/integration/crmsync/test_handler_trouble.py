@@ -23,12 +23,12 @@ from crmsync.models import Crm, ExceptionEntry, Item, Record, RecoveryEntry
 from crmsync.orders import DeadQueue, MainQueue
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.recovery import actions
-from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
-from msgplatform.core.person.identity import MARK
+from msgplatform.core.personal import MARK
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates import breaker
 from msgplatform.models import Alert
+from msgplatform.monitor.watch import of_flows
 from tests.integration.crmsync import sync_support as sync
 from tests.integration.crmsync.sync_support import Customers, Store
 from tests.support.children import child

@@ -23,10 +23,10 @@ from crmsync.poller.policy_poll import PolicyPoll
 from crmsync.poller.reading.increment import Row, _Select
 from crmsync.poller.reading.source import Source
 from crmsync.recovery import actions
-from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert
+from msgplatform.monitor.watch import of_flows
 from tests.integration.crmsync import sync_support as sync
 from tests.support.lead_tables import INSERT
 from tests.support.sources import run_as_owner

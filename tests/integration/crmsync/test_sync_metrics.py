@@ -18,12 +18,13 @@ from crmsync.monitor import backlog, conditions, counters, findings
 from crmsync.monitor import metrics as gauges
 from crmsync.orders import Order, RetryQueue
 from crmsync.presence import LiveCrm, PolicyFacts
-from msgplatform.core import flows, metrics
+from msgplatform.core import flows
 from msgplatform.core.connections import work_redis
-from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import sql
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, MinuteCounter
+from msgplatform.monitor import metrics
+from msgplatform.monitor.watch import of_flows
 from tests.integration.crmsync import recovery_steps, sync_support
 from tests.integration.crmsync.sync_support import hive
 

@@ -12,17 +12,17 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from msgplatform.core import metrics
-from msgplatform.core.daemons.watch import Watch, report_conditions
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, Biz, MinuteCounter
-from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import GroupSnapshot
+from msgplatform.monitor import failure_groups, metrics
+from msgplatform.monitor.failure_groups import GroupSnapshot
+from msgplatform.monitor.watch.of_flows import report_conditions
+from msgplatform.monitor.watch.watch import Watch
 from notify.feed import presence
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.models import EventQueue
-from notify.feed.monitor import backlog, conditions, counters
+from notify.feed.monitor import backlog, conditions, counters, failures
 from notify.feed.monitor import metrics as gauges
 from notify.feed.presence import PaceDecision
 from tests.support.feed_rows import drain, post, related, set_aside, visited
@@ -149,7 +149,7 @@ class TestAlerts:
         with monkeypatch.context() as patch:
             patch.setattr(fanout, "push", failing)
             drain()
-        key = conditions.SET_ASIDE_KEY
+        key = failures.SET_ASIDE_KEY
         assert opened() == {key: f"Feed: event {qid} was set aside"}
         assert "cannot be written" in Alert.objects.get(open_key=key).text
         report_conditions()
@@ -162,10 +162,10 @@ class TestAlerts:
     def test_what_was_set_aside_until_it_is_acknowledged(self, biz: Biz) -> None:
         set_aside(biz, "ann")
         report_conditions()
-        assert list(opened()) == [conditions.SET_ASIDE_KEY]
-        (group,) = failure_store.open_groups("feed")
+        assert list(opened()) == [failures.SET_ASIDE_KEY]
+        (group,) = failure_groups.open_groups("feed")
         seen = GroupSnapshot(group.pk, group.lost, group.last_at)
-        failure_store.acknowledge(seen, "friend", group.answer, "a test post", "ann")
+        failure_groups.acknowledge(seen, "friend", group.answer, "a test post", "ann")
         report_conditions()
         assert opened() == {}
 
@@ -174,9 +174,7 @@ class TestAlerts:
         set_aside(biz, "ann")
         set_aside(biz, "ann", topic="vip")
         report_conditions()
-        assert opened() == {
-            conditions.SET_ASIDE_KEY: "Feed: events were set aside: friend 1, vip 1"
-        }
+        assert opened() == {failures.SET_ASIDE_KEY: "Feed: events were set aside: friend 1, vip 1"}
 
     def test_a_late_queue(self, biz: Biz, settings: Any) -> None:
         settings.FEED_LATE_SECONDS = 600

@@ -17,13 +17,13 @@ from gateway.models import SgipMt, SmsGateway
 from gateway.monitor import conditions
 from gateway.pump import late_reports
 from gateway.pump.pump import Pump
-from msgplatform.core.daemons import watch
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.health import Failure
 from msgplatform.doors.templatetags.view_links import address
 from msgplatform.messages import engine
 from msgplatform.models import Alert, MinuteCounter
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups
+from msgplatform.monitor.watch import of_flows
 from tests.integration.gateway.sms_messages import archived
 from tests.support import sms_rows
 from tests.support.bulk_form import preview
@@ -127,8 +127,8 @@ def test_what_was_acknowledged_is_not_listed_with_the_group(
 ) -> None:
     archived(shop, result=5)
     (seen,) = FLOW.health.failures()
-    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
-    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 1
+    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann") == 1
     tick()
     new = archived(shop, result=5)
     (remaining,) = FLOW.health.failures()
@@ -141,8 +141,8 @@ def test_what_was_acknowledged_is_not_sent_with_the_group(
     archived(shop, result=5)
     archived(shop, result=5, to="13900000000")
     (seen,) = FLOW.health.failures()
-    snapshot = failure_store.GroupSnapshot(seen.id, seen.lost, seen.last_at)
-    assert failure_store.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
+    snapshot = failure_groups.GroupSnapshot(seen.id, seen.lost, seen.last_at)
+    assert failure_groups.acknowledge_group(FLOW, snapshot, "known", "ann") == 2
     tick()
     archived(shop, result=5, to="13700000000")
     (left,) = FLOW.health.failures()
@@ -177,18 +177,18 @@ def test_a_gateway_at_which_everything_fails(shop: Caller, settings: Settings) -
     pk = SmsGateway.objects.get().pk
     for _ in range(conditions.MIN_FAILED):
         archived(shop, result=5)
-    watch.report_conditions()
+    of_flows.report_conditions()
     alert = Alert.objects.get(kind=conditions.FAILING, open_key__isnull=False)
     assert alert.key == f"sms.failing:{pk}"
     archived(shop)
-    watch.report_conditions()
+    of_flows.report_conditions()
     assert not Alert.objects.filter(open_key__isnull=False).exists(), "one was delivered"
     MinuteCounter.objects.filter(name="delivered").delete()
-    watch.report_conditions()
+    of_flows.report_conditions()
     assert Alert.objects.filter(open_key__isnull=False).exists()
     long_ago = F("minute") - timedelta(minutes=settings.SMS_FAILING_MINUTES + 2)
     MinuteCounter.objects.update(minute=long_ago)
-    watch.report_conditions()
+    of_flows.report_conditions()
     assert not Alert.objects.filter(open_key__isnull=False).exists(), "long ago"
 
 
@@ -197,7 +197,7 @@ def test_a_window_that_is_shorter_than_a_minute(shop: Caller, settings: Settings
     settings.SMS_FAILING_MINUTES = 0.3
     for _ in range(conditions.MIN_FAILED):
         archived(shop, result=5)
-    watch.report_conditions()
+    of_flows.report_conditions()
     assert Alert.objects.filter(kind=conditions.FAILING, open_key__isnull=False).exists()
 
 

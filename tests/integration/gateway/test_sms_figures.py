@@ -13,8 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from gateway.lifecycle import keys, store
 from gateway.models import SmsGateway
 from gateway.monitor import metrics as gauges
-from msgplatform.core import flows, metrics
+from msgplatform.core import flows
 from msgplatform.core.servers.private_server import free_port
+from msgplatform.monitor import metrics
 from tests.support.sms_net_support import accept, gateway, mt
 
 pytestmark = [

@@ -20,10 +20,10 @@ from django.db.models.functions import Now
 
 from msgplatform import env
 from msgplatform.core.data import sql
-from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs, names, recovery
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz, MinuteCounter
+from msgplatform.models.counters import WHOLE
 from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker

@@ -16,10 +16,10 @@ from django.db.models import F
 from django.db.models.functions import Now
 
 from msgplatform.core import long_polls
-from msgplatform.core.daemons.watch import of_flows
 from msgplatform.core.data import ids, sql
 from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
+from msgplatform.monitor.watch import of_flows
 from notify import directory
 from notify.listening import watch
 from notify.maker import expiry

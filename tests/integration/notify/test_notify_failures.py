@@ -12,15 +12,15 @@ from django.test import Client
 from pytest_django import Settings
 
 from msgplatform.core import flows
-from msgplatform.core.daemons import watch
 from msgplatform.core.data import sql
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.messages.filters import moment
 from msgplatform.models import Alert, Biz
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss
+from msgplatform.monitor.watch import of_flows
 from notify import orders, presence
 from notify.maker import expiry
 from notify.maker.maker import Maker
@@ -88,7 +88,7 @@ def counted() -> dict[str, int]:
 
 
 def alert() -> Alert:
-    watch.report_failures()
+    of_flows.report_failures()
     return Alert.objects.get(open_key__isnull=False)
 
 
@@ -160,8 +160,8 @@ def acknowledge_all() -> None:
     flow = flows.get("notify")
     assert flow
     for one in flow.health.failures():
-        snapshot = failure_store.GroupSnapshot(one.id, one.lost, one.last_at)
-        assert failure_store.acknowledge_group(flow, snapshot, "known", "ann") == one.count
+        snapshot = failure_groups.GroupSnapshot(one.id, one.lost, one.last_at)
+        assert failure_groups.acknowledge_group(flow, snapshot, "known", "ann") == one.count
     tick()
 
 
@@ -207,6 +207,6 @@ def test_one_alert_until_all_are_sent_again(row: BizReceive) -> None:
     resend(deliveries[:2])
     assert alert().text.startswith("Messages: 2, since")
     resend(deliveries)
-    watch.report_failures()
+    of_flows.report_failures()
     assert Alert.objects.get().resolved_at
     assert counted() == {}

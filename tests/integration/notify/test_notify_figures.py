@@ -11,11 +11,12 @@ from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from msgplatform.core import flows, metrics
+from msgplatform.core import flows
 from msgplatform.core.data import sql
-from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import Biz, MinuteCounter
+from msgplatform.models.counters import WHOLE
+from msgplatform.monitor import metrics
 from notify import presence
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, Receive, ReceiveMsg

@@ -15,13 +15,13 @@ from django.utils import translation
 from pytest_django import Settings
 
 from msgplatform.core.connections import work_redis
-from msgplatform.core.daemons.watch import report_conditions
 from msgplatform.core.data import sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Alert, AuditLog, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
+from msgplatform.monitor.watch.of_flows import report_conditions
 from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker

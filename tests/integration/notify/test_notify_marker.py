@@ -13,9 +13,9 @@ import time_machine
 from django.db import OperationalError, connection
 
 from msgplatform.core.data import ids, sql
-from msgplatform.core.flows.activity import WHOLE
 from msgplatform.core.queues import jobs
 from msgplatform.models import Alert, Biz, MinuteCounter
+from msgplatform.models.counters import WHOLE
 from notify import orders, presence
 from notify.actions import actions
 from notify.maker.maker import Maker

@@ -10,11 +10,12 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 
-from msgplatform.core import flows, metrics
+from msgplatform.core import flows
 from msgplatform.core.data import counting, sql
 from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import State
 from msgplatform.models import Biz
+from msgplatform.monitor import metrics
 from msgplatform.monitor.statistics.points import CounterQuery, total
 from notify import orders, presence
 from notify.maker.maker import Maker

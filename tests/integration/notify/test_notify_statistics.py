@@ -26,9 +26,10 @@ from msgplatform.monitor.statistics.points import CounterQuery, Point, total
 from msgplatform.monitor.time_steps import Step
 from notify.models import BizReceive
 from notify.monitor import counters
-from notify.monitor.activity import ACTIVITY
+from notify.monitor.activity import ACTIVITY, percentile, span
 from notify.monitor.counters import CatalogueSubjects, Key
 from notify.monitor.histograms import DURATION, LATENCY
+from notify.monitor.metrics import cumulative
 from notify.orders import Result
 from tests.support.notify_rows import subscription
 
@@ -48,7 +49,7 @@ def count(row: BizReceive, at: datetime, **values: int) -> None:
 
 
 def accept(*messages: tuple[int, str]) -> None:
-    counters.count_accepted(messages, CatalogueSubjects(), NOON)
+    counters.count_accepted(messages, CatalogueSubjects(), NOON, {})
 
 
 def counted(step: Step, since: datetime, until: datetime, **chosen: object) -> CounterQuery:
@@ -141,15 +142,15 @@ def test_percentiles_are_right_to_the_bucket(seed: int) -> None:
     counts = Counter(LATENCY.counter(seconds) for seconds in times)
     for share in (0.5, 0.95):
         truth = times[int(999 * share)]
-        estimate = LATENCY.percentile(counts, share)
+        estimate = percentile(LATENCY, counts, share)
         assert estimate is not None
         assert LATENCY.counter(estimate) == LATENCY.counter(truth)
 
 
 def test_percentiles_at_the_edges() -> None:
-    assert LATENCY.percentile({}, 0.5) is None
-    assert LATENCY.percentile({"latency_le_inf": 3}, 0.5) == 86400
-    assert DURATION.percentile({DURATION.counter(0.0): 1}, 0.95) == pytest.approx(0.025 * 0.95)
+    assert percentile(LATENCY, {}, 0.5) is None
+    assert percentile(LATENCY, {"latency_le_inf": 3}, 0.5) == 86400
+    assert percentile(DURATION, {DURATION.counter(0.0): 1}, 0.95) == pytest.approx(0.025 * 0.95)
     assert DURATION.counter(0.025) == DURATION.counter(0.0) == "duration_le_25ms"
     assert DURATION.counter(0.0251) == "duration_le_50ms"
 
@@ -157,30 +158,31 @@ def test_percentiles_at_the_edges() -> None:
 def test_twenty_two_minutes_are_not_thirty_three() -> None:
     counts = Counter(LATENCY.counter(seconds) for seconds in [22 * 60] * 6000)
     for share in (0.5, 0.95):
-        assert 20 * 60 <= (LATENCY.percentile(counts, share) or 0) <= 30 * 60
-        assert LATENCY.span(counts, share) is None
+        assert 20 * 60 <= (percentile(LATENCY, counts, share) or 0) <= 30 * 60
+        assert span(LATENCY, counts, share) is None
     counts = Counter(DURATION.counter(6.0) for _ in range(100))
-    assert 5 <= (DURATION.percentile(counts, 0.95) or 0) <= 10
+    assert 5 <= (percentile(DURATION, counts, 0.95) or 0) <= 10
 
 
 def test_no_bucket_is_wide() -> None:
     for histogram in (LATENCY, DURATION):
         for low, high in pairwise(histogram.bounds):
             assert high <= 2.5 * low
-        assert all(len(name) <= 32 for name in histogram.names)
-        assert len(set(histogram.names)) == len(histogram.names)
+        assert all(len(bucket.name) <= 32 for bucket in histogram.stored_buckets)
+        names = {bucket.name for bucket in histogram.stored_buckets}
+        assert len(names) == len(histogram.stored_buckets)
 
 
 def test_counters_of_earlier_releases_keep_their_meaning() -> None:
     """What was counted between one and ten minutes is not taken for five to ten."""
     assert LATENCY.counter(400) == "latency_gt_300_le_600s"
     old = {"latency_le_600000ms": 100}
-    assert LATENCY.span(old, 0.5) == (60, 600)
-    assert LATENCY.percentile(old, 0.5) == pytest.approx(330)
+    assert span(LATENCY, old, 0.5) == (60, 600)
+    assert percentile(LATENCY, old, 0.5) == pytest.approx(330)
     both = {**old, LATENCY.counter(400): 100}
-    assert LATENCY.percentile(both, 0.999) == pytest.approx(600, rel=0.01)
-    assert 300 < (LATENCY.percentile(both, 0.5) or 0) < 420
-    bounds = dict(LATENCY.cumulative(both))
+    assert percentile(LATENCY, both, 0.999) == pytest.approx(600, rel=0.01)
+    assert 300 < (percentile(LATENCY, both, 0.5) or 0) < 420
+    bounds = dict(cumulative(LATENCY, both))
     assert (bounds["300.0"], bounds["600.0"], bounds["+Inf"]) == (0, 200, 200)
     (median, _p95, _request) = ACTIVITY.figures
     assert flow_card.format_figure(median, old) == "1 min to 10 min"

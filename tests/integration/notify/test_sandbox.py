@@ -20,7 +20,7 @@ from msgplatform.models import AuditLog, Biz
 from msgplatform.monitor import failure_store
 from msgplatform.monitor.failure_store import Loss
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.monitor import conditions, failures
+from notify.monitor import conditions, subjects
 from notify.sandbox import calls
 from notify.subscriptions import sandbox, signing
 from tests.support.api_server import Server
@@ -176,7 +176,7 @@ def test_a_failing_sandbox_makes_no_alert(row: BizReceive) -> None:
     assert [each.key for each in conditions.conditions()] == [f"{conditions.FAILING}:{other.pk}"]
     for pk in (row.pk, other.pk):
         failure_store.add("notify", [Loss(pk, "HTTP 500", 1, "no room")], sql.now())
-    assert {one.subject: one.is_quiet for one in failures.failures()} == {
+    assert {one.subject: one.is_quiet for one in subjects.failures()} == {
         row.pk: True, other.pk: False,
     }  # fmt: skip
 
@@ -200,7 +200,7 @@ def test_what_is_wrong_is_said(row: BizReceive, settings: LazySettings) -> None:
 
 
 def test_what_is_kept_is_bounded(row: BizReceive, work_redis: Any) -> None:
-    store = sandbox.store(row.pk)
+    store = calls.store(row.pk)
     for number in range(core.MAX_CALLS + 5):
         store.keep(calls.Call(str(number), {}, "", 0, calls.CURRENT, 200))
     store.behave(core.Behaviour("500", count=2), 5)

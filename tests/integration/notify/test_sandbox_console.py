@@ -48,7 +48,7 @@ def keep(row: BizReceive, **fields: object) -> None:
         "message_id": "42", "headers": {"Webhook-Id": "42"}, "size": 60, "signature": calls.CURRENT,
         "status": 200, "body": '{"type":"order.paid","data":{"name":"Ann Lee"}}', **fields,
     }  # fmt: skip
-    sandbox.store(row.pk).keep(calls.Call(**call))
+    calls.store(row.pk).keep(calls.Call(**call))
 
 
 def test_one_click_makes_a_sandbox(admin_client: Client, shop: Biz) -> None:
@@ -99,7 +99,7 @@ def test_what_came_is_shown_filtered_and_emptied(admin_client: Client, shop: Biz
 
 def test_its_behaviour_is_set_for_a_while(admin_client: Client, shop: Biz) -> None:
     page = make(admin_client, shop)
-    store = sandbox.store(BizReceive.objects.get().pk)
+    store = calls.store(BizReceive.objects.get().pk)
     wrong = admin_client.post(page, {"answer": "503", "minutes": "0"}).content.decode()
     assert "greater than or equal to 1" in wrong
     admin_client.post(page, {"answer": "429", "minutes": "5", "retry_after": "7", "count": "2"})

@@ -17,10 +17,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from msgplatform.core import alerts
-from msgplatform.core.daemons.watch import report_conditions
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert, AuditLog, Biz, Preferences
 from msgplatform.monitor import alert_store
+from msgplatform.monitor.watch.of_flows import report_conditions
 from notify.models import BizMsg, BizReceive
 from notify.monitor import alert_events
 from tests.support.notify_rows import subscription

@@ -22,18 +22,11 @@ from django.utils import timezone
 
 from msgplatform.company.alerting import planning, send, texts
 from msgplatform.company.alerting.child import MAX_SECONDS, Child
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
 from msgplatform.company.alerting.turn import Sender
 from msgplatform.core import alerts
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.models import (
-    Alert,
-    AlertChannel,
-    AlertMessage,
-    AlertNews,
-    AlertRule,
-    Biz,
-    MinuteCounter,
-)
+from msgplatform.models import Alert, AlertNews, Biz, MinuteCounter
 from msgplatform.monitor import alert_store
 from tests.support import robot_sinks
 from tests.support.api_support import problem

@@ -26,9 +26,10 @@ from django.test.utils import CaptureQueriesContext
 from msgplatform.company.audit_export import exporter, lines
 from msgplatform.company.audit_export.chain import Chain
 from msgplatform.company.audit_export.exporter import Exporter, NotTaken
+from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
-from msgplatform.models import Alert, AuditExport, AuditLog, BulkJob
+from msgplatform.models import Alert, AuditLog, BulkJob
 from tests.support.children import child
 from tests.support.http_sinks import Sink, answering, slow
 

@@ -13,13 +13,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from crmsync.models import LandingPage
 from crmsync.models.leads import new_appkey
-from msgplatform.core import logging, metrics
+from msgplatform.core import logging
 from msgplatform.core.cells import Cell
 from msgplatform.core.daemons import heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import cell_record, ids
 from msgplatform.doors.api.access import keys
 from msgplatform.models import Biz
+from msgplatform.monitor import metrics
 from msgplatform.operation import doctor
 from notify.intake import intake
 from tests.support.forms import form_class

@@ -13,12 +13,14 @@ from pytest_django.fixtures import Settings
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import AlertEvent
-from msgplatform.core.daemons import heartbeats, watch
+from msgplatform.core.daemons import heartbeats
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.data import sql
 from msgplatform.models import Alert, FailureGroup
-from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import GroupSnapshot, Loss
+from msgplatform.monitor import failure_groups, failure_store
+from msgplatform.monitor.failure_groups import GroupSnapshot
+from msgplatform.monitor.failure_store import Loss
+from msgplatform.monitor.watch import of_flows
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 PAGES = [
@@ -75,12 +77,12 @@ def test_a_failure_counts_once_and_until_it_is_acknowledged(
 ) -> None:
     failure_store.add("notify", [Loss(7, "HTTP 503", 1)] * 5, sql.now())
     assert status(admin_client, "/admin/") == "1 problem"
-    watch.report_failures()
+    of_flows.report_failures()
     assert Alert.objects.get().kind == "notify.failures"
     assert status(admin_client, "/admin/") == "1 problem", "the alert says the same"
     group = FailureGroup.objects.get()
-    failure_store.acknowledge(GroupSnapshot(group.pk, 5, group.last_at), "", "", "known", "ann")
-    watch.report_failures()
+    failure_groups.acknowledge(GroupSnapshot(group.pk, 5, group.last_at), "", "", "known", "ann")
+    of_flows.report_failures()
     assert status(admin_client, "/admin/") == "OK"
 
 

@@ -10,8 +10,9 @@ from django.db import connection, transaction
 
 from msgplatform.core.data import sql, transactions
 from msgplatform.models import Acknowledgement, FailureGroup
-from msgplatform.monitor import failure_store
-from msgplatform.monitor.failure_store import GroupSnapshot, Loss, Rescue
+from msgplatform.monitor import failure_groups, failure_store
+from msgplatform.monitor.failure_groups import GroupSnapshot
+from msgplatform.monitor.failure_store import Loss, Rescue
 from tests.support.failure_times import tick
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
@@ -42,7 +43,7 @@ def seen() -> GroupSnapshot:
 
 
 def acknowledge(what: GroupSnapshot) -> int:
-    return failure_store.acknowledge(what, "orders → till", ANSWER, "known", "ann")
+    return failure_groups.acknowledge(what, "orders → till", ANSWER, "known", "ann")
 
 
 def test_one_statement_counts_a_batch(django_assert_num_queries: object) -> None:
@@ -57,14 +58,14 @@ def test_one_statement_counts_a_batch(django_assert_num_queries: object) -> None
         failure_store.add(FLOW, [], now)
     failure_store.add(FLOW, lost[:1], now)
     found = {
-        (g.subject, g.answer): (g.count, g.lost, g.said) for g in failure_store.open_groups(FLOW)
+        (g.subject, g.answer): (g.count, g.lost, g.said) for g in failure_groups.open_groups(FLOW)
     }
     assert found == {
         (WHERE, ANSWER): (4, 4, ""), (WHERE, "timeout"): (3, 3, ""), (8, ANSWER): (3, 3, "no"),
     }  # fmt: skip
-    assert failure_store.open_groups(FLOW)[0].count == 4, "the largest first"
-    assert failure_store.open_groups("sms") == []
-    assert (failure_store.count_groups([FLOW]), failure_store.count_groups(["sms"])) == (3, 0)
+    assert failure_groups.open_groups(FLOW)[0].count == 4, "the largest first"
+    assert failure_groups.open_groups("sms") == []
+    assert (failure_groups.count_groups([FLOW]), failure_groups.count_groups(["sms"])) == (3, 0)
 
 
 def test_since_is_the_first_that_counts() -> None:
@@ -83,7 +84,7 @@ def test_what_is_sent_again_leaves_the_count() -> None:
     send_again(2, lose(2, "timeout"), "timeout")
     send_again(3, at)
     send_again(1, at, "of an answer that nobody counted")
-    assert [(g.answer, g.count) for g in failure_store.open_groups(FLOW)] == [(ANSWER, 2)]
+    assert [(g.answer, g.count) for g in failure_groups.open_groups(FLOW)] == [(ANSWER, 2)]
     send_again(9, at)
     assert group().count == 0, "never below none"
 
@@ -107,7 +108,7 @@ def test_acknowledged_is_what_was_seen_and_no_more() -> None:
     row = Acknowledgement.objects.get()
     assert (row.count, row.note, row.actor, row.until) == (5, "known", "ann", shown.until)
     send_again(2, later)
-    assert failure_store.open_groups(FLOW) == []
+    assert failure_groups.open_groups(FLOW) == []
 
 
 def test_sending_acknowledged_ones_again_hides_no_others() -> None:
@@ -130,7 +131,7 @@ def test_what_ended_as_the_last_that_was_seen_is_acknowledged_too() -> None:
     send_again(5, ended_at)
     assert group().count == 2, "these were in no count any more"
     send_again(2, later)
-    assert failure_store.open_groups(FLOW) == []
+    assert failure_groups.open_groups(FLOW) == []
 
 
 def test_acknowledged_after_some_were_sent_again() -> None:
@@ -147,7 +148,7 @@ def test_a_rollback_leaves_nothing() -> None:
     with transaction.atomic():
         failure_store.add(FLOW, [Loss(WHERE, ANSWER, 1)], now)
         transaction.set_rollback(True)
-    assert failure_store.count_groups([FLOW]) == 0
+    assert failure_groups.count_groups([FLOW]) == 0
 
 
 def test_any_answer_can_be_kept() -> None:
@@ -209,4 +210,4 @@ def test_those_that_nobody_waits_for_cost_nothing() -> None:
             (step,) = sql.plan(cursor, statement, parameters)
             assert "givenup_open" in str(step), step
             assert int(step.get("rows", 1)) < 1000, step
-    assert [group.count for group in failure_store.open_groups(FLOW)] == [2]
+    assert [group.count for group in failure_groups.open_groups(FLOW)] == [2]

@@ -16,14 +16,13 @@ from django.urls import reverse
 from django.utils import translation
 
 from msgplatform.core import alerts, flows
-from msgplatform.core.daemons import watch
-from msgplatform.core.daemons.watch.kinds import PLATFORM
 from msgplatform.core.data import sql
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.health import Finding
 from msgplatform.models import Acknowledgement, Alert, AuditLog, Biz, FailureGroup, Preferences
-from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor import failure_groups, failure_store, runbooks
 from msgplatform.monitor.failure_store import Loss
+from msgplatform.monitor.watch import PLATFORM, of_flows
 from msgplatform.operation import doctor
 from notify.models import BizReceive
 from tests.support.notify_rows import subscription
@@ -105,7 +104,7 @@ def test_it_says_where_what_and_how_many(admin_client: Client, row: BizReceive) 
     assert badge
     assert badge[1] == "2"
     assert "Messages were given up: 2 groups" in admin_client.get("/console/").content.decode()
-    watch.report_failures()
+    of_flows.report_failures()
     alert = Alert.objects.get(key="notify.failures:99")
     assert alert.subject.endswith("subscription 99, which was deleted")
     Preferences.objects.create(user=User.objects.get(), language="zh-hans")
@@ -341,8 +340,8 @@ def test_doctor_names_open_alerts_and_failures(row: BizReceive) -> None:
 
 def test_notes_are_masked_for_who_may_not_see_whose_number_it_is(row: BizReceive) -> None:
     group = lose(row.pk)
-    failure_store.acknowledge(
-        failure_store.GroupSnapshot(group.pk, 1, group.last_at),
+    failure_groups.acknowledge(
+        failure_groups.GroupSnapshot(group.pk, 1, group.last_at),
         "orders",
         group.answer,
         "call 13800138000",

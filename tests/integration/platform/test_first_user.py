@@ -12,14 +12,14 @@ from django.utils import timezone
 
 from msgplatform.models import AuditLog
 from msgplatform.operation import doctor
-from msgplatform.operation.supervision import first_user
+from msgplatform.operation.supervision import preparation
 
 pytestmark = [pytest.mark.both_databases, pytest.mark.django_db(transaction=True)]
 User = get_user_model()
 
 
 def test_a_user_who_may_do_everything() -> None:
-    assert first_user.link().startswith("/console/password/")
+    assert preparation.first_login_link().startswith("/console/password/")
     (user,) = User.objects.all()
     assert (user.username, user.is_superuser, user.is_staff) == ("admin", True, True)
     assert not user.has_usable_password()
@@ -27,17 +27,17 @@ def test_a_user_who_may_do_everything() -> None:
 
 def test_never_when_there_is_a_user() -> None:
     User.objects.create_user("somebody", is_active=False)
-    assert first_user.link() == ""
+    assert preparation.first_login_link() == ""
     assert User.objects.count() == 1
 
 
 def test_a_new_link_as_long_as_there_is_no_password() -> None:
-    assert first_user.link()
-    assert first_user.link()
+    assert preparation.first_login_link()
+    assert preparation.first_login_link()
     user = User.objects.get()
     user.set_password("violet umbrella 7")
     user.save()
-    assert first_user.link() == ""
+    assert preparation.first_login_link() == ""
 
 
 def test_an_administrator_whose_password_was_taken_away_gets_none() -> None:
@@ -46,12 +46,12 @@ def test_an_administrator_whose_password_was_taken_away_gets_none() -> None:
     user.set_unusable_password()
     user.last_login = timezone.now()
     user.save()
-    assert first_user.link() == ""
+    assert preparation.first_login_link() == ""
 
 
 def test_two_machines_at_once_make_one_user() -> None:
     with ThreadPoolExecutor(8) as pool:
-        links = list(pool.map(lambda _: first_user.link(), range(8)))
+        links = list(pool.map(lambda _: preparation.first_login_link(), range(8)))
     assert all(links)
     assert User.objects.count() == 1
 
@@ -62,7 +62,7 @@ class TestLink:
 
     @pytest.fixture
     def link(self) -> str:
-        return first_user.link()
+        return preparation.first_login_link()
 
     def opened(self, link: str) -> tuple[Client, str]:
         """The browser, and the page without the token."""
@@ -91,7 +91,7 @@ class TestLink:
 
     def test_it_serves_once(self, link: str) -> None:
         other, other_page = self.opened(link)
-        second = first_user.link()
+        second = preparation.first_login_link()
         browser, page = self.opened(link)
         self.choose(browser, page, self.OWN)
         for refused in (link, second):

@@ -23,9 +23,8 @@ from crmsync.models import LandingPage
 from msgplatform import env
 from msgplatform.core import connections
 from msgplatform.core.connections import AWAY_SECONDS, RedisError
-from msgplatform.core.daemons.watch import Watch
-from msgplatform.core.daemons.watch.watch import _LEASE
 from msgplatform.models import Alert, Biz
+from msgplatform.monitor.watch.watch import _LEASE, Watch
 from tests.servers import Servers
 from tests.support import sms_rows
 from tests.support.api_server import Server

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from gateway.models import SmsGateway
 from msgplatform.core import alerts, flows
-from msgplatform.core.daemons import backlogs, exits, watch
+from msgplatform.core.daemons import exits
 from msgplatform.core.data import sql
 from msgplatform.doors.console.views import page as pages
 from msgplatform.models import Biz, MinuteCounter, Preferences
@@ -24,6 +24,7 @@ from msgplatform.monitor.failure_store import Loss
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.points import CounterQuery
 from msgplatform.monitor.statistics.recent import Span
+from msgplatform.monitor.watch import of_flows
 from notify.models import BizReceive
 from tests.support.notify_rows import publish, subscription
 
@@ -84,9 +85,9 @@ def test_a_chart_of_each_flow_and_its_figures(row: BizReceive, admin_client: Cli
 def test_what_waited_is_a_curve_of_its_own(row: BizReceive, admin_client: Client) -> None:
     pages.set_up_flows.clear()
     now = sql.now().timestamp()
-    backlogs.note({"notify": 100, "sms": 0}, now - 600)
-    backlogs.note({"notify": 6300, "sms": 0}, now - 120)
-    backlogs.note({"notify": 6200, "sms": 0}, now - 120)
+    of_flows.store_backlogs({"notify": 100, "sms": 0}, now - 600)
+    of_flows.store_backlogs({"notify": 6300, "sms": 0}, now - 120)
+    of_flows.store_backlogs({"notify": 6200, "sms": 0}, now - 120)
     found = cards(admin_client.get("/console/"))
     (chart,) = found["notify"].charts
     (line,) = chart.lines
@@ -99,8 +100,8 @@ def test_what_waited_is_a_curve_of_its_own(row: BizReceive, admin_client: Client
 def test_the_watch_notes_what_waits(row: BizReceive, settings: Any) -> None:
     publish(row.biz, 3)
     settings.ROOT_URLCONF = ""  # as in a program without addresses
-    watch.note_backlogs()
-    (noted,) = backlogs.read(["notify"])["notify"].values()
+    of_flows.note_backlogs()
+    (noted,) = of_flows.read_backlogs(["notify"])["notify"].values()
     assert noted == 3
 
 

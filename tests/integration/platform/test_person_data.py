@@ -32,16 +32,16 @@ from msgplatform.company.person_data import (
     reports,
     runner,
 )
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.company.person_data.stores import all_stores
-from msgplatform.core import alerts
+from msgplatform.core import alerts, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.person import identity
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.secrets import encryption
-from msgplatform.models import Alert, AuditLog, Biz, Erasure, MinuteCounter
+from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify.feed import person_users, upkeep_events, users
 from notify.feed.actions.resend import resend_events
 from notify.feed.dispatcher import queue
@@ -49,7 +49,7 @@ from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
-from notify.feed.monitor import failures
+from notify.feed.monitor import conditions
 from notify.intake import sealing
 from notify.models import (
     Attempt,
@@ -302,7 +302,7 @@ def test_a_lead_that_only_names_the_person_stays_with_its_record(shop: Caller) -
     lead.refresh_from_db()
     assert (lead.is_delete, lead.name, lead.phone) == (False, BOB.name, BOB.spellings[3])
     assert lead.extra == {
-        **extra, "message": f"my friend is {identity.MARK}", "email": BOB.email,
+        **extra, "message": f"my friend is {personal.MARK}", "email": BOB.email,
     }  # fmt: skip
     assert Lead.objects.get(pk=hers.pk).is_delete
     assert Record.objects.filter(**waiting).count() == 1, "still to be sent"
@@ -310,7 +310,7 @@ def test_a_lead_that_only_names_the_person_stays_with_its_record(shop: Caller) -
     assert copies.read([operation.pk])[operation.pk].data == bytes(operation.data)
     [request] = orders.load(bytes(operation.data))
     assert (request.erased, request.fields) == (
-        False, {"name": BOB.name, "note": f"my friend is {identity.MARK}"},
+        False, {"name": BOB.name, "note": f"my friend is {personal.MARK}"},
     )  # fmt: skip
 
 
@@ -325,7 +325,7 @@ def test_an_operation_that_only_redis_has_is_erased_too(shop: Caller) -> None:
     operation.delete()
     erase(ANN)
     [request] = orders.load(copies.read([operation_id])[operation_id].data)
-    assert request.fields == {"name": BOB.name, "note": f"my friend is {identity.MARK}"}
+    assert request.fields == {"name": BOB.name, "note": f"my friend is {personal.MARK}"}
 
 
 def test_a_deletion_that_a_crm_refused_keeps_the_erasure_open(shop: Caller) -> None:
@@ -378,7 +378,7 @@ def test_a_lead_whose_uid_or_mobile_is_the_person(shop: Caller) -> None:
     )
     erase(ANN)
     lead.refresh_from_db()
-    assert (lead.name, lead.extra) == (BOB.name, {"recommended_by": identity.MARK})
+    assert (lead.name, lead.extra) == (BOB.name, {"recommended_by": personal.MARK})
 
 
 def test_channels_and_examples_of_event_types(shop: Caller) -> None:
@@ -393,9 +393,9 @@ def test_channels_and_examples_of_event_types(shop: Caller) -> None:
     BizMsg.objects.filter(pk=message_ids[2]).update(state=BizMsg.State.ACCEPTED)
     erase(ANN)
     left = dict(BizMsg.objects.values_list("id", "channel"))
-    assert [left[pk] for pk in message_ids] == [identity.MARK, BOB.phone, ANN.phone]
+    assert [left[pk] for pk in message_ids] == [personal.MARK, BOB.phone, ANN.phone]
     event_type.refresh_from_db()
-    assert event_type.example == {"customer": identity.MARK, "friend": BOB.phone}
+    assert event_type.example == {"customer": personal.MARK, "friend": BOB.phone}
 
 
 def test_somebody_else_s_text_is_exported_as_the_sentence_that_mentions(shop: Caller) -> None:
@@ -490,7 +490,7 @@ def test_a_text_that_no_gateway_has_is_ended_on_request(shop: Caller) -> None:
     row.refresh_from_db()
     assert (row.state, holders(ANN, tables(), redis_keys())) == (_State.DONE, set())
     texts = dict(SgipMt.objects.values_list("user_number", "text"))
-    assert texts == {identity.MARK: identity.MARK, f"86{BOB.phone}": f"ask {identity.MARK}"}
+    assert texts == {personal.MARK: personal.MARK, f"86{BOB.phone}": f"ask {personal.MARK}"}
 
 
 def test_texts_to_a_number_with_the_trunk_s_zero(shop: Caller) -> None:
@@ -501,7 +501,7 @@ def test_texts_to_a_number_with_the_trunk_s_zero(shop: Caller) -> None:
     run()
     assert Erasure.objects.get().state == _State.DONE
     numbers = SgipMt.objects.order_by("id").values_list("user_number", flat=True)
-    assert list(numbers) == [identity.MARK] * 3 + ["01012345679"]
+    assert list(numbers) == [personal.MARK] * 3 + ["01012345679"]
 
 
 def test_a_cancelled_erasure_goes_no_further(shop: Caller) -> None:
@@ -885,16 +885,16 @@ def test_events_that_are_set_aside_end_and_those_of_others_can_be_replayed(shop:
     queue.set_aside(of_others, ValueError(f"beside {ANN.phone}"))
     waiting = unfollowed(shop.biz, f"u{ANN.phone}")
     text = feed_rows.event(waiting).data
-    assert failures.of_topics() == {"friend": 2, "upkeep": 1}
+    assert conditions.of_topics() == {"friend": 2, "upkeep": 1}
     row = erase(ANN)
-    assert failures.of_topics() == {"friend": 1}
+    assert conditions.of_topics() == {"friend": 1}
     for event in map(feed_rows.event, own):
-        assert (event.status, event.uid) == (EventQueue.Status.HANDLED, identity.MARK)
+        assert (event.status, event.uid) == (EventQueue.Status.HANDLED, personal.MARK)
         assert event.handle_date
     assert feed_rows.event(waiting).data == text, "until it is handled"
     event = feed_rows.event(of_others)
     assert (event.status, event.uid) == (EventQueue.Status.SET_ASIDE, BOB.uid)
-    assert event.reason == f"ValueError: beside {identity.MARK}"
+    assert event.reason == f"ValueError: beside {personal.MARK}"
     settle()
     wait_no_more()
     run()
@@ -903,7 +903,7 @@ def test_events_that_are_set_aside_end_and_those_of_others_can_be_replayed(shop:
     assert not feed_rows.event(waiting).data
     assert resend_events([*own, of_others]) == 1
     feed_rows.drain()
-    assert failures.of_topics() == {}
+    assert conditions.of_topics() == {}
     assert feed_rows.event(of_others).status == EventQueue.Status.HANDLED
 
 

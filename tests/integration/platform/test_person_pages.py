@@ -17,9 +17,10 @@ from pytest_django.fixtures import Settings
 
 from msgplatform import person_limits
 from msgplatform.company.person_data import people
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.company.person_data.runner import ErasureRunner
 from msgplatform.core import alerts
-from msgplatform.models import Alert, AuditLog, Biz, Erasure
+from msgplatform.models import Alert, AuditLog, Biz
 from tests.support.api_support import problem
 from tests.support.management import Manager
 

@@ -17,14 +17,14 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from pytest_django import Settings
 
 from msgplatform import env
-from msgplatform.core.daemons.watch import servers
 from msgplatform.core.data import ids
-from msgplatform.core.tracing import figures, message_rows
+from msgplatform.core.tracing import exemplars, figures, message_rows
 from msgplatform.core.tracing.context import Context
-from msgplatform.core.tracing.figures import Observation
+from msgplatform.core.tracing.exemplars import Observation
 from msgplatform.jobs import upkeep
 from msgplatform.jobs.bulk import OldTraces
 from msgplatform.models import Alert, Biz, MessageTrace
+from msgplatform.monitor.watch import servers
 from notify.maker.maker import Maker
 from tests.support.notify_rows import publish, subscription
 from tests.support.otlp_receiver import receiver
@@ -38,7 +38,7 @@ PROGRAMS = (
     "gateway.intake.accept", "gateway.sender.sender", "gateway.receiver.receiver",
     "gateway.forwarder.forwarder", "gateway.pump.pump", "crmsync.poller.poller",
     "crmsync.handler.handler", "msgplatform.jobs.bulk", "msgplatform.doors.web.application",
-    "msgplatform.core.metrics", "notify.agent.relay",
+    "msgplatform.monitor.metrics", "notify.agent.relay",
 )  # fmt: skip
 
 
@@ -83,7 +83,7 @@ def test_off_no_statement_reads_a_trace(
 def test_histograms_have_exemplars(client: Client, settings: Settings) -> None:
     settings.METRICS_TOKEN = "token"
     key = {"authorization": "Bearer token"}
-    figures.note([Observation("notify_delivery_seconds", (), "0.25", 0.2, TRACE)])
+    exemplars.note([Observation("notify_delivery_seconds", (), "0.25", 0.2, TRACE)])
     accept = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
     answer = client.get("/metrics", headers={"accept": accept, **key})
     assert answer["Content-Type"].startswith("application/openmetrics-text")

@@ -17,18 +17,19 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.parser import text_string_to_metric_families
 from pytest_django import Settings
 
-from msgplatform.core import alerts, flows, metrics
-from msgplatform.core.daemons import backlogs, exits, heartbeats, standstill, watch, writers
+from msgplatform.core import alerts, flows
+from msgplatform.core.daemons import exits, heartbeats, standstill, writers
 from msgplatform.core.daemons.daemon import Loop, Worker
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch import Watch, programs
-from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
-from msgplatform.core.daemons.watch.servers import Disks
 from msgplatform.core.data import server, sql
 from msgplatform.core.flows.health import MAX_FAILURES
 from msgplatform.models import Alert, Biz, FailureGroup, IdNode
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_store, metrics
 from msgplatform.monitor.failure_store import Loss
+from msgplatform.monitor.watch import of_flows, programs
+from msgplatform.monitor.watch.databases import ClusterOfDatabases
+from msgplatform.monitor.watch.servers import Disks
+from msgplatform.monitor.watch.watch import Watch
 from msgplatform.operation import doctor
 from notify.maker.maker import Maker
 from notify.models import BizMsg, BizReceive, ReceiveMsg
@@ -225,8 +226,8 @@ def test_it_runs_beside_every_daemon_of_the_platform() -> None:
     class Agent(Idle):
         watches = False
 
-    assert Loop(Idle()).watch is not None
-    assert Loop(Agent()).watch is None, "the Agent has neither database nor Redis of the platform"
+    assert len(Loop(Idle()).threads) == 1
+    assert not Loop(Agent()).threads, "the Agent has neither database nor Redis of the platform"
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -295,23 +296,23 @@ def test_a_delivery_that_waits_for_long() -> None:
     row = subscription(Biz.objects.create(name="orders"))
     publish(row.biz, 2)
     Maker().splitter.split()
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == set()
     ReceiveMsg.objects.update(**late("next_at"))
-    watch.report_backlogs()
-    watch.report_backlogs()
+    of_flows.report_backlogs()
+    of_flows.report_backlogs()
     alert = Alert.objects.get()
     assert (alert.open_key, alert.count) == ("platform.backlog:notify:deliveries", 1)
     assert "orders → warehouse" in alert.subject
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == set()
 
 
 def test_a_field_of_somebody_else_in_the_curves_is_left_out(work_redis: Any) -> None:
-    backlogs.note({"notify": 3}, now=600.0)
+    of_flows.store_backlogs({"notify": 3}, now=600.0)
     work_redis.hset("platform:backlog:notify", mapping={"x": "1", "11": "many"})
-    assert backlogs.read(["notify"]) == {"notify": {600.0: 3}}
+    assert of_flows.read_backlogs(["notify"]) == {"notify": {600.0: 3}}
 
 
 def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:
@@ -323,17 +324,17 @@ def test_a_consumer_that_fails_hides_no_other(settings: Settings) -> None:
     Maker().splitter.split()
     ReceiveMsg.objects.filter(biz_receive=dead).update(**late("next_at"))
     BizReceive.objects.filter(pk=dead.pk).update(**late("failing_since"))
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == set()
     ReceiveMsg.objects.filter(biz_receive=alive).update(**late("next_at"))
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert "alive" in Alert.objects.get().subject
 
 
 def test_messages_that_nobody_splits() -> None:
     publish(Biz.objects.create(name="orders"))
     BizMsg.objects.update(**late("created_at"))
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == {"platform.backlog:notify:messages"}
     assert flows.get("notify").health.status().oldest_seconds > MINUTES * 60  # type: ignore[union-attr,operator]
 
@@ -346,24 +347,24 @@ def test_each_gateway_has_its_own_and_an_unreadable_flow_keeps_what_was_told(
         (message,) = accept(mt(number, [row.pk]))
         sms_redis.hincrbyfloat(f"{{sms}}:mt:{message}", "accepted_at", -3600)
     told = {f"platform.backlog:sms:{row.pk}" for row in (one, other)}
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == told
     before = settings.SMS_REDIS_URL
     settings.SMS_REDIS_URL = NOWHERE
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == told
     settings.SMS_REDIS_URL = before
     sms_redis.flushall()
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == set()
 
 
 def test_never(settings: Settings) -> None:
     publish(Biz.objects.create(name="orders"))
     BizMsg.objects.update(**late("created_at"))
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     settings.ALERT_BACKLOG_MINUTES = 0
-    watch.report_backlogs()
+    of_flows.report_backlogs()
     assert open_keys() == set()
 
 
@@ -464,14 +465,14 @@ def test_what_the_list_has_no_room_for_stays_open() -> None:
     """The list is full of places that lost more, so it does not say whether this one is over."""
     now = sql.now()
     failure_store.add("notify", [Loss(1, "timeout", 1)], now)
-    watch.report_failures()
+    of_flows.report_failures()
     assert open_keys() == {"notify.failures:1"}
     many = [Loss(subject, "timeout", 1) for subject in range(2, 2 + MAX_FAILURES)] * 2
     failure_store.add("notify", many, now)
-    watch.report_failures()
+    of_flows.report_failures()
     assert "notify.failures:1" in open_keys()
     FailureGroup.objects.exclude(subject=2).update(count=0)
-    watch.report_failures()
+    of_flows.report_failures()
     assert open_keys() == {"notify.failures:2"}
 
 

@@ -13,22 +13,16 @@ from django.test import Client, override_settings
 from gateway.connections import sms_redis
 from gateway.intake.request import Request
 from gateway.models import SmsAccount, SmsGateway
+from msgplatform.company.alerting.models import AlertChannel, AlertRule
 from msgplatform.company.audit_export import address
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.daemons.writers import Writer
 from msgplatform.core.data import sql
 from msgplatform.core.tracing.figures import Failing
-from msgplatform.models import (
-    AlertChannel,
-    AlertRule,
-    AuditLog,
-    Biz,
-    Erasure,
-    FailureGroup,
-    IdNode,
-)
+from msgplatform.models import AuditLog, Biz, FailureGroup, IdNode
 from tests.programs.alerts.incidents import Course, Places, incident
 from tests.programs.alerts.sms_incidents import accepted
 from tests.support.oidc_provider import OidcProvider

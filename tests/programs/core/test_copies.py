@@ -19,7 +19,8 @@ pytestmark = pytest.mark.django_db(transaction=True)
 PROGRAM = """
 import os, sys, time, django
 django.setup()
-from msgplatform.core.daemons.daemon import DaemonCommand, Worker
+from msgplatform.core.daemons.command import DaemonCommand
+from msgplatform.core.daemons.daemon import Worker
 
 class Probe(Worker):
     role = "probe"

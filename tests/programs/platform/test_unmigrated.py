@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.harness.mariadb import MariaDb
-from msgplatform.core.logging import unexpected_errors
+from msgplatform.core.logged_errors import unexpected_errors
 from tests.cluster import ROOT
 
 COMMANDS = ("run_sender", "run_maker", "run_data_pump", "run_feed_dispatcher", "run_sync_poller")

@@ -11,7 +11,7 @@ import pytest
 from django.core.management import get_commands, load_command_class
 
 from msgplatform.core.cells import Cell
-from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.core.daemons.command import DaemonCommand
 from msgplatform.core.data import cell_record
 from tests.cluster import ROOT
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from msgplatform.core import flows, metrics
+from msgplatform.core import flows
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.metric import Metric, Metrics
+from msgplatform.monitor import metrics
 
 FLOWS = flows.all()
 

@@ -10,7 +10,7 @@ import pytest
 from django.core.management import get_commands, load_command_class
 
 from msgplatform.core import flows
-from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.core.daemons.command import DaemonCommand
 from msgplatform.core.flows.contract import Flow
 
 FLOWS = flows.all()

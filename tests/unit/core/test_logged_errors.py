@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from msgplatform.core.logging import unexpected_errors
+from msgplatform.core.logged_errors import unexpected_errors
 
 _PROGRAM = """
 from msgplatform.core import logging

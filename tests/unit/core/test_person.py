@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.person import spellings
-from msgplatform.core.person.identity import MARK, Person, clean, phone_digits
+from msgplatform.core.person.identity import Person, clean, phone_digits
+from msgplatform.core.personal import MARK
 
 LI = Person(
     phones=frozenset({"13800138000"}),

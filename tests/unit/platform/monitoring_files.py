@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from msgplatform.core import metrics
 from msgplatform.env import BASE_DIR
+from msgplatform.monitor import metrics
 from scripts.reference import metrics as metrics_page
 
 RULES = BASE_DIR / "deploy" / "prometheus" / "rules.yml"

@@ -17,6 +17,7 @@ FILES = {
     "crmsync/__init__.py": "",
     "msgplatform/__init__.py": "",
     "notify/feed/posts.py": "MAX_POSTS = 10\n",
+    "notify/maker/maker.py": "",
     MODULE: """\
 from pathlib import Path
 
@@ -100,6 +101,14 @@ def test_a_checkout_at_its_ceilings_passes(checkout: Path) -> None:
             "",
         ),
         (
+            "notify/maker/maker.py",
+            "from typing import TYPE_CHECKING\n"
+            "from gateway import orders\n"
+            "if TYPE_CHECKING:\n    from notify.feed import posts\n",
+            "reach of an event: 15 is above the ceiling 0.",
+            f"{MODULE}:1: gateway.orders",
+        ),
+        (
             TEST, "def test_lease(sender): assert sender._lease\n",
             "private attributes touched in tests: 1 is above the ceiling 0.",
             f"{TEST}:3: _lease",
@@ -117,7 +126,7 @@ def test_a_checkout_at_its_ceilings_passes(checkout: Path) -> None:
     ],
     ids=[
         "line", "participle-function", "participle-argument", "pronoun", "helper", "imports",
-        "private-attribute", "private-replaced", "mock",
+        "reach", "private-attribute", "private-replaced", "mock",
     ],
 )  # fmt: skip
 def test_a_figure_above_its_ceiling_fails(

@@ -28,7 +28,7 @@ from msgplatform.jobs import control
 from msgplatform.messages import filter_fields
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_NOTE
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups
 
 SCOPE = "manage:failures"
 _BODY_BYTES = 4096
@@ -78,7 +78,7 @@ class FailuresSerializer(serializers.Serializer[Any]):
 def _failures(request: Request, flow: Flow) -> Sequence[Failure]:
     """The flow's failures that the caller may see: of a key that is limited to business systems
     those of their messages alone."""
-    return failure_store.failures_of(flow, caller_of(request).systems or None)
+    return failure_groups.failures_of(flow, caller_of(request).systems or None)
 
 
 class FailureListView(QueryView):
@@ -187,8 +187,8 @@ class FailureAcknowledgeView(_GroupView):
         if not 0 <= body.lost < 2**63:
             raise InvalidInput("Use `lost` of the list.", "lost")
         until = moment(body.last_at, "last_at")
-        snapshot = failure_store.GroupSnapshot(pk, body.lost, until)
-        count = failure_store.acknowledge_group(flow, snapshot, note, actor(request))
+        snapshot = failure_groups.GroupSnapshot(pk, body.lost, until)
+        count = failure_groups.acknowledge_group(flow, snapshot, note, actor(request))
         if not count:
             raise NotNow("Nothing is left to acknowledge: read the list again.")
         return Response({"acknowledged": count})

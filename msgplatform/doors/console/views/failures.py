@@ -29,7 +29,7 @@ from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.views.page import can_start_jobs, flow_of, page, visible
 from msgplatform.models import Acknowledgement
 from msgplatform.models.failures import MAX_NOTE
-from msgplatform.monitor import failure_store
+from msgplatform.monitor import failure_groups
 from msgplatform.person_limits import answers_limited_people
 
 ACKNOWLEDGED_SHOWN = 10
@@ -126,7 +126,7 @@ def failures(request: HttpRequest) -> HttpResponse:
     acknowledgements: list[Acknowledgement] = []
     if systems is None:  # nothing of an acknowledgement says whose messages they were
         names = [flow.name for flow in visible_flows]
-        acknowledgements += failure_store.latest_acknowledgements(names, ACKNOWLEDGED_SHOWN)
+        acknowledgements += failure_groups.latest_acknowledgements(names, ACKNOWLEDGED_SHOWN)
     for row in acknowledgements:
         row.answer = answer_title(row.answer)
         row.note = row.note if clear else personal.in_sentence(row.note)
@@ -150,7 +150,7 @@ def _flow_failures(
 ) -> FlowFailures:
     """The flow's failures by place, as this person may read them and act on them."""
     try:
-        groups = failure_store.failures_of(flow, systems)
+        groups = failure_groups.failures_of(flow, systems)
     except UNAVAILABLE as error:
         return FlowFailures(flow, [], str(error)[:200])
     groups_by_place: dict[int, list[Failure]] = defaultdict(list)
@@ -203,12 +203,12 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
         messages.error(request, sentence)
         return redirect("console:failures")
     values = form.cleaned_data
-    snapshot = failure_store.GroupSnapshot(values["id"], values["lost"], values["until"])
+    snapshot = failure_groups.GroupSnapshot(values["id"], values["lost"], values["until"])
     systems, count = person_limits.systems_of(request), 0
     if systems is None or any(
-        failure.id == values["id"] for failure in failure_store.failures_of(flow, systems)
+        failure.id == values["id"] for failure in failure_groups.failures_of(flow, systems)
     ):
-        count = failure_store.acknowledge_group(
+        count = failure_groups.acknowledge_group(
             flow, snapshot, values["note"], request.user.get_username()
         )
     if not count:

@@ -17,7 +17,6 @@ from django.views.decorators.http import require_GET
 from msgplatform import person_limits
 from msgplatform.core import flows, outbound, personal
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import backlogs
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
@@ -34,9 +33,10 @@ from msgplatform.doors.console.views.page import (
     visible,
 )
 from msgplatform.models import Alert, BulkJob
-from msgplatform.monitor import failure_store, runbooks
+from msgplatform.monitor import failure_groups, runbooks
 from msgplatform.monitor.statistics import recent
 from msgplatform.monitor.statistics.recent import Span
+from msgplatform.monitor.watch import of_flows
 from msgplatform.person_limits import answers_limited_people
 
 ALERTS_SHOWN = 20
@@ -134,10 +134,10 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         statuses = {flow: flow.health.status() for flow in flows.all()}
         problems += [status.problem for status in statuses.values() if status.problem]
         waiting = _backlogs(visible_flows, span, now)
-        failures |= failure_store.count_by_flow(flow.name for flow in visible_flows)
+        failures |= failure_groups.count_by_flow(flow.name for flow in visible_flows)
     for flow in visible_flows if systems is not None else ():
         try:
-            groups = failure_store.failures_of(flow, systems)
+            groups = failure_groups.failures_of(flow, systems)
             failures[flow.name] = sum(group.count for group in groups)
         except UNAVAILABLE as error:
             problems.append(str(error)[:200])
@@ -183,7 +183,7 @@ def _backlogs(
 ) -> Mapping[str, list[float | None]]:
     """Flow → how many messages waited at most in each step; None where nobody has looked."""
     try:
-        counts_by_flow = backlogs.read(flow.name for flow in visible_flows)
+        counts_by_flow = of_flows.read_backlogs(flow.name for flow in visible_flows)
     except RedisError:  # the page says so above
         return {}
     values_by_flow: dict[str, list[float | None]] = {}

@@ -154,8 +154,9 @@ def masked(part: T) -> T:
             masked_values[field.name] = None
         elif field.name not in _KEPT:
             masked_values[field.name] = _value(value)
-    if title := masked_values.get("masked_title"):
-        masked_values["title"] = title
+    for name in ("title", "why"):
+        if text := masked_values.get(f"masked_{name}"):
+            masked_values[name] = text
     return replace(row, **masked_values)  # type: ignore[no-any-return]
 
 

@@ -32,14 +32,13 @@ class Command(BaseCommand):
             "repeat it for several (default: no limit)",
         )
 
-    def _usual_scopes(self) -> list[str]:
-        """A key that lets people in, or erases a person's data, is made on purpose only."""
-        return [each for each in keys.management_scopes() if each not in keys.SUPERUSER_SCOPES]
-
     def handle(
         self, *args: Any, name: str, scope: list[str], system: list[str], **options: Any
     ) -> None:
-        scopes = scope or self._usual_scopes()
+        # A key that lets people in, or erases a person's data, is made on purpose only.
+        scopes = scope or [
+            name for name in keys.management_scopes() if name not in keys.SUPERUSER_SCOPES
+        ]
         try:
             key, plain = keys.create(None, name, scopes, system_names=system)
         except InvalidInput as error:

@@ -8,10 +8,10 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import DatabaseError
 
-from msgplatform.core.daemons.daemon import MAX_PROCESSES
+from msgplatform.core.daemons.command import MAX_PROCESSES
 from msgplatform.core.errors import PlatformError
-from msgplatform.operation.supervision import first_user
 from msgplatform.operation.supervision.platform import Platform
+from msgplatform.operation.supervision.preparation import FIRST_USER, first_login_link
 
 _SERVE_SECONDS = 60.0
 
@@ -55,31 +55,25 @@ class Command(BaseCommand):
             _say(f"The web server does not answer yet; see {platform.log.parent}")
             serves = platform.wait_until_it_serves(math.inf)
         if serves:
-            self._invite(platform)
+            listens = f" · listens on {platform.host}, port {platform.port}"
+            _say(
+                f"The platform is on {platform.url}/{listens if settings.PUBLIC_URL_SET else ''}"
+                f" · logs in {platform.log.parent} · Ctrl-C stops it, a second one kills it"
+            )
+            try:
+                if link := first_login_link():
+                    _say(
+                        f"The user {FIRST_USER} has no password yet: choose one on this page. The "
+                        "link is shown only here and serves once, within a day; as long as there "
+                        f"is no password, each start prints a new one.\n  {platform.url}{link}"
+                    )
+            except DatabaseError as error:
+                _say(f"The users could not be read: {error}. See: manage.py doctor")
         code = platform.wait()
         is_requested = platform.stop_requested
         platform.stop()
         if not is_requested:
             raise CommandError(f"supervisord ended with code {code}; see {platform.log}")
-
-    def _invite(self, platform: Platform) -> None:
-        listens = f" · listens on {platform.host}, port {platform.port}"
-        _say(
-            f"The platform is on {platform.url}/{listens if settings.PUBLIC_URL_SET else ''}"
-            f" · logs in {platform.log.parent} · Ctrl-C stops it, a second one kills it"
-        )
-
-        try:
-            link = first_user.link()
-        except DatabaseError as error:
-            _say(f"The users could not be read: {error}. See: manage.py doctor")
-            return
-        if link:
-            _say(
-                f"The user {first_user.NAME} has no password yet: choose one on this page. The "
-                "link is shown only here and serves once, within a day; as long as there is no "
-                f"password, each start prints a new one.\n  {platform.url}{link}"
-            )
 
 
 def _processes(text: str) -> tuple[str, int]:

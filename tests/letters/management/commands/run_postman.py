@@ -1,6 +1,6 @@
 from typing import Any
 
-from msgplatform.core.daemons.daemon import DaemonCommand
+from msgplatform.core.daemons.command import DaemonCommand
 from tests.letters.postman import Postman
 
 

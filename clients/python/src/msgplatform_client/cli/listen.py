@@ -8,6 +8,7 @@ delivery without a result comes again.
 
 from __future__ import annotations
 
+import json
 import secrets
 import socket
 import time
@@ -50,6 +51,14 @@ def listen(
         list[str] | None,
         typer.Option("--event", help="With --set-up: only these, such as order.*."),
     ] = None,
+    payload_filter: Annotated[
+        str,
+        typer.Option(
+            "--filter",
+            metavar="JSON",
+            help='With --set-up: only events that say this: {"data": {"total": {"$gt": 100}}}.',
+        ),
+    ] = "",
     manager: Annotated[
         str,
         typer.Option(
@@ -78,12 +87,17 @@ def listen(
         raise Failure(
             f"{forward} is no address of a program: write it as http://localhost:3000.", Exit.USAGE
         )
-    if event_types and not manager:
-        raise Failure("--event sets the subscription up, and needs --set-up PROFILE.", Exit.USAGE)
+    if (event_types or payload_filter) and not manager:
+        words = "--event and --filter set the subscription up, and need --set-up PROFILE."
+        raise Failure(words, Exit.USAGE)
+    try:
+        filter_document = json.loads(payload_filter) if payload_filter else None
+    except ValueError as error:
+        raise Failure(f"The filter is not JSON: {error}", Exit.USAGE) from None
     checked_part(consumer)
     session.compare_versions()
     if manager:
-        set_up(session, profiles.named(manager), consumer, event_types or [])
+        set_up(session, profiles.named(manager), consumer, event_types or [], filter_document)
     session.close()
     session.patience = 0  # the loop says what it waits for
     forwarder = Forwarder(forward) if forward else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..client import Client
 from ..errors import PlatformError, ProblemError
 from ..retries import may_have_happened
@@ -11,7 +13,13 @@ from .profiles import Profile
 from .session import Session
 
 
-def set_up(session: Session, manager: Profile, consumer: str, event_types: list[str]) -> None:
+def set_up(
+    session: Session,
+    manager: Profile,
+    consumer: str,
+    event_types: list[str],
+    payload_filter: dict[str, Any] | None,
+) -> None:
     """Make the consumer, if it is not there, and the subscription of the session's system to it.
     Raises Failure for a consumer with an address, which belongs to something that runs, and when
     the answer is lost, which has the consumer's secret."""
@@ -37,7 +45,8 @@ def set_up(session: Session, manager: Profile, consumer: str, event_types: list[
                 raise
             if http.get(path).json().get("delivery") != "listen":
                 raise Failure(f"{consumer} has an address: take another name.") from None
-        http.put(f"/api/v1/subscriptions/{system}/{consumer}", json={"event_types": event_types})
+        body = {"event_types": event_types, "filter": payload_filter}
+        http.put(f"/api/v1/subscriptions/{system}/{consumer}", json=body)
 
 
 def _lost_answer(consumer: str, error: PlatformError) -> Failure:

@@ -6,9 +6,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.core.serializers.json import DjangoJSONEncoder
 
 from msgplatform.company.person_data import erasure_list, erasures, people, reports
+from msgplatform.company.person_data.models import Erasure
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.person.identity import Person
-from msgplatform.models import Erasure
 
 _ACTOR = "manage.py person"
 

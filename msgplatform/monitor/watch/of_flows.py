@@ -1,10 +1,16 @@
-"""The watch over flows: work that waits, failures, the conditions of each flow."""
+"""The watch over flows: work that waits, failures, the conditions of each flow.
+
+How much waited is noted minute by minute of the last day, for the overview's curves: the last look
+of a minute counts. It is kept in the work Redis alone: what is lost with that is a curve.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from django.conf import settings
 from django.utils import timezone
@@ -12,13 +18,18 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
-from msgplatform.core.daemons import backlogs
-from msgplatform.core.daemons.watch import kinds
-from msgplatform.core.daemons.watch.kinds import BACKLOG, FAILURES, key, shown
-from msgplatform.core.daemons.watch.unread import Errors, noting
-from msgplatform.core.flows.contract import Flow
+from msgplatform.core.connections import work_redis
+from msgplatform.core.durations import moment
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.watch import BACKLOG, FAILURES, PLATFORM, key
+from msgplatform.monitor.watch.unread import Errors, noting
+
+if TYPE_CHECKING:
+    from msgplatform.core.flows.contract import Flow
+
+KEPT_MINUTES = 1440  # of what waited
+_EXPIRE_SECONDS = 2 * KEPT_MINUTES * 60
 
 
 def report_backlogs() -> Errors:
@@ -41,7 +52,7 @@ def report_backlogs() -> Errors:
                             "It has waited since %(since)s. See in the console whether the "
                             "programs run and keep up; start more of them if all are busy."
                         ),
-                        since=shown(wait.since),
+                        since=moment(wait.since),
                     ),
                 )
                 for wait in (flow.health.oldest_waits() if minutes else ())
@@ -55,9 +66,42 @@ def note_backlogs() -> None:
     """For the overview's curves. A flow whose servers do not answer leaves a gap."""
     with noting({}, ["backlogs"]):
         statuses = {flow.name: flow.health.status() for flow in flows.all()}
-        backlogs.note(
+        store_backlogs(
             {name: status.backlog for name, status in statuses.items() if not status.problem}
         )
+
+
+def store_backlogs(backlogs: Mapping[str, int], now: float | None = None) -> None:
+    """Flow → messages that wait now. Raises RedisError."""
+    minute = int((time.time() if now is None else now) // 60)
+    pipeline = work_redis().pipeline(transaction=False)
+    for flow, backlog in backlogs.items():
+        redis_key = _backlogs_key(flow)
+        pipeline.hset(redis_key, str(minute), str(backlog))
+        # One older field with each new one; a gap in the curve leaves some to the expiry.
+        pipeline.hdel(redis_key, *(str(minute - KEPT_MINUTES - n) for n in range(5)))
+        pipeline.expire(redis_key, _EXPIRE_SECONDS)
+    pipeline.execute()
+
+
+def read_backlogs(flow_names: Iterable[str]) -> dict[str, dict[float, int]]:
+    """Flow → unix seconds of a minute's start → messages that waited. Raises RedisError."""
+    names = list(flow_names)
+    pipeline = work_redis().pipeline(transaction=False)
+    for name in names:
+        pipeline.hgetall(_backlogs_key(name))
+    return {
+        name: {
+            int(minute) * 60.0: int(value)
+            for minute, value in rows.items()
+            if minute.isdigit() and value.isdigit()  # somebody else may write into that Redis
+        }
+        for name, rows in zip(names, pipeline.execute(), strict=True)
+    }
+
+
+def _backlogs_key(flow: str) -> str:
+    return f"platform:backlog:{flow}"
 
 
 def report_failures() -> Errors:
@@ -96,7 +140,7 @@ def resolve_undeclared() -> None:
     """Resolve the open alerts of kinds that no flow declares in its runbooks, and about the
     backlogs of no flow: an earlier release raised them, or one with other FLOWS, and no program of
     this one looks at what they are about."""
-    declared_kinds = kinds.PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
+    declared_kinds = PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
     open_kinds = alerts.open_kinds()
     undeclared_kinds = {kind for kind in open_kinds if kind.partition(":")[0] not in declared_kinds}
     if undeclared_kinds:
@@ -142,7 +186,7 @@ def _failure_conditions(flow: Flow, failures: Iterable[Failure]) -> Iterator[Con
                     "themselves: send them again or acknowledge them on Failures."
                 ),
                 count=total,
-                since=shown(since),
+                since=moment(since),
                 answers=answers,
             ),
         )

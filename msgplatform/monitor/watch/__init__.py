@@ -1,10 +1,21 @@
-"""The kinds of the platform's own alerts."""
+"""Watches the platform itself: silent programs, unavailable servers, work that waits.
+
+Every daemon runs the watch beside its loop, so that those that live can report those that do not;
+the one that holds the lease looks for all. Without the work Redis nobody can hold the lease, and
+each daemon reports that Redis. An alert is a row, so an unavailable database raises none:
+`/metrics` and the log report it.
+
+watch        the look, and the thread that looks
+programs     those that do not run
+servers      Redis and its memory, disks, nodes for ids
+databases    the cluster of databases: two writers, nodes that are missing
+of_flows     work that waits, failures, conditions of flows
+unread       what could not be looked up
+
+This module has the kinds of the platform's own alerts.
+"""
 
 from __future__ import annotations
-
-from datetime import datetime
-
-from django.utils import timezone
 
 SILENT, REDIS, BACKLOG = "platform.silent", "platform.redis", "platform.backlog"
 WATCH, DISK, MEMORY = "platform.watch", "platform.disk", "platform.memory"
@@ -25,8 +36,3 @@ LOOK_SECONDS = 15.0
 
 def key(kind: str, which: str) -> str:
     return f"{kind}:{which}"
-
-
-def shown(at: datetime) -> str:
-    """A moment, as alerts write it."""
-    return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")

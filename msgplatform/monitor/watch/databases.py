@@ -7,9 +7,9 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.daemons import writers
-from msgplatform.core.daemons.watch.kinds import GALERA, WRITERS, key
 from msgplatform.core.data import server
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.watch import GALERA, WRITERS, key
 
 _DATABASE = "database"  # the only subject of both kinds
 

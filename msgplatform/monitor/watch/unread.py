@@ -14,9 +14,9 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core import alerts, logging
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons.watch.kinds import WATCH, key
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.watch import WATCH, key
 
 log = logging.get(__name__)
 

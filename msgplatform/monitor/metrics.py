@@ -24,10 +24,11 @@ from prometheus_client.samples import Exemplar
 
 from msgplatform.core import alerts, cells, flows, logging, web_requests
 from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import heartbeats, watch
+from msgplatform.core.daemons import heartbeats
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.metric import PREFIX, Metric, Metrics, Sample
-from msgplatform.core.tracing import figures
+from msgplatform.core.tracing import exemplars, figures
+from msgplatform.monitor.watch import servers
 
 log = logging.get(__name__)
 
@@ -107,7 +108,7 @@ def _daemon_samples() -> Iterator[Sample]:
         yield _FAILED.of(beat.failed, **labels)
         if beat.lag is not None:
             yield _LAG.of(beat.lag, **labels)
-    for host, beat in watch.disks(alive).items():
+    for host, beat in servers.disks(alive).items():
         yield _DISK_FREE.of(beat.disk_free_bytes, host=host)
         yield _DISK.of(beat.disk_bytes, host=host)
 
@@ -121,23 +122,23 @@ def _platform_samples() -> Iterator[Sample]:
     yield _DATABASE_UP.of(kinds is not None)
     for kind, count in (kinds or {}).items():
         yield _ALERTS.of(count, kind=kind)
-    for name, answers in watch.redis_answers().items():
+    for name, answers in servers.redis_answers().items():
         yield _REDIS_UP.of(answers, redis=name)
-    for name, memory in watch.memory().items():
+    for name, memory in servers.memory().items():
         yield _REDIS_MEMORY.of(memory.used, redis=name)
         yield _REDIS_LIMIT.of(memory.limit, redis=name)
 
 
 def _families(samples: Iterable[Sample]) -> Iterator[Family]:
     """Prometheus wants all samples of a metric together. In a cell each of them names it."""
-    exemplars = figures.exemplars()
+    exemplar_by_bucket = exemplars.read()
     cell = [label] if (label := cells.own().label) else []
     of_metric: dict[Metric, list[Sample]] = {}
     for sample in samples:
         of_metric.setdefault(sample.metric, []).append(sample)
     for metric, some in of_metric.items():
         if metric.kind == "histogram":
-            yield _histogram(metric, some, cell, exemplars)
+            yield _histogram(metric, some, cell, exemplar_by_bucket)
             continue
         kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
         family = kind(PREFIX + metric.name, metric.help, labels=_label_names(metric, cell))
@@ -155,7 +156,7 @@ def _histogram(
     metric: Metric,
     samples: Iterable[Sample],
     cell: Sequence[str],
-    exemplars: Mapping[figures.Key, figures.Exemplar],
+    exemplar_by_bucket: Mapping[exemplars.Key, exemplars.Exemplar],
 ) -> HistogramMetricFamily:
     buckets: dict[tuple[str, ...], list[tuple[str, float]]] = {}
     sums: dict[tuple[str, ...], float] = {}
@@ -169,17 +170,13 @@ def _histogram(
     family = HistogramMetricFamily(PREFIX + metric.name, metric.help, labels=names)
     for labels, counts in buckets.items():
         pairs = [
-            (bound, count, _exemplar(exemplar))
-            if (exemplar := exemplars.get((metric.name, labels, bound)))
+            (bound, count, Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at))
+            if (traced := exemplar_by_bucket.get((metric.name, labels, bound)))
             else (bound, count)
             for bound, count in counts
         ]
         family.add_metric([*labels, *cell], pairs, sums.get(labels, 0.0))
     return family
-
-
-def _exemplar(traced: figures.Exemplar) -> Exemplar:
-    return Exemplar({"trace_id": traced.trace_id}, traced.value, traced.at)
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,28 +14,30 @@ from msgplatform.core.daemons.heartbeats import Heartbeat
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.daemons.watch import kinds, of_flows, servers
-from msgplatform.core.daemons.watch.databases import ClusterOfDatabases
-from msgplatform.core.daemons.watch.kinds import (
+from msgplatform.core.data import server
+from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.monitor.watch import (
     DISK,
     GALERA,
     IDS,
+    LOOK_SECONDS,
     MEMORY,
     REDIS,
     SILENT,
     TRACES,
     WRITERS,
+    of_flows,
+    servers,
 )
-from msgplatform.core.daemons.watch.programs import Programs
-from msgplatform.core.daemons.watch.servers import Disks
-from msgplatform.core.daemons.watch.unread import Errors, UnreadAlerts, noting
-from msgplatform.core.data import server
-from msgplatform.core.errors import UNAVAILABLE
+from msgplatform.monitor.watch.databases import ClusterOfDatabases
+from msgplatform.monitor.watch.programs import Programs
+from msgplatform.monitor.watch.servers import Disks
+from msgplatform.monitor.watch.unread import Errors, UnreadAlerts, noting
 
 log = logging.get(__name__)
 
 # The holder may miss two looks before another process takes over.
-_LEASE = Lease(work_redis, "platform:watch", 3 * kinds.LOOK_SECONDS)
+_LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
 
 
 class Watch:
@@ -44,7 +46,7 @@ class Watch:
     def __init__(self, role: str = "") -> None:
         self._role = role  # of the program; without one nothing is reported about its server
         self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
-        self._next = Every(kinds.LOOK_SECONDS)
+        self._next = Every(LOOK_SECONDS)
         self._next.restart()  # the first look comes when the other programs had time to start
         self._programs, self._disks, self._unread = Programs(), Disks(), UnreadAlerts()
         self._database = ClusterOfDatabases()

@@ -22,6 +22,7 @@ class AuditExport(models.Model):
     lease_until = models.DateTimeField(null=True)
 
     class Meta:
+        app_label = "msgplatform"
         db_table = "audit_export"
         verbose_name = _("export of the audit log")
         default_permissions = ()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
+import secrets
+from functools import partial
 
 from django.db import models
 from django.utils.translation import gettext_lazy as _
@@ -10,10 +11,6 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform.core.fields import EncryptedJSONField, ExactCharField
 
 MAX_REASON = 500
-
-
-def new_key() -> str:
-    return uuid.uuid4().hex
 
 
 class Erasure(models.Model):
@@ -39,7 +36,9 @@ class Erasure(models.Model):
     OPEN = (State.PENDING, State.RUNNING, State.WAITING)
 
     # Names the erasure in the list outside of the database, too.
-    key = ExactCharField(_("erasure"), max_length=32, unique=True, default=new_key)
+    key = ExactCharField(
+        _("erasure"), max_length=32, unique=True, default=partial(secrets.token_hex, 16)
+    )
     state = models.CharField(_("state"), max_length=10, choices=State, default=State.PENDING)
     identifiers = EncryptedJSONField(default=dict)
     hashes = models.JSONField(_("keyed hashes"), default=list)
@@ -61,6 +60,7 @@ class Erasure(models.Model):
     lease_until = models.DateTimeField(null=True)
 
     class Meta:
+        app_label = "msgplatform"
         db_table = "person_erasure"
         verbose_name = _("erasure")
         verbose_name_plural = _("erasures")

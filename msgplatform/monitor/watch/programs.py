@@ -16,8 +16,9 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons import exits
 from msgplatform.core.daemons.exits import Exits
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch.kinds import SILENT, key, shown
+from msgplatform.core.durations import moment
 from msgplatform.core.lazy_text import lazy_message
+from msgplatform.monitor.watch import SILENT, key
 
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
@@ -78,7 +79,7 @@ def _standstill(beat: Heartbeat) -> Condition:
             "Process %(pid)d on %(host)s (%(part)s) has finished nothing since %(since)s, and goes "
             "on trying: %(why)s"
         ),
-        pid=beat.pid, host=beat.host, part=part, since=shown(datetime.fromtimestamp(since, UTC)),
+        pid=beat.pid, host=beat.host, part=part, since=moment(datetime.fromtimestamp(since, UTC)),
         why=why or lazy_message(_("one turn of its work does not end.")),
     )  # fmt: skip
     return Condition(
@@ -106,7 +107,7 @@ def _condition(
             "hangs: end it (kill -9). Start it again (manage.py run_%(role)s) where nothing does "
             "that by itself; its log says why it ended."
         ),
-        at=shown(datetime.fromtimestamp(last_beats[role], UTC)),
+        at=moment(datetime.fromtimestamp(last_beats[role], UTC)),
         role=role,
     )
     subject = lazy_message(_("run_%(role)s does not run, or hangs"), role=role)

@@ -1,4 +1,4 @@
-"""Several processes of one daemon under one command: `--processes N`.
+"""The command of a daemon, and several processes of it under one command: `--processes N`.
 
 Each child runs the same command line for one process, dies with this process, and is started
 again when it ends by itself. The parent only waits; it opens no connection.
@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
-from msgplatform.core import logging
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from msgplatform.core import logging, structs
+from msgplatform.core.daemons.daemon import Loop, Worker
+from msgplatform.core.data import cell_record, ids
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.servers import child_process
 
 log = logging.get(__name__)
 
+MAX_PROCESSES = 64  # of one command
 _LOOK_SECONDS = 0.5
 # A child that ran this long was not broken from the start: its pause begins at the shortest again.
 _LONG_RUN_SECONDS = 10.0
@@ -83,3 +90,47 @@ class Copies:
             for copy in self._copies:
                 copy.signal(signal.SIGKILL)
         self._stopping = True
+
+
+class DaemonCommand(BaseCommand):
+    """Base of every `run_*` command: parses options, builds one worker, runs the loop."""
+
+    requires_system_checks = []  # run explicitly below, so that a wrong setting is one sentence
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "--drain-seconds",
+            type=float,
+            default=20.0,
+            help="how long the first SIGTERM may take to finish what is in hand (default 20)",
+        )
+        parser.add_argument(
+            "--processes", type=int, default=1, help="run this many of them (default 1)"
+        )
+
+    def worker(self, **options: Any) -> Worker:
+        """The role's worker, built from the command's options."""
+        raise NotImplementedError
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        self.check()
+        if not 1 <= options["processes"] <= MAX_PROCESSES:
+            raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
+        if options["processes"] > 1:
+            # The last value counts, also after `--process 4`, which means the same.
+            single = [sys.executable, *sys.argv, "--processes=1"]
+            Copies(single, options["processes"]).run()
+            return
+        structs.prepare()
+        worker = self.worker(**options)
+        worker.stopping.install()
+        drain_seconds: float = options["drain_seconds"]
+        if drain_seconds < 0:
+            raise CommandError("--drain-seconds must not be negative")
+        loop = Loop(worker)
+        try:
+            loop.is_in_its_cell = loop.is_in_its_cell or cell_record.check_if_readable()
+            ids.keep_ahead(at_once=worker.needs_ids_at_once)
+            loop.run(drain_seconds)
+        except cell_record.WrongCell as error:
+            raise CommandError(str(error)) from error

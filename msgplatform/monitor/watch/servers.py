@@ -17,11 +17,11 @@ from msgplatform.core import alerts, flows
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import RedisError
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.daemons.watch.kinds import DISK, IDS, MEMORY, REDIS, TRACES, key
 from msgplatform.core.data import id_nodes
 from msgplatform.core.durations import age
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.tracing import figures
+from msgplatform.monitor.watch import DISK, IDS, MEMORY, REDIS, TRACES, key
 
 GIB = 1 << 30
 MIN_FREE = 0.10  # of a disk, and of the memory that a Redis may use

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import Any
-from zoneinfo import available_timezones
 
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
 from django.db import models
 from django.utils import timezone
-from django.utils.translation import get_supported_language_variant
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.fields import (
@@ -21,24 +19,12 @@ from msgplatform.core.fields import (
     refuse_digits,
     refuse_other_spelling,
 )
-from msgplatform.models.alerts import Alert
-from msgplatform.models.systems import Biz
+from msgplatform.models import Alert, Biz
+from msgplatform.models.alerts import Severity, check_zone, own_language, own_zone
 
 MAX_URL = 2000
 GIVE_UP = timedelta(hours=24)  # of tries for each alert
 _MAX_KINDS = 100
-
-
-class Severity(models.TextChoices):
-    """How bad it is: set by the kind of an alert (`Runbook.severity`)."""
-
-    INFO = "info", _("for information")
-    WARNING = "warning", _("warning")
-    CRITICAL = "critical", _("critical")
-
-    @property
-    def rank(self) -> int:
-        return list(Severity).index(self)
 
 
 class Weekday(models.IntegerChoices):
@@ -49,22 +35,6 @@ class Weekday(models.IntegerChoices):
     FRIDAY = 5, _("Friday")
     SATURDAY = 6, _("Saturday")
     SUNDAY = 7, _("Sunday")
-
-
-def own_zone() -> str:
-    """The platform's time zone."""
-    return settings.TIME_ZONE
-
-
-def own_language() -> str:
-    """The platform's language."""
-    return get_supported_language_variant(settings.LANGUAGE_CODE)
-
-
-def check_zone(name: str) -> None:
-    """Raises ValidationError for a name that is no time zone."""
-    if name not in available_timezones():
-        raise ValidationError(_("%s is no time zone: write Asia/Shanghai or UTC.") % name[:50])
 
 
 class AlertChannel(models.Model):
@@ -115,6 +85,7 @@ class AlertChannel(models.Model):
     next_summary_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
+        app_label = "msgplatform"
         db_table = "alert_channel"
         verbose_name = _("alert channel")
         verbose_name_plural = _("alert channels")
@@ -188,6 +159,7 @@ class AlertRule(models.Model):
     )  # fmt: skip
 
     class Meta:
+        app_label = "msgplatform"
         db_table = "alert_rule"
         verbose_name = _("alert rule")
         verbose_name_plural = _("alert rules")
@@ -212,21 +184,6 @@ class AlertRule(models.Model):
         if not is_list or len(kinds) > _MAX_KINDS:
             words = _('Write a list of at most %d kinds: ["sms.*"].') % _MAX_KINDS
             raise ValidationError({"kinds": words})
-
-
-class AlertNews(models.Model):
-    """An alert that was opened or resolved, until the rules have seen it: written in the
-    transaction of the alert itself."""
-
-    alert = models.ForeignKey(Alert, models.CASCADE)
-    is_end = models.BooleanField(default=False)
-
-    class Meta:
-        db_table = "alert_news"
-        constraints = [models.UniqueConstraint(fields=["alert", "is_end"], name="alert_news_once")]
-
-    def __str__(self) -> str:
-        return f"{self.alert_id} {'resolved' if self.is_end else 'opened'}"
 
 
 class AlertMessage(models.Model):
@@ -263,6 +220,7 @@ class AlertMessage(models.Model):
     text = models.TextField(_("text"), blank=True, default="")
 
     class Meta:
+        app_label = "msgplatform"
         db_table = "alert_message"
         verbose_name = _("sent alert")
         verbose_name_plural = _("sent alerts")
@@ -289,6 +247,7 @@ class AlertNotice(models.Model):
     number = models.PositiveIntegerField(default=0)  # of the repeat
 
     class Meta:
+        app_label = "msgplatform"
         db_table = "alert_notice"
         constraints = [
             models.UniqueConstraint(

@@ -1,0 +1,91 @@
+"""The errors in the logs of a run, for tests, the demo and the supervisor."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_LEVELS = frozenset({"error", "critical"})
+_TRACEBACK = "Traceback (most recent call last):"
+# The event of an error that ended a program or a thread: Python printed it, and nothing logged it.
+TRACEBACK = "traceback"
+# Errors of granian, as in: [ERROR] Unexpected exit from worker-1
+_WEB_SERVER_ERROR = re.compile(r"^\[(?:ERROR|CRITICAL)\] (.*)")
+_MAX_EXAMPLE = 300  # characters
+
+
+class LoggedError(NamedTuple):
+    """An entry at level error or critical: its event, and its other values as one text."""
+
+    event: str
+    text: str
+
+
+def unexpected_errors(logs: Path | str, expected_events: Collection[str] = ()) -> list[str]:
+    """A line for each error event not in `expected_events`, with its count and its last text.
+
+    `logs` is a folder with `*.log` files, the path of a log file, or the text of a log. A traceback
+    outside of the JSON lines is the event TRACEBACK.
+    """
+    lines = []
+    texts = {"": logs} if isinstance(logs, str) else {
+        path.name: path.read_text(encoding="utf-8", errors="replace")
+        for path in (sorted(logs.glob("*.log")) if logs.is_dir() else [logs])
+    }  # fmt: skip
+    for name, log in texts.items():
+        last_texts: dict[str, str] = {}
+        counts: dict[str, int] = {}
+        for entry in read_errors(log):
+            if entry.event not in expected_events:
+                last_texts[entry.event] = entry.text
+                counts[entry.event] = counts.get(entry.event, 0) + 1
+        prefix = f"{name}: " if name else ""
+        lines += [
+            f"{prefix}{event} ({counts[event]}): {text}" for event, text in last_texts.items()
+        ]
+    return lines
+
+
+def last_words(text: str) -> str:
+    """The last error in a log, or its last line that is not JSON: why a program has ended."""
+    for line in reversed(text.splitlines()):
+        if not line.startswith("{"):
+            if line.strip():
+                return line.strip()[:_MAX_EXAMPLE]
+        elif entry := next(_read_json_line(line), None):
+            return f"{entry.event}: {entry.text}"[:_MAX_EXAMPLE]
+    return ""
+
+
+def read_errors(text: str) -> Iterator[LoggedError]:
+    """The errors in a log, in their order."""
+    lines = iter(text.splitlines())
+    for line in lines:
+        if line.startswith("{"):
+            yield from _read_json_line(line)
+        elif line.startswith(_TRACEBACK):
+            # It ends with the first line that is not indented.
+            ends = (line for line in lines if line.strip() and not line[0].isspace())
+            yield LoggedError(TRACEBACK, next(ends, "")[:_MAX_EXAMPLE])
+        elif match := _WEB_SERVER_ERROR.match(line):
+            yield LoggedError("web_server", match[1][:_MAX_EXAMPLE])
+
+
+def _read_json_line(line: str) -> Iterator[LoggedError]:
+    """The error of a JSON line; nothing for a line of another level."""
+    try:
+        entry = json.loads(line)
+    except ValueError:  # a killed process has written a part of the line
+        return
+    if isinstance(entry, dict) and entry.get("level") in _LEVELS:
+        reason = entry.get("exception", "").strip().rpartition("\n")[2] or entry.get("why", "")
+        facts = ", ".join(
+            f"{name}={value}"
+            for name, value in entry.items()
+            if name not in {"event", "level", "logger", "timestamp", "exception", "why"}
+        )
+        text = " · ".join(part for part in (reason, facts) if part)
+        yield LoggedError(str(entry.get("event", "")), text[:_MAX_EXAMPLE])

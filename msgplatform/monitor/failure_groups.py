@@ -1,0 +1,152 @@
+"""The failures of flows by place and answer, for the console, the API and alerts; what a person
+acknowledges.
+
+An acknowledgement covers the failures that the person has seen on the page, and none that came
+afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from django.db import transaction
+from django.db.models import Sum
+
+from msgplatform.core.data import sql, transactions
+from msgplatform.core.flows.health import MAX_FAILURES, Failure
+from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
+from msgplatform.models.failures import MAX_NOTE
+
+if TYPE_CHECKING:
+    from msgplatform.core.flows.contract import Flow
+
+_COUNTED = 100
+
+
+@dataclass(frozen=True)
+class GroupSnapshot:
+    """The state of a group on the page of the person who acknowledges it."""
+
+    id: int
+    lost: int
+    until: datetime
+
+
+# The groups that are read for somebody who sees those of some business systems only.
+_MAX_READ = 5000
+
+
+def failures_of(flow: Flow, systems: Collection[str] | None) -> Sequence[Failure]:
+    """A flow's failures; with `systems` those of their messages alone, the largest first. Raises
+    UNAVAILABLE."""
+    if systems is None:
+        return flow.health.failures()
+    groups = flow.health.failures(limit=_MAX_READ)
+    return [group for group in groups if group.system in systems][:MAX_FAILURES]
+
+
+def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
+    """A flow's groups with open failures, the largest first."""
+    groups = list(
+        FailureGroup.objects.filter(flow=flow, count__gt=0).order_by("-count", "id")[:limit]
+    )
+    if groups:
+        subjects = {group.subject for group in groups}
+        rows = Acknowledgement.objects.filter(flow=flow, subject__in=subjects).order_by()
+        acknowledged_keys = set(rows.values_list("subject", "answer"))
+        for group in groups:
+            group.has_acknowledged = (group.subject, group.answer) in acknowledged_keys
+    return groups
+
+
+def latest_answer(flow: str, subject: int) -> str:
+    """The answer of the last failure of this place, '' without one."""
+    rows = FailureGroup.objects.filter(flow=flow, subject=subject).order_by("-last_at")
+    return rows.values_list("answer", flat=True).first() or ""
+
+
+def as_failure(group: FailureGroup, **place: Any) -> Failure:
+    """A group as the console shows it; `place` are the fields that its flow knows."""
+    values = {
+        "answer": group.answer, "said": group.said, "count": group.count, "lost": group.lost,
+        "since": group.since, "last_at": group.last_at, **place,
+    }  # fmt: skip
+    return Failure(id=group.pk, subject=group.subject, **values)
+
+
+def count_groups(flows: Iterable[str]) -> int:
+    """The number of open groups of these flows, counted to a hundred."""
+    rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
+    return rows.values("flow")[:_COUNTED].count()
+
+
+def count_by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
+    """Subject → number of its open failures, of these subjects; one statement."""
+    rows = FailureGroup.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
+    return dict(rows.values_list("subject").annotate(Sum("count")))
+
+
+def count_by_flow(flows: Iterable[str]) -> dict[str, int]:
+    """Flow → number of its open failures."""
+    rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
+    return dict(rows.values_list("flow").annotate(Sum("count")))
+
+
+def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, actor: str) -> int:
+    """Acknowledge the failures of a group that a person has seen, and return their number.
+
+    It may be repeated. Failures that came after the snapshot stay.
+    """
+
+    def attempt() -> int:
+        with transaction.atomic():
+            row = FailureGroup.objects.select_for_update().get(pk=snapshot.id)
+            remaining = min(row.count, max(0, row.lost - snapshot.lost))
+            acknowledged_count = row.count - remaining
+            if not acknowledged_count:
+                return 0
+            until = min(snapshot.until, row.last_at)
+            # The next time that the database can tell from `until`: what ended at `until` is
+            # acknowledged too, and must not be taken back as well.
+            row.count, row.counted_since = (
+                remaining,
+                max(row.counted_since, until + sql.clock_step()),
+            )
+            row.since = max(row.since, until)
+            row.save(update_fields=["count", "counted_since", "since"])
+            Acknowledgement.objects.create(
+                flow=row.flow, subject=row.subject, place=place[:200], answer=answer[:200],
+                count=acknowledged_count, until=until, note=note[:MAX_NOTE], actor=actor[:150],
+            )  # fmt: skip
+            return acknowledged_count
+
+    return transactions.retrying(attempt)
+
+
+def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str) -> int:
+    """Acknowledge what a person or a key has seen of a group of the flow, with a line in the audit
+    log; returns the number of failures, 0 when nothing is left of the group."""
+    group = FailureGroup.objects.filter(pk=snapshot.id, flow=flow.name).first()
+    if group is None:
+        return 0
+    place = next(
+        (str(failure.where) for failure in flow.health.failures() if failure.id == group.pk),
+        str(group.subject),
+    )
+    count = acknowledge(snapshot, place, group.answer, note, actor)
+    if count:
+        AuditLog.objects.create(
+            actor=actor,
+            action="failures_acknowledged",
+            target=f"{flow.name}: {place}, {group.answer}"[:200],
+            detail={"count": count, "note": note, "until": snapshot.until.isoformat()},
+        )
+    return count
+
+
+def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
+    """The latest acknowledgements of these flows."""
+    return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])

@@ -1,0 +1,62 @@
+"""A filter on the latest messages of a subscription: which would come, and why the others not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from django import forms
+from django.http import Http404, HttpRequest, HttpResponse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.doors.admin import ModelAdmin, Textarea, sees_personal
+from msgplatform.doors.admin.pages import show_page
+from msgplatform.person_limits import answers_limited_people
+from notify.messages import filtered
+from notify.subscriptions import payload_filter
+
+
+class FilterForm(forms.Form):
+    """A filter as a subscription has it."""
+
+    filter = forms.CharField(
+        label=_("Filter"),
+        widget=Textarea({"rows": 8, "class": "lines", "spellcheck": "false"}),
+        help_text=_('{"data": {"total": {"$gt": 100}}}; nothing is saved here'),
+    )
+
+    def clean_filter(self) -> payload_filter.Node | None:
+        try:
+            document = msgspec.json.decode(self.cleaned_data["filter"])
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise forms.ValidationError(gettext("This is not JSON: %s.") % error) from None
+        return payload_filter.compiled(document)
+
+
+def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+    """The view: GET tries the subscription's own filter, POST another one."""
+
+    @answers_limited_people
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        row = model_admin.get_queryset(request).filter(pk=pk).first()
+        if row is None or not model_admin.has_view_permission(request, row):
+            raise Http404(gettext("There is no such subscription."))
+        own = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
+        form = FilterForm(request.POST if request.method == "POST" else own)
+        context: dict[str, Any] = {}
+        if form.is_valid():
+            tried = filtered.try_filter(row, form.cleaned_data["filter"])
+            part = "reason" if sees_personal(request) else "masked"
+            context = {
+                "lines": [(message, getattr(message.why, part, "")) for message in tried],
+                "matching": sum(message.why is None for message in tried),
+            }
+        return show_page(
+            model_admin, request, "notify/filter_trial.html", gettext("Try a filter"), row=row,
+            form=form, **context,
+        )  # fmt: skip
+
+    return view

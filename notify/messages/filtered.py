@@ -1,0 +1,122 @@
+"""The subscriptions that a message is for by its kind, and that its payload keeps it from; and the
+latest messages as a filter would have judged them.
+
+A message that was filtered out has no row: the filter is asked again, as it is today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.utils.translation import gettext as _
+
+from msgplatform.core.errors import Undecryptable
+from msgplatform.models import Biz
+from notify import orders
+from notify.archive.stores import Store, hot
+from notify.messages.states import local
+from notify.models import BizMsg, BizReceive
+from notify.subscriptions import formats, payload_filter
+from notify.subscriptions.matching import compile_filter
+from notify.subscriptions.payload_filter import Mismatch, Node
+
+MAX_SUBSCRIPTIONS = 100  # with a filter, of one system: each is a few microseconds, and a card
+TRIED = 100  # messages that a filter is tried on
+_READ = 5_000  # latest messages of a system among which those of the subscription's types are
+
+
+class FilteredOut(NamedTuple):
+    """A subscription without a delivery of a message, and the reason."""
+
+    subscription: BizReceive
+    why: Mismatch
+
+
+class TriedMessage(NamedTuple):
+    """A message, and why a filter keeps it out; None: it gets through."""
+
+    id: int
+    event_type: str
+    accepted_at: datetime
+    why: Mismatch | None
+
+
+def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
+    """The subscriptions of its system that a filter keeps the message from, by id; none before it
+    is split."""
+    if not store.cold and message.state == BizMsg.State.ACCEPTED:
+        return []
+    rows = BizReceive.objects.filter(biz_id=message.biz_id, created_at__lte=message.created_at)
+    rows = rows.exclude(filter=None).exclude(status=BizReceive.Status.DISCARDED)
+    rows = rows.select_related("biz", "receive").order_by("id")[:MAX_SUBSCRIPTIONS]
+    subscriptions = [
+        row
+        for row in rows
+        if compile_filter(row.event_types, row.channels).matches(
+            message.event_type, message.channel
+        )
+    ]
+    if not subscriptions:
+        return []
+    deliveries = store.deliveries_of([message.pk]).order_by()
+    own_ids = set(deliveries.values_list("biz_receive_id", flat=True))
+    event = _event(message, subscriptions[0].biz)
+    return [
+        FilteredOut(row, _why(row, message, event))
+        for row in subscriptions
+        if row.pk not in own_ids
+    ]
+
+
+def _why(subscription: BizReceive, message: Any, event: Any) -> Mismatch:
+    node = payload_filter.compiled(subscription.filter)
+    why = payload_filter.mismatch(node, event) if node else None
+    since = subscription.filter_since
+    if why and since and since > message.created_at:
+        text = _("%(reason)s, by its filter of today, which holds since %(since)s")
+        return Mismatch(*(text % {"reason": part, "since": local(since)} for part in why))
+    if why is None:
+        text = _("its filter of today lets it through; the one of before did not")
+        return Mismatch(text, text)
+    return why
+
+
+def try_filter(subscription: BizReceive, node: Node | None) -> list[TriedMessage]:
+    """The filter on the last messages of the subscription's types and channels that are not
+    archived, newest first."""
+    rule = compile_filter(subscription.event_types, subscription.channels)
+    rows = hot().messages.filter(biz_id=subscription.biz_id).order_by("-id")
+    kinds = rows.values_list("id", "event_type", "channel")[:_READ]
+    ids = [pk for pk, event_type, channel in kinds if rule.matches(event_type, channel)][:TRIED]
+    messages = hot().messages.filter(id__in=ids).order_by("-id")
+    return [
+        TriedMessage(
+            message.pk,
+            message.event_type,
+            message.created_at,
+            payload_filter.mismatch(node, _event(message, subscription.biz)) if node else None,
+        )
+        for message in messages
+    ]
+
+
+def lets_through(message: Any, subscriptions: Sequence[BizReceive]) -> Iterator[BizReceive]:
+    """Those of the subscriptions of its system whose filters let the message through."""
+    event, is_read = None, False
+    for row in subscriptions:
+        node = payload_filter.compiled(row.filter)
+        if node and not is_read:
+            event, is_read = _event(message, row.biz), True
+        if node is None or payload_filter.matches(node, event):
+            yield row
+
+
+def _event(message: Any, biz: Biz) -> Any:
+    at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
+    try:
+        body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
+    except (Undecryptable, UnicodeDecodeError):
+        return None
+    return payload_filter.event(body, message.pk, message.channel, formats.source(biz.name))

@@ -1,0 +1,180 @@
+"""Payloads without the data of one person, and as an export of that person has them.
+
+The fields that hold personal data are named by pointers (`personal_fields.py`). Fields below one
+entry of a list belong together, so that of ten passengers one is erased. A phone number or an
+e-mail address of the person is erased in other fields too, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from msgplatform.core.person.identity import Person
+from msgplatform.core.personal import MARK
+from notify import personal_fields
+
+_EACH = "*"
+Path = tuple[str | int, ...]
+# Numbers keep their spelling: 99.10 stays 99.10.
+_decode = msgspec.json.Decoder(float_hook=Decimal).decode
+_encode = msgspec.json.Encoder(decimal_format="number").encode
+
+
+def types_of_several() -> set[str]:
+    """The types of the platform itself whose payloads hold data of several people."""
+    return {
+        name
+        for name, pointers in personal_fields.own.items()
+        if any(f"/{_EACH}/" in p for p in pointers)
+    }
+
+
+def pointers_of(
+    pointers: Mapping[str, Mapping[int, Sequence[str]]], event_type: str, biz_id: int
+) -> list[str]:
+    """The pointers that hold for a message: of its system's entry and of the shared one."""
+    of_type = pointers.get(event_type, {})
+    return [*of_type.get(0, ()), *(of_type.get(biz_id, ()) if biz_id else ())]
+
+
+def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: int) -> bytes | None:
+    """The payload without the person's data; None if it holds none."""
+    try:
+        content = _decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        text = payload.decode(errors="surrogateescape")
+        new = person.erased(text)
+        return None if new == text else new.encode(errors="surrogateescape")
+    places = _places(content, pointers)
+    # A number in a field that nobody named says nothing about the named fields beside it.
+    # A number that a named field only mentions, neither: the mention is erased alone.
+    owners = _owners(content, places, person, biz_id)
+    if not owners and not any(person.is_in(_text(value)) for _path, value in _leaves(content)):
+        return None
+    person_paths = [
+        path for path, prefix in places.items() if prefix in owners and _at(content, path)
+    ]
+    for path in person_paths:
+        _set(content, path, MARK)
+    new_payload = _encode(_erase_leaves(content, person))
+    return None if _decode(new_payload) == _decode(payload) else new_payload
+
+
+def without_others(
+    payload: bytes,
+    pointers: Collection[str],
+    person: Person,
+    biz_id: int,
+    has_several: bool = False,
+) -> bytes:
+    """The payload as an export of the person has it: MARK in named fields of list entries, or
+    outside of lists, that are not the person's. With `has_several`, in place of such an entry as a
+    whole. Of a payload that only mentions the person, the mentions alone."""
+    try:
+        content = _decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return person.mention(payload.decode(errors="replace")).encode()
+    places = _places(content, pointers)
+    owners = _owners(content, places, person, biz_id)
+    if not owners:
+        mentions = {
+            "/" + "/".join(map(str, path)): person.mention(_text(value))
+            for path, value in _leaves(content)
+            if person.is_in(_text(value))
+        }
+        return _encode(mentions)
+    for path, prefix in places.items():
+        if prefix not in owners:
+            place = prefix if has_several and prefix else path
+            texts = [person.mention(_text(v)) for _, v in _leaves(_at(content, path))]
+            _set(content, place, " ".join(filter(None, texts)) or MARK)
+    return _encode(content)
+
+
+def _places(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
+    """The places that the pointers name → the list's entry in which each lies, () outside of
+    lists."""
+    places: dict[Path, Path] = {}
+    for pointer in pointers:
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]
+        places.update(_paths(content, parts))
+    return places
+
+
+def _owners(content: Any, places: Mapping[Path, Path], person: Person, biz_id: int) -> set[Path]:
+    """The list entries that are the person's, () outside of lists."""
+    return {
+        prefix
+        for path, prefix in places.items()
+        if any(person.is_owner(value, biz_id) for _, value in _leaves(_at(content, path)))
+    }
+
+
+def _paths(
+    content: Any, parts: Sequence[str], path: Path = (), prefix: Path = ()
+) -> Iterator[tuple[Path, Path]]:
+    """The places that a pointer names, each with that of the list's entry in which it lies."""
+    if not parts:
+        if path:
+            yield path, prefix
+        return
+    part, later_parts = parts[0], parts[1:]
+    if isinstance(content, list):
+        if part == _EACH:
+            for index, entry in enumerate(content):
+                yield from _paths(entry, later_parts, (*path, index), (*path, index))
+        elif part.isascii() and part.isdigit() and int(part) < len(content):
+            yield from _paths(content[int(part)], later_parts, (*path, int(part)), prefix)
+    elif isinstance(content, dict) and part in content:
+        yield from _paths(content[part], later_parts, (*path, part), prefix)
+
+
+def _leaves(content: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    if isinstance(content, dict):
+        for name, part in content.items():
+            yield (*path, name), name
+            yield from _leaves(part, (*path, name))
+    elif isinstance(content, list):
+        for index, part in enumerate(content):
+            yield from _leaves(part, (*path, index))
+    else:
+        yield path, content
+
+
+def _text(value: Any) -> str:
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if is_number or isinstance(value, str) else ""
+
+
+def _at(content: Any, path: Path) -> Any:
+    for part in path:
+        content = content[part]
+    return content
+
+
+def _set(content: Any, path: Path, value: Any) -> None:
+    """A place in an object that was erased as a whole is none any more."""
+    for part in path[:-1]:
+        content = content[part] if _is_container(content) else None
+    if _is_container(content):
+        content[path[-1]] = value
+
+
+def _is_container(content: Any) -> bool:
+    return isinstance(content, dict | list)
+
+
+def _erase_leaves(content: Any, person: Person) -> Any:
+    if isinstance(content, dict):
+        return {person.erased(name): _erase_leaves(part, person) for name, part in content.items()}
+    if isinstance(content, list):
+        return [_erase_leaves(part, person) for part in content]
+    return (
+        MARK
+        if isinstance(content, int) and person.is_in(_text(content))
+        else (person.erased(content) if isinstance(content, str) else content)
+    )

@@ -1,0 +1,262 @@
+"""Filters on payloads of subscriptions: which deliveries are made, and what is said of others."""
+
+from __future__ import annotations
+
+import json
+import random
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from msgplatform.core.secrets import encryption
+from msgplatform.doors.api.access import keys
+from msgplatform.models import AuditLog, Biz, MinuteCounter
+from notify.actions import backfill
+from notify.flow import FLOW
+from notify.intake import sealing
+from notify.maker.maker import Maker
+from notify.models import BizMsg, BizReceive, ReceiveMsg
+from tests.support.management import Manager
+from tests.support.notify_rows import publish, subscription
+
+pytestmark = [
+    pytest.mark.both_databases,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.usefixtures("work_redis"),
+]
+LARGE = {"data": {"total": {"$gt": 100}}}
+
+
+@pytest.fixture
+def biz() -> Biz:
+    return Biz.objects.create(name="orders")
+
+
+def run(maker: Maker) -> None:
+    while maker.turn():
+        pass
+
+
+def published(biz: Biz, *payloads: Any) -> list[int]:
+    return [pk for payload in payloads for pk in publish(biz, payload=json.dumps(payload).encode())]
+
+
+def recipients(pk: int) -> set[str]:
+    rows = ReceiveMsg.objects.filter(msg_id=pk).values_list("biz_receive__receive__name", flat=True)
+    return set(rows)
+
+
+def test_a_message_goes_to_those_whose_filter_lets_it_through(biz: Biz) -> None:
+    subscription(biz, "all")
+    large = subscription(biz, "large", filter=LARGE)
+    subscription(biz, "paid", filter={"type": "order.paid"})
+    subscription(biz, "none", filter={"channel": "elsewhere"})
+    pks = published(biz, {"total": 12}, {"total": 101}, {"total": "101"}, [1])
+    run(Maker())
+    assert [recipients(pk) for pk in pks] == [
+        {"all", "paid"}, {"all", "paid", "large"}, {"all", "paid"}, {"all", "paid"},
+    ]  # fmt: skip
+    counted = MinuteCounter.objects.filter(subject=large.pk, name="filtered")
+    assert sum(counted.values_list("value", flat=True)) == 3
+
+
+def test_a_large_payload_is_read_for_it(biz: Biz) -> None:
+    subscription(biz, "large", filter=LARGE)
+    filler = "x" * 20_000
+    small, large = published(biz, {"total": 1, "text": filler}, {"total": 101, "text": filler})
+    run(Maker())
+    assert (recipients(small), recipients(large)) == (set(), {"large"})
+
+
+def test_a_change_holds_from_the_next_message_on(biz: Biz) -> None:
+    row = subscription(biz, "shop", filter=LARGE)
+    maker = Maker()
+    (before,) = published(biz, {"total": 12})
+    run(maker)
+    manager = Manager("manage:subscriptions")
+    address = "subscriptions/orders/shop"
+    body = manager.send("GET", address).json()
+    assert body["filter"] == LARGE
+    answer = manager.send("PUT", address, {"filter": {"data": {"total": {"$lt": 100}}}})
+    assert answer.status_code == 200
+    assert answer.json()["filter_since"]
+    small, large = published(biz, {"total": 12}, {"total": 101})
+    run(maker)
+    assert [recipients(pk) for pk in (before, small, large)] == [set(), {"shop"}, set()]
+    assert manager.send("PUT", address, {}).json()["filter"] is None
+    (after,) = published(biz, {"total": 101})
+    run(maker)
+    assert recipients(after) == {"shop"}
+    row.refresh_from_db()
+    assert row.filter is None
+    entry = AuditLog.objects.filter(action__contains="subscription").order_by("-id").first()
+    assert entry
+    assert "filter" in json.dumps(entry.detail)
+
+
+def test_none_too_many_after_the_time_that_is_told(biz: Biz) -> None:
+    """The filter becomes stricter again and again, before and after splits: an event that is
+    accepted after a change never comes by the filter of before, and none that the strictest one
+    lets through is missing."""
+    subscription(biz, "shop", filter={"data": {"$gte": 0}})
+    manager, maker, choices = Manager("manage:subscriptions"), Maker(), random.Random(23)
+    bounds = [(datetime.min.replace(tzinfo=UTC), 0)]  # since when at least which number
+    for _step in range(120):
+        action = choices.choice(("publish", "publish", "split", "change"))
+        if action == "publish":
+            published(biz, *(choices.randrange(100) for _ in range(5)))
+        elif action == "split":
+            maker.splitter.split()
+        elif bounds[-1][1] < 90:
+            bound = bounds[-1][1] + 3
+            body = {"filter": {"data": {"$gte": bound}}}
+            answer = manager.send("PUT", "subscriptions/orders/shop", body).json()
+            bounds.append((datetime.fromisoformat(answer["filter_since"]), bound))
+    maker.splitter.split()
+    assert len(bounds) > 10
+    delivered_ids = set(ReceiveMsg.objects.values_list("msg_id", flat=True))
+    for message in BizMsg.objects.all():
+        number = json.loads(bytes(message.payload))
+        bound_then = max(bound for since, bound in bounds if since <= message.created_at)
+        if message.pk in delivered_ids:
+            assert number >= bound_then
+        else:
+            assert number < bounds[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"data.a": {"$foo": 1}}, "no such operator"),
+        ({"total": 1}, "begins with one of"),
+        ([], "object"),
+        ("x", "object"),
+        ({"data.a": "x" * 70_000}, "8192 bytes"),
+    ],
+)
+def test_a_bad_filter_is_refused_at_put(biz: Biz, document: Any, words: str) -> None:
+    subscription(biz, "shop")
+    answer = Manager("manage:subscriptions").send(
+        "PUT", "subscriptions/orders/shop", {"filter": document}
+    )
+    assert answer.status_code == 400
+    assert words in answer.content.decode().lower()
+    assert BizReceive.objects.get().filter is None
+
+
+def test_a_filter_that_a_statement_wrote_stops_no_maker(biz: Biz) -> None:
+    """Its deliveries are made, and held back until somebody has corrected it."""
+    row = subscription(biz, "broken")
+    BizReceive.objects.filter(pk=row.pk).update(filter={"nonsense": 1})
+    subscription(biz, "all")
+    (pk,) = published(biz, {"total": 1})
+    run(Maker())
+    assert recipients(pk) == {"all", "broken"}
+    statuses = dict(ReceiveMsg.objects.values_list("biz_receive__receive__name", "status"))
+    assert statuses == {"all": ReceiveMsg.Status.QUEUED, "broken": ReceiveMsg.Status.PENDING}
+
+
+def test_page_and_api_say_why(biz: Biz, admin_client: Client) -> None:
+    subscription(biz, "large", filter=LARGE)
+    (pk,) = published(biz, {"total": 12})
+    run(Maker())
+    page = FLOW.messages.page(str(pk))
+    assert page
+    (card,) = page.recipients
+    assert (card.state, card.why) == ("filtered", "Filtered: data.total 12 is not > 100.")
+    assert not page.no_recipient_reasons
+    html = admin_client.get(f"/console/notify/{pk}").content.decode()
+    assert "data.total 12 is not &gt; 100" in html
+    key = keys.create(biz, "test", ["events:read"])[1]
+    headers = {"Authorization": f"Bearer {key}"}
+    (said,) = Client().get(f"/api/v1/messages/{pk}", headers=headers).json()["filtered"]
+    assert (said["consumer"], said["reason"]) == ("large", "data.total 12 is not > 100")
+    BizReceive.objects.update(filter={"data": {"total": 12}})
+    (card,) = FLOW.messages.page(str(pk)).recipients  # type: ignore[union-attr]
+    assert "its filter of today lets it through" in card.why
+
+
+def test_backfill_obeys_it_or_not(biz: Biz) -> None:
+    (first, second) = published(biz, {"total": 12}, {"total": 101})
+    run(Maker())
+    subscription(biz, "large", filter=LARGE)
+    assert backfill.add_missing([first, second]) == 1
+    assert (recipients(first), recipients(second)) == (set(), {"large"})
+    assert backfill.add_missing([first, second], backfill.Scope(has_filtered=True)) == 1
+    assert recipients(first) == {"large"}
+
+
+def test_many_filters_share_a_transaction_fairly(biz: Biz, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages beyond what is tried in one turn wait for the next one, in their order."""
+    monkeypatch.setattr("notify.maker.fanout.MAX_TRIALS", 4)
+    for number in range(3):
+        subscription(biz, f"s{number}", filter={"data": number})
+    other = Biz.objects.create(name="stock")
+    subscription(other, "shop")
+    pks = published(biz, *range(5))
+    (of_other,) = published(other, 1)
+    maker = Maker()
+    maker.splitter.split()
+    assert recipients(of_other) == {"shop"}
+    run(maker)
+    assert [recipients(pk) for pk in pks] == [{"s0"}, {"s1"}, {"s2"}, set(), set()]
+
+
+class TestTrial:
+    def test_over_the_api(self, biz: Biz) -> None:
+        subscription(biz, "shop", event_types=["order.*"], filter=LARGE)
+        pks = published(biz, *({"total": total} for total in (12, 101, 500)))
+        publish(biz, event_type="stock.empty", payload=b'{"total":999}')
+        run(Maker())
+        manager = Manager("manage:tests")
+        own = manager.send("POST", "subscriptions/orders/shop/tests/filter", {}).json()
+        assert (own["tried"], own["matching"]) == (3, 2)
+        last = own["events"][-1]
+        assert (last["id"], last["matches"]) == (str(pks[0]), False)
+        assert last["reason"] == "data.total is not > 100"
+        body = {"filter": {"data": {"total": 500}}}
+        tried = manager.send("POST", "subscriptions/orders/shop/tests/filter", body).json()
+        assert [said["matches"] for said in tried["events"]] == [True, False, False]
+        wrong = manager.send(
+            "POST", "subscriptions/orders/shop/tests/filter", {"filter": {"total": 1}}
+        )
+        assert wrong.status_code == 400
+        assert BizReceive.objects.get().filter == LARGE, "nothing is saved"
+
+    def test_in_the_console(self, biz: Biz, admin_client: Client) -> None:
+        row = subscription(biz, "shop", filter=LARGE)
+        address = f"/admin/notify/bizreceive/{row.pk}/filter/"
+        assert "nothing to try it on" in admin_client.get(address).content.decode()
+        published(biz, {"total": 12}, {"total": 101})
+        run(Maker())
+        assert "1 of the latest 2 messages" in admin_client.get(address).content.decode()
+        answer = admin_client.post(address, {"filter": '{"data": {"total": 12}}'})
+        assert "data.total 101 is not = 12" in answer.content.decode()
+        answer = admin_client.post(address, {"filter": '{"total": 12}'})
+        assert "begins with one of" in answer.content.decode()
+        answer = admin_client.post(address, {"filter": "{"})
+        assert "This is not JSON" in answer.content.decode()
+
+
+def test_a_sealed_payload_is_opened_for_it() -> None:
+    sealing.forget()
+    biz = Biz.objects.create(name="cellar", encrypts_payloads=True)
+    subscription(biz, "large", filter=LARGE)
+    small, large = published(biz, {"total": 1}, {"total": 101})
+    assert encryption.is_sealed(bytes(BizMsg.objects.get(pk=small).payload))
+    run(Maker())
+    assert (recipients(small), recipients(large)) == (set(), {"large"})
+
+
+def test_the_form_has_it(biz: Biz, admin_client: Client) -> None:
+    row = subscription(biz, "shop")
+    address = f"/admin/notify/bizreceive/{row.pk}/change/"
+    html = admin_client.get(address).content.decode()
+    assert 'name="filter"' in html
+    assert "filtered, 24 hours" not in html
+    BizReceive.objects.update(filter=LARGE)
+    published(biz, {"total": 12})
+    run(Maker())
+    assert "filtered, 24 hours" in admin_client.get(address).content.decode()

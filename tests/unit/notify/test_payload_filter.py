@@ -1,0 +1,313 @@
+"""Filters on payloads: operators, paths, types, bad documents, and a slow and simple evaluation."""
+
+from __future__ import annotations
+
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from django.core.exceptions import ValidationError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from notify.subscriptions import payload_filter
+
+
+def event(data: str) -> Any:
+    """An event whose payload is this JSON."""
+    body = f'{{"type":"order.paid","timestamp":"2026-11-29T08:00:00.000000Z","data":{data}}}'
+    return payload_filter.event(body, 7, "eu", "/systems/orders")
+
+
+def gets_through(document: Any, data: str) -> bool:
+    node = payload_filter.compiled(document)
+    return node is None or payload_filter.matches(node, event(data))
+
+
+def reason(document: Any, data: str) -> str:
+    node = payload_filter.compiled(document)
+    assert node is not None
+    why = payload_filter.mismatch(node, event(data))
+    assert why is not None
+    return why.reason
+
+
+# The examples of Convoy's page about filters, below `data`.
+@pytest.mark.parametrize(
+    ("document", "matching", "other"),
+    [
+        ({"event_type": "created"}, {"event_type": "created"}, {"event_type": "deleted"}),
+        ({"event": {"type": "created"}}, {"event": {"type": "created"}}, {"event": "created"}),
+        ({"dish": {"ingredients": "rice"}}, {"dish": {"ingredients": ["egg", "rice"]}},
+         {"dish": {"ingredients": ["egg"]}}),
+        ({"event": {"$neq": "created"}}, {"event": "deleted"}, {"event": "created"}),
+        ({"$or": [{"cities": "london"}, {"type": "weekly"}]}, {"type": "weekly"},
+         {"cities": "lagos", "type": "daily"}),
+        ({"$and": [{"age": {"$gte": 10}}, {"$or": [{"type": "weekly"}, {"cities": "lagos"}]}]},
+         {"age": 10, "cities": "lagos"}, {"age": 9, "cities": "lagos"}),
+        ({"operation": {"$in": ["created", "deleted"]}}, {"operation": "deleted"},
+         {"operation": "updated"}),
+        ({"operation": {"$nin": ["updated", "truncated"]}}, {"operation": "created"},
+         {"operation": "updated"}),
+        ({"age": {"$gt": 1}}, {"age": 1.5}, {"age": 1}),
+        ({"venues.$.lagos.$.ikeja": 1}, {"venues": [{"lagos": [{"ikeja": 2}, {"ikeja": 1}]}]},
+         {"venues": [{"lagos": [{"ikeja": 2}]}]}),
+        ({"event": {"$regex": "^crea"}}, {"event": "created"}, {"event": "recreated"}),
+        ({"event": {"$exist": True}}, {"event": None}, {"other": 1}),
+    ],
+)  # fmt: skip
+def test_examples_of_convoy(document: Any, matching: Any, other: Any) -> None:
+    assert gets_through({"data": document}, json.dumps(matching))
+    assert not gets_through({"data": document}, json.dumps(other))
+
+
+@pytest.mark.parametrize(
+    ("document", "data", "is_match"),
+    [
+        ({"data.a.b[0].c": 1}, '{"a":{"b":[{"c":1}]}}', True),
+        ({"data.a.b[1].c": 1}, '{"a":{"b":[{"c":1}]}}', False),
+        ({"data": {"a.b": {"c": 1}}}, '{"a":{"b":{"c":1}}}', True),
+        # numbers by value, and no texts
+        ({"data.total": 19.99}, '{"total":19.990}', True),
+        ({"data.total": {"$gt": 0.3}}, '{"total":0.1}', False),
+        ({"data.total": 1}, '{"total":1.0}', True),
+        ({"data.total": 1}, '{"total":"1"}', False),
+        ({"data.total": {"$gt": 100}}, '{"total":"101"}', False),
+        ({"data.total": 1}, '{"total":true}', False),
+        ({"data.total": True}, '{"total":1}', False),
+        ({"data.total": {"$gt": 5}}, '{"total":1e400}', True),
+        ({"data.total": {"$lt": 5}}, '{"total":-123456789012345678901234567890}', True),
+        # null and missing are two things
+        ({"data.a": None}, '{"a":null}', True),
+        ({"data.a": None}, "{}", False),
+        ({"data.a": {"$exist": False}}, "{}", True),
+        ({"data.a": {"$exist": False}}, '{"a":null}', False),
+        ({"data.a": {"$neq": 1}}, "{}", True),
+        ({"data.a": {"$nin": [1]}}, "{}", True),
+        ({"data.a": {"$gt": 1}}, "{}", False),
+        ({"data.a.b.c": 1}, '{"a":[1]}', False),
+        # texts
+        ({"data.a": {"$startsWith": "ab"}}, '{"a":"abc"}', True),
+        ({"data.a": {"$endsWith": "ab"}}, '{"a":"abc"}', False),
+        ({"data.a": {"$contains": "b"}}, '{"a":"abc"}', True),
+        ({"data.a": {"$contains": 2}}, '{"a":[1,2.0]}', True),
+        ({"data.a": {"$contains": "b"}}, '{"a":5}', False),
+        ({"data.a": {"$gte": "2026-11"}}, '{"a":"2026-11-29"}', True),
+        ({"data.a": "é"}, '{"a":"e\u0301"}', False),
+        # arrays and objects as a whole
+        ({"data.a": [1, 2]}, '{"a":[1.0,2]}', True),
+        ({"data.a": [1, 2]}, '{"a":[2,1]}', False),
+        ({"data.a": {"$eq": {"b": 1}}}, '{"a":{"b":1.0}}', True),
+        ({"data.a": {"$neq": 1}}, '{"a":[1,2]}', False),
+        ({"data.a": {"$gt": 5}}, '{"a":[1,6]}', True),
+        ({"data.$.a": 1}, '[{"b":1},{"a":1}]', True),
+        ({"data": 7}, "7", True),
+        ({"data": {"$eq": "text"}}, '"text"', True),
+        # attributes
+        (
+            {"type": "order.paid", "channel": "eu", "id": "7", "source": "/systems/orders"},
+            "1",
+            True,
+        ),
+        ({"time": {"$startsWith": "2026-11-29T08"}}, "1", True),
+        ({"type": {"$in": ["order.late"]}}, "1", False),
+        # not, or
+        ({"data.a": {"$not": {"$gt": 5}}}, '{"a":5}', True),
+        ({"data.a": {"$not": {"$gt": 5}}}, "{}", True),
+        ({"$not": {"data.a": 1, "type": "order.paid"}}, '{"a":1}', False),
+        ({"data.a": {"$gt": 1, "$lt": 5}}, '{"a":5}', False),
+        ({"data.a": {"$or": [{"$lt": 1}, {"$gt": 5}]}}, '{"a":6}', True),
+        ({}, "1", True),
+        (None, "1", True),
+    ],
+)
+def test_a_value(document: Any, data: str, is_match: bool) -> None:
+    assert gets_through(document, data) is is_match
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"data.a": {"$foo": 1}}, "data.a.$foo: there is no such operator"),
+        ({"data": {"a": {"$gt": None}}}, "data.a.$gt: write a number or a text"),
+        ({"data.a": {"$in": 5}}, "data.a.$in: write a list"),
+        ({"data.a": {"$startsWith": 5}}, "data.a.$startsWith: write a text"),
+        ({"data.a": {"$exist": "yes"}}, "data.a.$exist: write true or false"),
+        ({"$or": {"data.a": 1}}, "$or: write a list of conditions"),
+        ({"$or": []}, "$or: write a list of conditions"),
+        ({"$or": [5]}, "$or[0]: write an object"),
+        ({"total": 5}, "total: a path begins with one of data, type"),
+        ({"headers.x": 5}, "headers.x: a path begins with one of data, type"),
+        ({"data..a": 5}, "data..a: write a path"),
+        ({"data.a[": 5}, "data.a[: write a path"),
+        ({"data.a[x]": 5}, "data.a[x]: write a path"),
+        ({"": 5}, "write a path"),
+        ({"data.a": {"$regex": "(?=a)"}}, "data.a.$regex: The regular expression"),
+        ({"data.a": {"$regex": "(a{50}){50}"}}, "data.a.$regex: "),
+        ({"data.a": float("inf")}, "data.a: the number is too large"),
+        ([], "write an object"),
+        ("text", "write an object"),
+        (5, "write an object"),
+        ({"data.a": "x" * 9000}, "A filter has at most 8192 bytes"),
+        ({"$or": [{"data.a": n} for n in range(101)]}, "more than 100 conditions"),
+    ],
+)
+def test_a_bad_document_is_refused_with_its_place(document: Any, words: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        payload_filter.check(document)
+    (message,) = caught.value.messages
+    assert words in message
+
+
+def test_depth_is_bounded() -> None:
+    document: Any = {"data.a": 1}
+    for _ in range(100):
+        document = {"$not": document}
+    with pytest.raises(ValidationError, match="in one another"):
+        payload_filter.check(document)
+    for _ in range(100_000):
+        document = {"$not": document}
+    with pytest.raises(ValidationError):
+        payload_filter.check(document)
+
+
+@pytest.mark.parametrize(
+    ("document", "data", "words"),
+    [
+        ({"data": {"total": {"$gt": 100}}}, '{"total":12}', "data.total 12 is not > 100"),
+        ({"data": {"total": {"$gt": 100}}}, "{}", "data.total is not there"),
+        ({"data.a": {"$exist": False}}, '{"a":1}', "data.a is there"),
+        ({"data.a": "x"}, '{"a":"y"}', 'data.a "y" is not = "x"'),
+        ({"data.a.$.b": 1}, '{"a":[{"b":2},{"b":3}]}', "data.a.$.b 2, 3 is not = 1"),
+        ({"$or": [{"data.a": 1}, {"data.b": 2}]}, '{"a":2,"b":1}',
+         "data.a 2 is not = 1; and data.b 1 is not = 2"),
+        ({"$not": {"data.a": 1}}, '{"a":1}', '{"data.a": 1} holds, and must not'),
+        ({"data.a": 1}, '{"a":' + "9" * 5000 + "}", "The payload is too large"),
+        ({"data.a.$": 1}, '{"a":[' + ",".join("2" * 10_001) + "]}", "The payload is too large"),
+    ],
+)  # fmt: skip
+def test_the_reason(document: Any, data: str, words: str) -> None:
+    assert words in reason(document, data)
+
+
+def test_a_reason_without_values_has_none() -> None:
+    node = payload_filter.compiled({"data.name": "Bob"})
+    assert node
+    why = payload_filter.mismatch(node, event('{"name":"Anna"}'))
+    assert why
+    assert "Anna" in why.reason
+    assert "Anna" not in why.masked
+
+
+def test_more_elements_than_are_compared_match_nothing() -> None:
+    many = json.dumps({"a": [1] * 10_001})
+    assert not gets_through({"data.a": 1}, many)
+    assert not gets_through({"$not": {"data.a": 2}}, many)
+
+
+# -- beside a slow and simple evaluation ---------------------------------------------------------
+names = st.sampled_from(["a", "b", "c"])
+numbers = st.integers(-3, 3) | st.sampled_from([0.5, 1.0, 2.0])
+scalars = st.none() | st.booleans() | numbers | st.sampled_from(["", "a", "ab", "1"])
+payloads = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
+    max_leaves=8,
+)
+conditions = st.one_of(
+    scalars,
+    st.builds(lambda v: {"$eq": v}, scalars),
+    st.builds(lambda v: {"$neq": v}, scalars),
+    st.builds(lambda o, v: {o: v}, st.sampled_from(["$gt", "$gte", "$lt", "$lte"]), numbers),
+    st.builds(lambda v: {"$in": v}, st.lists(scalars, max_size=3)),
+    st.builds(lambda v: {"$nin": v}, st.lists(scalars, max_size=3)),
+    st.builds(lambda v: {"$exist": v}, st.booleans()),
+    st.builds(lambda v: {"$startsWith": v}, st.sampled_from(["", "a", "ab"])),
+)
+paths = st.lists(names | st.sampled_from(["$"]), min_size=1, max_size=3).map(
+    lambda steps: ".".join(["data", *steps])
+)
+documents = st.recursive(
+    st.dictionaries(paths, conditions, min_size=1, max_size=2),
+    lambda inner: st.one_of(
+        st.builds(lambda parts: {"$or": parts}, st.lists(inner, min_size=1, max_size=2)),
+        st.builds(lambda parts: {"$and": parts}, st.lists(inner, min_size=1, max_size=2)),
+        st.builds(lambda part: {"$not": part}, inner),
+    ),
+    max_leaves=4,
+)
+
+
+def same(left: Any, right: Any) -> bool:
+    return json.dumps(canonical(left), sort_keys=True) == json.dumps(
+        canonical(right), sort_keys=True
+    )
+
+
+def canonical(value: Any) -> Any:
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return {"number": str(Decimal(str(value)).normalize())}
+    if isinstance(value, list):
+        return [canonical(item) for item in value]
+    return {f"name {name}": canonical(inner) for name, inner in value.items()}
+
+
+def reached(value: Any, steps: list[str]) -> list[Any]:
+    if not steps:
+        return [value]
+    if steps[0] == "$":
+        items = value if isinstance(value, list) else []
+        return [leaf for item in items for leaf in reached(item, steps[1:])]
+    if isinstance(value, dict) and steps[0] in value:
+        return reached(value[steps[0]], steps[1:])
+    return []
+
+
+def slow(document: Any, data: Any) -> bool:
+    for name, inner in document.items():
+        if name == "$or":
+            holds = any(slow(part, data) for part in inner)
+        elif name == "$and":
+            holds = all(slow(part, data) for part in inner)
+        elif name == "$not":
+            holds = not slow(inner, data)
+        else:
+            values = reached({"data": data}, name.split("."))
+            candidates = [*values, *(e for v in values if isinstance(v, list) for e in v)]
+            ((sign, operand),) = (
+                inner.items() if isinstance(inner, dict) and inner else [("$eq", inner)]
+            )
+            if sign == "$exist":
+                holds = bool(values) is operand
+            else:
+                holds = any(slow_test(sign.replace("$n", "$"), v, operand) for v in candidates)
+                holds = holds is not sign.startswith("$n")
+        if not holds:
+            return False
+    return True
+
+
+def slow_test(sign: str, value: Any, operand: Any) -> bool:
+    if sign == "$eq":
+        return same(value, operand)
+    if sign == "$in":
+        return any(same(value, choice) for choice in operand)
+    if sign == "$startsWith":
+        return isinstance(value, str) and value[: len(operand)] == operand
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return {"$gt": value > operand, "$gte": value >= operand, "$lt": value < operand,
+            "$lte": value <= operand}[sign]  # fmt: skip
+
+
+@given(documents, payloads)
+def test_it_says_what_a_simple_evaluation_says(document: Any, data: Any) -> None:
+    node = payload_filter.compiled(document)
+    assert node
+    looked_at = event(json.dumps(data))
+    is_match = payload_filter.matches(node, looked_at)
+    assert is_match is slow(document, data)
+    assert (payload_filter.mismatch(node, looked_at) is None) is is_match
