@@ -8,9 +8,9 @@ from django.utils.translation import gettext_noop
 from crmsync import orders
 from crmsync.actions.actions import ACTIONS
 from crmsync.messages.index import MESSAGES
+from crmsync.models import LeadIdempotency
 from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
 from crmsync.monitor.activity import ACTIVITY
-from crmsync.moving import MOVING
 from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE, kept_data
 from msgplatform.core import sandbox
@@ -19,6 +19,7 @@ from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.programs import Daemon
 from msgplatform.core.flows.setup import Setup
+from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.personal import PERMISSION as PERSONAL
 
 FLOW = Flow(
@@ -62,7 +63,7 @@ FLOW = Flow(
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
     },
     messages=MESSAGES,
-    moving=MOVING,
+    key_stores=(TableKeys(LeadIdempotency),),
     actions=ACTIONS,
     person_stores=stores,
     kept=kept_data,

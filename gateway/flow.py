@@ -12,7 +12,7 @@ from gateway.messages.index import MESSAGES
 from gateway.models import SmsGateway
 from gateway.monitor import conditions, failures, first_steps, metrics, runbooks
 from gateway.monitor.activity import ACTIVITY
-from gateway.moving import MOVING
+from gateway.moving import SmsKeys
 from gateway.person_data import stores
 from gateway.pump.retention import ARCHIVE, kept_data
 from msgplatform.core.archive import kept
@@ -66,7 +66,7 @@ FLOW = Flow(
         "manage:accounts": ("gateway.add_smsaccount", "gateway.change_smsaccount"),
     },
     messages=MESSAGES,
-    moving=MOVING,
+    key_stores=(SmsKeys(),),
     person_stores=stores,
     kept=kept_data,
     actions={"resend": resend.ACTION},

@@ -1,6 +1,6 @@
-"""Accounts and idempotency keys of SMS move with a system to another cell; gateways stay.
+"""The idempotency keys of SMS, which move with a business system to another cell.
 
-The keys are in Redis, under digests. So they are found through the messages: in Redis first, then
+They are in Redis, under digests. So they are found through the messages: in Redis first, then
 in the archive, to which a message may go meanwhile.
 """
 
@@ -15,10 +15,9 @@ from django.conf import settings
 
 from gateway.connections import sms_redis
 from gateway.lifecycle import keys, store
-from gateway.models import SgipMt, SmsAccount
+from gateway.models import SgipMt
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import Conflict, InvalidInput
-from msgplatform.core.flows.moving import MovedTable, Moving
 
 _PAGE = 500
 
@@ -82,15 +81,3 @@ class SmsKeys:
         while page := list(rows.filter(id__gt=last).values_list("id", "idempotency_key")[:_PAGE]):
             yield sorted({key for _id, key in page if key})
             last = page[-1][0]
-
-
-MOVING = Moving(
-    tables=(
-        MovedTable(
-            model=SmsAccount,
-            rows=lambda biz: SmsAccount.objects.filter(biz_id=biz).order_by("id"),
-            identity=("name",),
-        ),
-    ),
-    keys=(SmsKeys(),),
-)

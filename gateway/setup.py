@@ -23,17 +23,10 @@ class PasswordField(SecretTextField):
 class GatewaySerializer(WholeSerializer):
     """An SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
 
-    login_password = PasswordField(
-        help_text="With which we bind to the SMG. Never shown: left out, the stored one stays, "
-        "unless host or port are others"
-    )
-    smg_login_password = PasswordField(
-        help_text="With which the SMG binds to us. Never shown: left out, the stored one stays"
-    )
-    networks = TextListField(
-        help_text="From which the SMG connects to us: 203.0.113.0/28. Empty: from its host"
-    )
-    prefixes = TextListField(help_text="Recipients that go this way: 86130. Empty: everybody")
+    login_password = PasswordField()
+    smg_login_password = PasswordField()
+    networks = TextListField()
+    prefixes = TextListField()
 
     class Meta:
         model = SmsGateway
@@ -45,6 +38,10 @@ class GatewaySerializer(WholeSerializer):
             "own_process", "created_at",
         ]  # fmt: skip
         read_only_fields = ["name", "created_at"]
+        notes = {
+            "login_password": "Never shown: left out, the stored one stays, unless host or port "
+            "are others."
+        }
 
 
 class Gateway(Resource):
@@ -70,36 +67,6 @@ class Gateway(Resource):
              "response_timeout", "resends", "idle_timeout", "report_hours", "own_process"],
         ),
     ]  # fmt: skip
-    form_texts = {
-        "enabled": _(
-            "Off: nothing is sent over it, and our connections to the SMG are closed. The SMG "
-            "may still connect to us, so that the Reports and MOs on their way arrive."
-        ),
-        "name": _("A short word for lists and statistics: letters, digits and hyphens"),
-        "port": _("8801 is SGIP's own"),
-        "login_name": _("With which we bind to the SMG; at most 16 ASCII characters"),
-        "login_password": _("At most 16 ASCII characters"),
-        "smg_login_password": _("At most 16 ASCII characters"),
-        "networks": _(
-            "From which the SMG connects to us, one a line: 203.0.113.7 or 203.0.113.0/28. Empty: "
-            "from its host only. Connections from anywhere else are closed at once."
-        ),
-        "operator": _(
-            "A short word. Gateways of the same operator may report on each other's messages; "
-            "empty: this one reports on its own only"
-        ),
-        "corp_id": _("Five digits, from the operator's contract"),
-        "area_code": _("Of the operator's city, with its leading 0: 010, 0755"),
-        "prefixes": _("Recipients that go this way, one a line: 130 or 86130. Empty: everybody."),
-        "users_per_submit": _(
-            "Recipients of one text in one packet; at most 90 fit into the 2 KB of the "
-            "specification"
-        ),
-        "response_timeout": _(
-            "Seconds, 5 to 600; without a response the same bytes are sent again"
-        ),
-        "idle_timeout": _("Seconds without traffic after which the SMG closes a connection"),
-    }
     example = {
         "host": "203.0.113.7",
         "login_name": "acme",
@@ -129,19 +96,11 @@ class Gateway(Resource):
 class AccountSerializer(WholeSerializer):
     """How a business system sends: its number, its fees, its limits."""
 
-    system = NamedField(
-        source="biz", queryset=Biz.objects.all(), help_text="The business system that sends"
-    )
+    system = NamedField(source="biz", queryset=Biz.objects.all())
     gateways = NamedField(
-        many=True,
-        queryset=SmsGateway.objects.all(),
-        required=False,
-        allow_null=True,
-        help_text="Names of gateways that it may use; empty: any",
+        many=True, queryset=SmsGateway.objects.all(), required=False, allow_null=True
     )
-    keywords = TextListField(
-        help_text="An MO to a shared number that begins with one of these is ours"
-    )
+    keywords = TextListField()
 
     class Meta:
         model = SmsAccount
@@ -161,6 +120,7 @@ class Account(Resource):
     scope = "manage:accounts"
     answers_limited_keys = True
     system_lookup = "biz__name"
+    moves = True
     model = SmsAccount
     serializer_class = AccountSerializer
     groups = [
@@ -174,23 +134,6 @@ class Account(Resource):
         (_("What the business system gets"), ["report_batches"]),
         (_("Limits"), ["daily_limit", "recipients_limit"]),
     ]  # fmt: skip
-    form_texts = {
-        "name": _("What a call says in `account`: letters, digits and hyphens"),
-        "sp_number": _("What recipients see as the sender; MOs to it are this account's"),
-        "keywords": _(
-            "An MO to a shared number that begins with one of these is ours, one a line."
-        ),
-        "corp_id": _("Five digits, from the operator's contract"),
-        "service_type": _("The operator's code for this service; at most 10 ASCII characters"),
-        "charge_number": _(
-            "21 zeros: we pay; empty: each recipient; or a number that begins with 86"
-        ),
-        "fee_value": _("In fen (0.01 yuan); of a month with fee type 3"),
-        "given_value": _("Credit given to the recipient, in fen"),
-        "agent_flag": _("How the operator books the fee"),
-        "morelateto_mt_flag": _("Why messages are sent; 2 for notices"),
-        "recipients_limit": _("How many recipients one call may name"),
-    }
     example = {"system": "orders", "sp_number": "10655012", "corp_id": "12345", "is_default": True}
     on_delete = (
         "Switches it off, for messages refer to it: calls that name it are refused. A PUT with "

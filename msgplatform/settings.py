@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -129,22 +130,22 @@ INSTALLED_APPS = [
     *FEATURES,
 ]
 MIDDLEWARE = [
-    "msgplatform.doors.web.middleware.headers.TlsForPrograms",
+    "msgplatform.doors.web.middleware.TlsForPrograms",
     "django.middleware.security.SecurityMiddleware",
-    "msgplatform.doors.web.middleware.headers.CompressedPages",
+    "msgplatform.doors.web.middleware.CompressedPages",
     "csp.middleware.CSPMiddleware",
     "msgplatform.doors.web.static_files.StaticFilesMiddleware",
-    "msgplatform.doors.web.middleware.headers.NeverStoredMiddleware",
-    "msgplatform.doors.web.middleware.headers.RateLimitMiddleware",
+    "msgplatform.doors.web.middleware.NeverStoredMiddleware",
+    "msgplatform.doors.web.middleware.RateLimitMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "msgplatform.doors.web.middleware.preferences.PreferencesMiddleware",
-    "msgplatform.doors.web.middleware.limited_people.LimitedPeopleMiddleware",
+    "msgplatform.doors.web.middleware.PreferencesMiddleware",
+    "msgplatform.doors.web.middleware.LimitedPeopleMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "msgplatform.doors.web.middleware.ended_sessions.EndedSessionMiddleware",
+    "msgplatform.doors.web.middleware.EndedSessionMiddleware",
     *(
         []
         if DAEMON
@@ -452,12 +453,24 @@ platform_logging.configure(
     level=LOG_LEVEL, as_json=env.flag("LOG_JSON", not DEBUG), cell=CELL.label
 )
 
+
+def _static(name: str) -> Callable[[Any], str]:
+    """A file of the console, as the theme asks for it."""
+
+    def address(_request: Any) -> str:
+        from django.templatetags.static import static  # daemons need no templates
+
+        return static(f"console/{name}")
+
+    return address
+
+
 UNFOLD = {
     "SITE_TITLE": "msgplatform",
     "SITE_HEADER": "msgplatform",
     "SITE_URL": "/",
     "SHOW_HISTORY": True,
-    "SITE_ICON": "msgplatform.doors.console.navigation.favicon",
+    "SITE_ICON": _static("favicon.svg"),
     # The one accent of the theme and of the console's own pages: indigo.
     "COLORS": {
         "primary": {
@@ -479,18 +492,14 @@ UNFOLD = {
         {
             "rel": "icon",
             "type": "image/svg+xml",
-            "href": "msgplatform.doors.console.navigation.favicon",
+            "href": _static("favicon.svg"),
         }
     ],
     "ENVIRONMENT": "msgplatform.doors.console.navigation.environment",
-    "STYLES": [
-        "msgplatform.doors.console.navigation.stylesheet",
-        "msgplatform.doors.console.navigation.theme_stylesheet",
-    ],
-    "SCRIPTS": [
-        "msgplatform.doors.console.navigation.session_script",
-        "msgplatform.doors.console.navigation.accessible_script",
-    ],
+    "STYLES": [_static("console.css"), _static("theme.css")],
+    # A script tells people when their session has ended and a page cannot renew itself; another one
+    # gives names to unnamed parts of the theme, for people who listen to a page.
+    "SCRIPTS": [_static("session.js"), _static("accessible.js")],
     "ACCOUNT": {"navigation": "msgplatform.doors.console.navigation.account"},
     # The box at the top finds messages; pages of models are found with Ctrl+K.
     "SIDEBAR": {"show_search": False, "navigation": "msgplatform.doors.console.navigation.sidebar"},

@@ -12,16 +12,16 @@ from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.programs import Daemon
 from msgplatform.core.flows.setup import Setup
+from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS
 from notify.archive.kept_data import kept_data
 from notify.archive.retention import ARCHIVE
 from notify.messages.index import MESSAGES
-from notify.models import BizReceive, Receive
+from notify.models import BizReceive, IdempotencyKey, Receive
 from notify.monitor import conditions, findings, first_steps, metrics, runbooks, subjects
 from notify.monitor.activity import ACTIVITY
-from notify.moving import MOVING
 from notify.person_data import stores
 
 # A request in flight is waited for: a request that is cut off would be delivered twice.
@@ -85,7 +85,7 @@ FLOW = Flow(
                                "notify.delete_eventtype"),
     },
     messages=MESSAGES,
-    moving=MOVING,
+    key_stores=(TableKeys(IdempotencyKey),),
     person_stores=stores,
     kept=kept_data,
     actions=ACTIONS,

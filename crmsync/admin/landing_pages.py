@@ -31,6 +31,10 @@ class FieldsField(LinesField):
         is_required = name.endswith("*")
         return {"name": name.rstrip("* "), "required": is_required, "label": label}
 
+    note = _(
+        "One on each line; an asterisk makes it required: phone *. With a label: budget: Your "
+        "budget."
+    )
     # Items are dicts: a field that is there twice is an error, where other lists drop it.
     may_repeat = True
 

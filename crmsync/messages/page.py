@@ -1,6 +1,6 @@
 """The page of a lead, or of a record of another source: facts, timeline, a card for each CRM.
 
-The page says everything as it is stored, sent and answered; `console/masking.py` masks it for
+The page says everything as it is stored, sent and answered; `console/views/page.py` masks it for
 people who may not see personal data.
 """
 

@@ -52,11 +52,17 @@ class Crm(models.Model):
             # The name is part of queue names, in which RQ allows no ":".
             RegexValidator(r"^[a-z0-9][a-z0-9-]*\Z", _("Use lower-case letters, digits and -."))
         ],
-        help_text=_("Names its queues, crm-main-<name> and the others; cannot be changed later."),
+        help_text=_("Names its queues, such as crm-main-sales; cannot be changed later."),
     )
     adapter = models.CharField(_("kind"), max_length=50)
     settings = models.JSONField(_("settings"), default=dict, blank=True)
-    credentials = EncryptedJSONField(_("credentials"), default=dict, blank=True)
+    credentials = EncryptedJSONField(
+        _("credentials"), default=dict, blank=True,
+        help_text=_(
+            'As JSON: {"token": "…"}. Stored encrypted. For another account or database add '
+            "another CRM: the records of this one have ids of the present account."
+        ),
+    )  # fmt: skip
     concurrency = models.PositiveSmallIntegerField(
         _("calls at a time"), default=1, validators=[MinValueValidator(1), MaxValueValidator(16)]
     )
@@ -66,8 +72,8 @@ class Crm(models.Model):
         blank=True,
         validators=[validate_retry_seconds],
         help_text=_(
-            "In seconds, one for each try after the first. A record that fails once more is dead "
-            "and waits in the recovery log for a person."
+            "Before each try after the first. When the last try fails too, the record is dead and "
+            "waits in the recovery log for a person."
         ),
     )
     enabled = models.BooleanField(

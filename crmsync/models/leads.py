@@ -61,7 +61,10 @@ class LandingPage(models.Model):
         CHINESE = "zh", _("Chinese")
         ENGLISH = "en", _("English")
 
-    biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
+    biz = models.ForeignKey(
+        Biz, models.PROTECT, verbose_name=_("system"),
+        help_text=_("It gets the leads, and cannot be changed later."),
+    )  # fmt: skip
     appkey = ExactCharField(
         "APPKEY",
         max_length=MAX_APPKEY,
@@ -81,15 +84,23 @@ class LandingPage(models.Model):
         help_text=_("Shown above the form; an empty line begins a paragraph."),
     )  # fmt: skip
     form_fields = models.JSONField(
-        _("fields"), default=lead_fields.default_fields, validators=[lead_fields.validate_fields]
-    )
+        _("fields"), default=lead_fields.default_fields, validators=[lead_fields.validate_fields],
+        help_text=_(
+            "In the order of the form. The fields name, phone, email, company, city and message "
+            "have labels, which you can replace; every other field needs one."
+        ),
+    )  # fmt: skip
     language = models.CharField(
         _("language"), max_length=2, choices=Language, blank=True, default=Language.ANY,
         help_text=_("Of what the platform writes on the page; title and text are yours."),
     )  # fmt: skip
     allowed_origins = models.JSONField(
-        _("allowed origins"), default=list, blank=True, validators=[validate_origins]
-    )
+        _("allowed origins"), default=list, blank=True, validators=[validate_origins],
+        help_text=_(
+            "Where else the page is hosted: https://www.example.com. Scripts there may send leads "
+            "to /api/v1/leads with the APPKEY alone. Empty: nowhere."
+        ),
+    )  # fmt: skip
     enabled = models.BooleanField(
         _("enabled"), default=True, help_text=_("Off: the page is gone and takes no leads.")
     )

@@ -28,7 +28,10 @@ class Source(models.Model):
     """A table whose changes are read: the hive, or one in another database."""
 
     name = ExactCharField(_("name"), max_length=100, unique=True)
-    database = EncryptedTextField(_("database"), blank=True, default="")
+    database = EncryptedTextField(
+        _("database"), blank=True, default="",
+        help_text=_("mysql://user:password@host:3306/name or sqlite:////path/to/file. Encrypted."),
+    )  # fmt: skip
     table = models.CharField(_("table"), max_length=64)
     key_column = models.CharField(_("key column"), max_length=64, default="id")
     time_column = models.CharField(_("column of the time of change"), max_length=64)
@@ -39,7 +42,10 @@ class Source(models.Model):
         _("version column"), max_length=64, blank=True, default="",
         help_text=_("A number that grows with each change; needed for the comparison of versions."),
     )  # fmt: skip
-    value_columns = models.JSONField(_("columns that are read"), default=list)
+    value_columns = models.JSONField(
+        _("columns that are read"), default=list,
+        help_text=_("The columns that mappings use; not those named above."),
+    )  # fmt: skip
     zone = models.CharField(
         _("time zone"), max_length=64, default="UTC",
         help_text=_("In which the time of change is written: Asia/Shanghai, or +08:00."),
@@ -116,9 +122,18 @@ class Policy(models.Model):
         help_text=_("Only this system's leads; empty: those of all."),
     )  # fmt: skip
     appkeys = models.JSONField(
-        _("APPKEYs"), default=list, blank=True, help_text=_("Only these; empty: all.")
-    )
-    mapping = models.TextField(_("mapping"), max_length=20_000)
+        _("APPKEYs"), default=list, blank=True,
+        help_text=_("Only leads of these landing pages. Empty: all."),
+    )  # fmt: skip
+    mapping = models.TextField(
+        _("mapping"), max_length=20_000,
+        help_text=_(
+            "One line for each field of the CRM: LastName = name. A property of a JSON column: "
+            "Email = extra.email. Several choices, of which the first that is not empty is sent: "
+            'Company = extra.company or "-". Write text in quotation marks. An empty value is not '
+            "sent; when the line ends with “or null”, it clears the field in the CRM."
+        ),
+    )  # fmt: skip
     key_prefix = models.CharField(
         _("prefix of keys"), max_length=20, blank=True, default="",
         help_text=_("Before each key in the CRM. Two sources of one CRM need different ones."),

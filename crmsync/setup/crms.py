@@ -35,13 +35,9 @@ class CrmSerializer(WholeSerializer):
         write_only=True,
         required=False,
         allow_null=True,
-        help_text="Never shown: left out, the stored ones stay, unless the settings have another "
-        "address; {} takes them away",
     )
     credential_names = serializers.SerializerMethodField(help_text="Names of stored credentials")
-    retry_seconds = WaitsField(
-        required=False, allow_null=True, help_text="Before each try after the first: [10, 60]"
-    )
+    retry_seconds = WaitsField(required=False, allow_null=True)
 
     class Meta:
         model = Crm
@@ -49,6 +45,10 @@ class CrmSerializer(WholeSerializer):
                   "retry_seconds", "enabled", "paused_at", "paused_because",
                   "created_at"]  # fmt: skip
         read_only_fields = ["name", "paused_at", "paused_because", "created_at"]
+        notes = {
+            "credentials": "Never shown: left out, the stored ones stay, unless the settings have "
+            "another address; {} takes them away"
+        }
 
     def get_credential_names(self, row: Crm) -> list[str]:
         try:
@@ -72,17 +72,6 @@ class CrmResource(Resource):
         (gettext_lazy("Pace and patience"), ["concurrency", "retry_seconds"]),
         (gettext_lazy("Connection"), ["settings", "credentials"]),
     ]
-    form_texts = {
-        "name": gettext_lazy("Names its queues, such as crm-main-sales; cannot be changed later."),
-        "credentials": gettext_lazy(
-            'As JSON: {"token": "…"}. Stored encrypted. For another account or database add '
-            "another CRM: the records of this one have ids of the present account."
-        ),
-        "retry_seconds": gettext_lazy(
-            "One wait on each line, before each try after the first: 10 s, 5 min. When the last "
-            "try fails too, the record is dead and waits in the recovery log for a person."
-        ),
-    }
     example = {
         "adapter": "hubspot",
         "settings": {"object": "contacts", "id_property": "hive_id"},

@@ -36,22 +36,9 @@ class FormFieldsField(serializers.JSONField):
 class LandingPageSerializer(WholeSerializer):
     """A page with a form, at /l/<appkey> or hosted elsewhere."""
 
-    system = NamedField(
-        source="biz",
-        queryset=Biz.objects.all(),
-        help_text="The business system that gets the leads; it stays as it was when the page was "
-        "created",
-    )
-    form_fields = FormFieldsField(
-        required=False,
-        allow_null=True,
-        help_text="In the order of the form. name, phone, email, company, city and message have "
-        "labels; every other field needs one",
-    )
-    allowed_origins = TextListField(
-        help_text="Where else the page is hosted: https://www.example.com. Scripts there may send "
-        "leads with the APPKEY alone"
-    )
+    system = NamedField(source="biz", queryset=Biz.objects.all())
+    form_fields = FormFieldsField(required=False, allow_null=True)
+    allowed_origins = TextListField()
 
     class Meta:
         model = LandingPage
@@ -67,6 +54,7 @@ class LandingPageResource(Resource):
     scope = "manage:landing-pages"
     answers_limited_keys = True
     system_lookup = "biz__name"
+    moves = is_in_addresses = True
     model = LandingPage
     serializer_class = LandingPageSerializer
     groups = [
@@ -74,17 +62,6 @@ class LandingPageResource(Resource):
         (gettext_lazy("The page"), ["text", "form_fields", "language"]),
         (gettext_lazy("Hosted elsewhere"), ["allowed_origins"]),
     ]
-    form_texts = {
-        "form_fields": gettext_lazy(
-            "One field on each line, in the order of the form; an asterisk makes it required: "
-            "phone *. The fields name, phone, email, company, city and message have labels, which "
-            "you can replace; every other field needs one: budget: Your budget."
-        ),
-        "allowed_origins": gettext_lazy(
-            "Where else the page is hosted, one origin on each line: https://www.example.com. "
-            "Scripts there may send leads to /api/v1/leads with the APPKEY alone. Empty: nowhere."
-        ),
-    }
     example = {
         "system": "shop",
         "title": "Spring offer",
@@ -125,6 +102,7 @@ class LandingPageResource(Resource):
         return {"biz": "A landing page keeps its business system.", "appkey": ""}
 
     def faults(self, row: LandingPage, before: Before | None) -> Faults:
-        if before is None and not row.appkey.startswith(prefix := appkey_prefix()):
+        is_new = before is None and not self.is_moved
+        if is_new and not row.appkey.startswith(prefix := appkey_prefix()):
             words = _("Begin it with %s: the proxy finds this cell by it.")
             yield "appkey", words % prefix

@@ -30,14 +30,8 @@ class SyncPolicySerializer(WholeSerializer):
     # `source` is also an attribute of every field.
     source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
     crm = serializers.CharField(source="crm.name", read_only=True)
-    system = NamedField(
-        source="biz",
-        queryset=Biz.objects.all(),
-        required=False,
-        allow_null=True,
-        help_text="Only this system's leads; left out: those of all",
-    )
-    appkeys = TextListField(help_text="Only leads of these landing pages; empty: all")
+    system = NamedField(source="biz", queryset=Biz.objects.all(), required=False, allow_null=True)
+    appkeys = TextListField()
 
     class Meta:
         model = Policy
@@ -72,15 +66,6 @@ class PolicyResource(Resource):
             ["on_conflict", "delete_adopted"],
         ),
     ]
-    form_texts = {
-        "appkeys": gettext_lazy("Only leads of these landing pages, one on each line. Empty: all."),
-        "mapping": gettext_lazy(
-            "One line for each field of the CRM: LastName = name. A property of a JSON column: "
-            "Email = extra.email. Several choices, of which the first that is not empty is sent: "
-            'Company = extra.company or "-". Write text in quotation marks. An empty value is not '
-            "sent; when the line ends with “or null”, it clears the field in the CRM."
-        ),
-    }
     example = {"mapping": "email = email\nfirstname = name", "interval_seconds": 10}
     on_delete = (
         "Switches it off, for records refer to it: nothing is read for it. A PUT with enabled true "
@@ -142,7 +127,12 @@ class PolicyResource(Resource):
         if transaction.get_connection().in_atomic_block:
             list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
         for other in Policy.objects.filter(crm_id=row.crm_id).exclude(pk=row.pk):
-            if _are_mixed(row.key_prefix.casefold(), other.key_prefix.casefold()):
+            # Keys of numbers under both can be equal: under “1”, the key 23 is the key 123 of a
+            # policy without a prefix.
+            prefixes = (row.key_prefix.casefold(), other.key_prefix.casefold())
+            short, long = sorted(prefixes, key=len)
+            end = long.removeprefix(short)
+            if long.startswith(short) and (not end or end.isdecimal()):
                 words = _("%s uses it, or its prefix and a digit are the same: two sources of one "
                           "CRM need different prefixes, or one overwrites the other's "
                           "records.")  # fmt: skip
@@ -161,11 +151,3 @@ class PolicyResource(Resource):
             words = _("Records of %s exist: people who are limited to the new system could act on "
                       "them. Leave it as it is, or empty for all systems.")  # fmt: skip
             yield "biz", words % (before.row.biz or _("all systems"))
-
-
-def _are_mixed(prefix: str, other: str) -> bool:
-    """True if keys of numbers under both prefixes can be equal: under “1”, the key 23 is the key
-    123 of a policy without a prefix."""
-    short, long = sorted((prefix, other), key=len)
-    rest = long.removeprefix(short)
-    return long.startswith(short) and (not rest or rest.isdecimal())

@@ -30,11 +30,8 @@ _COLUMNS = {"key": "key_column", "update_time": "time_column", "columns": "value
 class SourceSerializer(WholeSerializer):
     """A table whose changes are read."""
 
-    database = SecretTextField(
-        help_text="mysql://user:password@host:3306/name. Never shown: left out, the stored one "
-        "stays"
-    )
-    value_columns = TextListField(help_text="The columns that mappings use")
+    database = SecretTextField()
+    value_columns = TextListField()
 
     class Meta:
         model = Source
@@ -62,14 +59,6 @@ class SourceResource(Resource):
         ),
         (gettext_lazy("Time"), ["zone", "lag_seconds"]),
     ]
-    form_texts = {
-        "database": gettext_lazy(
-            "mysql://user:password@host:3306/name or sqlite:////path/to/file. Encrypted."
-        ),
-        "value_columns": gettext_lazy(
-            "The columns that mappings use, one on each line; not those named above."
-        ),
-    }
     example = {
         "database": "mysql://reader:password@db.example.com:3306/shop",
         "table": "customer",

@@ -26,8 +26,17 @@ _digits = RegexValidator(r"^[0-9]+$", _("Digits only."))
 class SmsGateway(models.Model):
     """An SMG of the operator. Field names are SGIP's where it has them; times are seconds."""
 
-    name = ExactSlugField(_("name"), max_length=64, unique=True)
-    enabled = models.BooleanField(_("enabled"), default=True)
+    name = ExactSlugField(
+        _("name"), max_length=64, unique=True,
+        help_text=_("A short word for lists and statistics: letters, digits and hyphens"),
+    )  # fmt: skip
+    enabled = models.BooleanField(
+        _("enabled"), default=True,
+        help_text=_(
+            "Off: nothing is sent over it, and our connections to the SMG are closed. The SMG may "
+            "still connect to us, so that the Reports and MOs on their way arrive."
+        ),
+    )  # fmt: skip
     host = models.CharField(
         _("host"),
         max_length=200,
@@ -35,32 +44,34 @@ class SmsGateway(models.Model):
         help_text=_("Name or address of the SMG"),
     )
     port = models.PositiveIntegerField(
-        _("port"), default=8801, validators=[MinValueValidator(1), MaxValueValidator(65535)]
-    )
+        _("port"), default=8801, validators=[MinValueValidator(1), MaxValueValidator(65535)],
+        help_text=_("8801 is SGIP's own"),
+    )  # fmt: skip
     login_name = models.CharField(
-        _("our login name"), max_length=16, validators=[validators.ascii_only]
-    )
+        _("our login name"), max_length=16, validators=[validators.ascii_only],
+        help_text=_("We bind to the SMG with it. At most 16 ASCII characters."),
+    )  # fmt: skip
     login_password = EncryptedTextField(
-        _("our password"), validators=[MaxLengthValidator(16), validators.ascii_only]
-    )
+        _("our password"), validators=[MaxLengthValidator(16), validators.ascii_only],
+        help_text=_("We bind to the SMG with it. At most 16 ASCII characters."),
+    )  # fmt: skip
     smg_login_name = models.CharField(
         _("the SMG's login name"),
         max_length=16,
         validators=[validators.ascii_only],
-        help_text=_("With which it binds to us"),
+        help_text=_("The SMG binds to us with it. At most 16 ASCII characters."),
     )
     smg_login_password = EncryptedTextField(
-        _("the SMG's password"), validators=[MaxLengthValidator(16), validators.ascii_only]
-    )
+        _("the SMG's password"), validators=[MaxLengthValidator(16), validators.ascii_only],
+        help_text=_("The SMG binds to us with it. At most 16 ASCII characters."),
+    )  # fmt: skip
     networks = models.JSONField(
-        _("networks"),
-        default=list,
-        blank=True,
-        validators=[validators.networks],
+        _("networks"), default=list, blank=True, validators=[validators.networks],
         help_text=_(
-            'From which the SMG connects to us, such as ["203.0.113.0/28"]; empty: from its host'
+            "The SMG connects to us from there: 203.0.113.7 or 203.0.113.0/28. Empty: from its "
+            "host only. Connections from anywhere else are closed at once."
         ),
-    )
+    )  # fmt: skip
     operator = models.SlugField(
         _("operator"),
         max_length=64,
@@ -68,12 +79,18 @@ class SmsGateway(models.Model):
         default="",
         db_index=False,  # never searched by: the directory has all rows in memory
         help_text=_(
-            "Gateways of the same operator may report on each other's messages; empty: this one "
-            "reports on its own only"
+            "A short word. Gateways of the same operator may report on each other's messages; "
+            "empty: this one reports on its own only"
         ),
     )
-    corp_id = models.CharField(_("corp id"), max_length=5, validators=[_digits])
-    area_code = models.CharField(_("area code"), max_length=4, default="010", validators=[_digits])
+    corp_id = models.CharField(
+        _("corp id"), max_length=5, validators=[_digits],
+        help_text=_("Five digits, from the operator's contract"),
+    )  # fmt: skip
+    area_code = models.CharField(
+        _("area code"), max_length=4, default="010", validators=[_digits],
+        help_text=_("Of the operator's city, with its leading 0: 010, 0755"),
+    )  # fmt: skip
     node_id = models.BigIntegerField(
         _("node id"),
         null=True,
@@ -105,7 +122,7 @@ class SmsGateway(models.Model):
         default=list,
         blank=True,
         validators=[validators.prefixes],
-        help_text=_('Recipients that go this way, such as ["86130", "86131"]; empty: everybody'),
+        help_text=_("Recipients that go this way: 130 or 86130. Empty: everybody."),
     )
     priority = models.PositiveSmallIntegerField(
         _("priority"), default=0, help_text=_("Among gateways that fit, the highest is used first")
@@ -117,20 +134,25 @@ class SmsGateway(models.Model):
         help_text=_("Characters of one pure ASCII message"),
     )
     users_per_submit = models.PositiveSmallIntegerField(
-        _("users a Submit"), default=84, validators=[MinValueValidator(1), MaxValueValidator(100)]
-    )
+        _("users a Submit"), default=84, validators=[MinValueValidator(1), MaxValueValidator(100)],
+        help_text=_(
+            "Recipients of one text in one packet; at most 90 fit into the 2 KB of the "
+            "specification"
+        ),
+    )  # fmt: skip
     # A shorter time makes an SMG that is slow for a moment lose its link again and again.
     response_timeout = models.FloatField(
-        _("response timeout"),
-        default=30.0,
+        _("response timeout"), default=30.0,
         validators=[MinValueValidator(5), MaxValueValidator(600)],
-    )
+        help_text=_("Seconds, 5 to 600; without a response the same bytes are sent again"),
+    )  # fmt: skip
     resends = models.PositiveSmallIntegerField(
         _("repeats"), default=3, help_text=_("Of the same bytes when no response comes")
     )
     idle_timeout = models.FloatField(
-        _("idle timeout"), default=60.0, validators=[MinValueValidator(1)]
-    )
+        _("idle timeout"), default=60.0, validators=[MinValueValidator(1)],
+        help_text=_("Seconds without traffic after which the SMG closes a connection"),
+    )  # fmt: skip
     report_hours = models.FloatField(
         _("hours for a Report"),
         default=72.0,
@@ -173,8 +195,14 @@ class SmsGateway(models.Model):
 class SmsAccount(models.Model):
     """How a business system sends: its number, its fees, its limits."""
 
-    biz = models.ForeignKey(Biz, models.PROTECT, verbose_name=_("system"))
-    name = ExactSlugField(_("name"), max_length=64, unique=True)
+    biz = models.ForeignKey(
+        Biz, models.PROTECT, verbose_name=_("system"),
+        help_text=_("The business system that sends."),
+    )  # fmt: skip
+    name = ExactSlugField(
+        _("name"), max_length=64, unique=True,
+        help_text=_("What a call says in `account`: letters, digits and hyphens"),
+    )  # fmt: skip
     enabled = models.BooleanField(_("enabled"), default=True)
     is_default = models.BooleanField(
         _("default"), default=False, help_text=_("Used when a call names no account")
@@ -182,7 +210,10 @@ class SmsAccount(models.Model):
     gateways: models.ManyToManyField[SmsGateway, models.Model] = models.ManyToManyField(
         SmsGateway, verbose_name=_("gateways"), blank=True, help_text=_("Empty: any")
     )
-    sp_number = models.CharField(_("SP number"), max_length=21, validators=[_digits])
+    sp_number = models.CharField(
+        _("SP number"), max_length=21, validators=[_digits],
+        help_text=_("What recipients see as the sender; MOs to it are this account's"),
+    )  # fmt: skip
     extension_digits = models.PositiveSmallIntegerField(
         _("extension digits"),
         default=0,
@@ -193,27 +224,40 @@ class SmsAccount(models.Model):
         default=list,
         blank=True,
         validators=[validators.keywords],
-        help_text=_("An MO to a shared number that begins with one of these is ours"),
+        help_text=_("An MO to a shared number that begins with one of these is ours."),
     )
-    corp_id = models.CharField(_("corp id"), max_length=5, validators=[_digits])
+    corp_id = models.CharField(
+        _("corp id"), max_length=5, validators=[_digits],
+        help_text=_("Five digits, from the operator's contract"),
+    )  # fmt: skip
     service_type = models.CharField(
-        _("service type"), max_length=10, blank=True, default="", validators=[validators.ascii_only]
-    )
+        _("service type"), max_length=10, blank=True, default="",
+        validators=[validators.ascii_only],
+        help_text=_("The operator's code for this service; at most 10 ASCII characters"),
+    )  # fmt: skip
     charge_number = models.CharField(
         _("charge number"),
         max_length=21,
         blank=True,
         default="0" * 21,
         validators=[_digits],
-        help_text=_("21 zeros: we pay; empty: each recipient"),
+        help_text=_("21 zeros: we pay; empty: each recipient; or a number that begins with 86"),
     )
     fee_type = models.PositiveSmallIntegerField(_("fee type"), default=1)
-    fee_value = models.CharField(_("fee value"), max_length=6, default="0", validators=[_digits])
+    fee_value = models.CharField(
+        _("fee value"), max_length=6, default="0", validators=[_digits],
+        help_text=_("In fen (0.01 yuan); of a month with fee type 3"),
+    )  # fmt: skip
     given_value = models.CharField(
-        _("given value"), max_length=6, default="0", validators=[_digits]
+        _("given value"), max_length=6, default="0", validators=[_digits],
+        help_text=_("Credit given to the recipient, in fen"),
+    )  # fmt: skip
+    agent_flag = models.PositiveSmallIntegerField(
+        _("agent flag"), default=0, help_text=_("How the operator books the fee")
     )
-    agent_flag = models.PositiveSmallIntegerField(_("agent flag"), default=0)
-    morelateto_mt_flag = models.PositiveSmallIntegerField(_("MT flag"), default=2)
+    morelateto_mt_flag = models.PositiveSmallIntegerField(
+        _("MT flag"), default=2, help_text=_("Why messages are sent; 2 for notices")
+    )
     report_flag = models.PositiveSmallIntegerField(
         _("report flag"),
         default=1,
@@ -237,8 +281,9 @@ class SmsAccount(models.Model):
         _("messages a day"), default=0, help_text=_("0: no limit")
     )
     recipients_limit = models.PositiveIntegerField(
-        _("recipients a call"), default=1000, validators=[MinValueValidator(1)]
-    )
+        _("recipients a call"), default=1000, validators=[MinValueValidator(1)],
+        help_text=_("How many recipients one call may name"),
+    )  # fmt: skip
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:

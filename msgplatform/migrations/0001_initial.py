@@ -73,7 +73,7 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
                 ('name', msgplatform.core.fields.ExactSlugField(help_text='Short, stable, lower case: operators', max_length=64, unique=True, verbose_name='name')),
                 ('enabled', models.BooleanField(default=True, help_text='Off: nothing is sent; what waits, waits.', verbose_name='enabled')),
-                ('url', msgplatform.core.fields.EncryptedTextField(verbose_name='address')),
+                ('url', msgplatform.core.fields.EncryptedTextField(help_text="As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, slack://A/B/C, mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's own page. Encrypted.", verbose_name='address')),
                 ('shown', models.CharField(editable=False, max_length=200, verbose_name='goes to')),
                 ('language', models.CharField(choices=[('en', 'English'), ('zh-hans', '简体中文')], default=msgplatform.models.alerts.own_language, max_length=16, verbose_name='language')),
                 ('time_zone', models.CharField(default=msgplatform.models.alerts.own_zone, help_text='Of the times in messages, and of the weekly summary: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts.check_zone], verbose_name='time zone')),
@@ -196,7 +196,7 @@ class Migration(migrations.Migration):
                 ('time_zone', models.CharField(default=msgplatform.models.alerts.own_zone, help_text='Of the quiet hours: Asia/Shanghai', max_length=64, validators=[msgplatform.models.alerts.check_zone], verbose_name='time zone')),
                 ('quiet_passes_from', models.CharField(choices=[('info', 'for information'), ('warning', 'warning'), ('critical', 'critical')], default='critical', help_text='Sent in quiet hours too: alerts as severe as this, and worse ones.', max_length=10, verbose_name='passes')),
                 ('quiet_drops_below', models.CharField(blank=True, choices=[('info', 'for information'), ('warning', 'warning'), ('critical', 'critical')], default='', help_text='Alerts of quiet hours that are less severe are never sent; others wait.', max_length=10, verbose_name='dropped below')),
-                ('channels', models.ManyToManyField(db_table='alert_rule_channel', to='msgplatform.alertchannel', verbose_name='alert channels')),
+                ('channels', models.ManyToManyField(db_table='alert_rule_channel', help_text='The alerts go there.', to='msgplatform.alertchannel', verbose_name='alert channels')),
                 ('systems', models.ManyToManyField(blank=True, db_table='alert_rule_system', help_text='Only alerts about these systems; none: all, and those about no system.', to='msgplatform.biz', verbose_name='business systems')),
             ],
             options={

@@ -57,6 +57,12 @@ class Declaration:
     # In a platform file: the name of the section ('': `list_path`), and whether there is one.
     section: ClassVar[str] = ""
     is_in_files: ClassVar[bool] = True
+    # True if these objects move with their business system to another cell. A kind that belongs to
+    # no system is shared there: an object of the same content may be there already.
+    moves: ClassVar[bool] = False
+    # Columns that no body sets, and that move with the row.
+    moved_columns: ClassVar[Sequence[str]] = ()
+    is_in_addresses: ClassVar[bool] = False  # a proxy finds the cell of a request by the name
     # Models of other kinds that values name as text; those of the address and of NamedFields are
     # known without it.
     named_models: ClassVar[tuple[type[Model], ...]] = ()
@@ -72,9 +78,8 @@ class Declaration:
     # Fields that must have valid values before a form asks for `faults`; None: all of them.
     checked_fields: ClassVar[frozenset[str] | None] = None
 
-    # The console's form: its fields in groups, and texts where those of the model do not do.
+    # The console's form: its fields in groups. Form and API have the help texts of the model.
     groups: ClassVar[Sequence[Group]] = ()
-    form_texts: ClassVar[Mapping[str, Text]] = {}
 
     # The list: the order in which it is paged, relations that are read with it, and the column of
     # the business system by which it can be asked for ('': it cannot).
@@ -91,6 +96,8 @@ class Declaration:
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
     conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
 
+    # True while the object comes from another cell.
+    is_moved: bool = False
     # Names of the business systems to which the caller is limited; empty: no limit.
     systems: frozenset[str] = frozenset()
     # Many-to-many field → the rows that a change sets, for `faults`.
@@ -184,6 +191,16 @@ class Declaration:
         """A description of the secret that is stored in this field, without the secret; '' when
         there is none. The form shows it."""
         return ""
+
+    @classmethod
+    def hold(cls, row: Any) -> Sequence[str]:
+        """Set fields of a row that moves, so that its work waits; returns their names, none for a
+        row that waits already."""
+        return ()
+
+    @classmethod
+    def resume(cls, rows: Sequence[Any]) -> None:
+        """Let the work of rows go on that `hold` has changed."""
 
     def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
         """Act in the transaction that stored a change; returns `Stored.shown_once`."""

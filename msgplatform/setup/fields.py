@@ -78,6 +78,7 @@ class DurationField(NumberField):
     """Seconds as a number, or a text with a unit: "5 s", "30 min", "2 h", "1 d". Shown as a
     number."""
 
+    note = 'A text with a unit is taken, too: "5 s", "30 min", "2 h", "1 d".'
     default_error_messages = {
         "invalid": 'Write a number of seconds, or a text with a unit such as "5 s", "30 min", '
         '"2 h" or "1 d".'
@@ -112,6 +113,7 @@ class TextListField(serializers.ListField):
 class WaitsField(serializers.ListField):
     """Delays, in seconds or as texts with a unit."""
 
+    note = DurationField.note
     child = DurationField()
 
 
@@ -127,6 +129,8 @@ class ObjectField(serializers.JSONField):
 
 class SecretTextField(TextField):
     """A text that is written only: left out, the stored one stays."""
+
+    note = "Never shown: left out, the stored one stays."
 
     def __init__(self, **options: Any) -> None:
         super().__init__(write_only=True, required=False, allow_null=True, **options)
@@ -185,10 +189,29 @@ OF_MODELS = {
 
 class WholeSerializer(serializers.ModelSerializer[Any]):
     """A body that describes the whole object. Unknown fields are refused. Fields that only the
-    platform writes may be sent back as they were read; their values are ignored."""
+    platform writes may be sent back as they were read; their values are ignored.
+
+    The help text of a field is that of its column, which the console's form has too, with a `note`
+    on what JSON has for it; `Meta.notes` has notes by name.
+    """
 
     serializer_field_mapping = OF_MODELS
     serializer_related_field = NamedField
+
+    def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
+        fields = super().get_fields()
+        model: Any = self.Meta.model
+        columns = [*model._meta.concrete_fields, *model._meta.many_to_many]
+        texts = {column.name: column.help_text for column in columns}
+        notes = getattr(self.Meta, "notes", {})
+        for name, field in fields.items():
+            if field.help_text is None:
+                note = notes.get(name) or getattr(field, "note", "")
+                text = texts.get(field.source or name, "")
+                field.help_text = f"{text} {note}".strip() if note else text or None
+            if related := getattr(field, "child_relation", None):
+                related.help_text = field.help_text  # not that of the other model's name
+        return fields
 
     def build_standard_field(self, field_name: str, model_field: Any) -> Any:
         field_class, options = super().build_standard_field(field_name, model_field)

@@ -161,7 +161,14 @@ class Resource(Declaration):
             getattr(row, name).set(self.related[name])
         shown_once = self.after_save(row, is_new)
         transaction.on_commit(self.forget_cached)
-        self._audit_put(row, is_new, changed_names, before, after)
+        logged_names = sorted(set(after if is_new else changed_names) - self.secret_fields)
+        log_before, log_after = (
+            {name: self.audit_value(name, values[name]) for name in logged_names}
+            for values in (before, after)
+        )
+        change = {} if is_new else {"fields": changed_names, "before": log_before}
+        action = f"{self.audit_word()}_{'created' if is_new else 'changed'}"
+        self.audit(action, self.title(row), **change, after=log_after)
         changed_secrets = sorted(self.secret_fields.intersection(changed_names))
         return Stored(row, is_new, shown_once, differences, changed_secrets)
 
@@ -283,29 +290,3 @@ class Resource(Declaration):
             for name in stored
             if not is_same(stored[name], sent[name])
         }
-
-    def _audit_put(
-        self,
-        row: Any,
-        is_new: bool,
-        changed_names: Sequence[str],
-        before: Mapping[str, Any],
-        after: Mapping[str, Any],
-    ) -> None:
-        """Write the change to the audit log: values before and after, without secrets."""
-        names = set(after if is_new else changed_names) - self.secret_fields
-        noun = self.audit_word()
-
-        def audit_values(values: Mapping[str, Any]) -> dict[str, Any]:
-            return {name: self.audit_value(name, values[name]) for name in sorted(names)}
-
-        if is_new:
-            self.audit(f"{noun}_created", self.title(row), after=audit_values(after))
-        else:
-            self.audit(
-                f"{noun}_changed",
-                self.title(row),
-                fields=changed_names,
-                before=audit_values(before),
-                after=audit_values(after),
-            )

@@ -47,6 +47,10 @@ class HeadersField(LinesField):
     """
 
     is_secret = True  # values may be tokens
+    note = _(
+        "One on each line: X-Api-Key: value. Stored values are not shown again; leave ••• to keep "
+        "one."
+    )
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -35,7 +35,7 @@ class MakeForm(forms.Form):
     event_types = LinesField(
         label=_("Event types"),
         check=each(limits.event_types),
-        help_text=_("Patterns, one a line: order.* or stock.empty. Empty: every event type"),
+        help_text=_("Patterns: order.* or stock.empty. Empty: every event type."),
     )
     format = forms.ChoiceField(label=_("Format"), choices=formats.Format.choices, widget=Select)
 

@@ -52,7 +52,7 @@ class SubscriptionForm(ResourceForm):
             status.help_text = _("Paused: deliveries are made and held until it is resumed.")
         if schedule := self.fields.get("schedule"):
             patience = subscription_cells.patience(self.instance)
-            schedule.help_text = f"{schedule.help_text}. {patience}"
+            schedule.help_text = f"{schedule.help_text} {patience}"
         if receive := self.fields.get("receive"):
             # A popup would not show the secret of a new consumer.
             receive.widget.can_add_related = receive.widget.can_change_related = False

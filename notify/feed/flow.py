@@ -8,7 +8,6 @@ from django.utils.translation import gettext_noop
 from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
-from msgplatform.core.flows.moving import Moving
 from msgplatform.core.flows.programs import Daemon
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.intake.moved_keys import TableKeys
@@ -38,7 +37,7 @@ FLOW = Flow(
     },
     scope_permissions={"feed:write": ("feed.add_feed", "feed.change_feed", "feed.delete_feed")},
     messages=MESSAGES,
-    moving=Moving(keys=(TableKeys(FeedIdempotency),)),
+    key_stores=(TableKeys(FeedIdempotency),),
     person_stores=stores,
     kept=kept_data,
     actions=ACTIONS,

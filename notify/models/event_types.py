@@ -57,8 +57,8 @@ class EventType(models.Model):
         null=True,
         blank=True,
         help_text=_(
-            "Optional. Payloads of systems that validate their events must match it, or are "
-            "refused."
+            "Optional, of draft 2020-12 unless $schema names another. Payloads of systems that "
+            "validate their events must match it, or are refused."
         ),
     )
     # NULL in rows of an earlier release.

@@ -82,7 +82,7 @@ class Receive(models.Model):
         default=dict,
         blank=True,
         validators=[limits.headers],
-        help_text=_('Sent with every message, such as {"X-Api-Key": "…"}'),
+        help_text=_("Sent with every message."),
     )
     networks = models.JSONField(
         _("allowed networks"),
@@ -90,8 +90,8 @@ class Receive(models.Model):
         blank=True,
         validators=[limits.networks],
         help_text=_(
-            'Where this consumer may be, such as ["10.2.0.0/16"]; empty: wherever the platform '
-            "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
+            "Where this consumer may be: 10.2.0.0/16. Empty: wherever the platform may deliver to. "
+            "It narrows what OUTBOUND_ALLOW opens, it opens nothing."
         ),
     )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
@@ -151,14 +151,14 @@ class BizReceive(models.Model):
         default=list,
         blank=True,
         validators=[limits.event_types],
-        help_text=_('Patterns such as ["order.*", "stock.empty"]; empty: every event type'),
+        help_text=_("Patterns: order.* or stock.empty. Empty: every event type."),
     )
     channels = models.JSONField(
         _("channels"),
         default=list,
         blank=True,
         validators=[limits.channels],
-        help_text=_('Exact names such as ["eu", "us"]; empty: every channel'),
+        help_text=_("Exact names. Empty: every channel."),
     )
     # Patterns and channels choose by kind, this by content: `payload_filter` says how.
     filter = models.JSONField(
@@ -188,7 +188,7 @@ class BizReceive(models.Model):
         null=True,
         blank=True,
         validators=[limits.timeout],
-        help_text=_("Seconds for one whole request; empty: the platform's default"),
+        help_text=_("Seconds for one whole request. Empty: the platform's default."),
     )
     # Changing it counts for the attempts that come: waits are looked up after each failure.
     schedule = models.JSONField(
@@ -196,7 +196,7 @@ class BizReceive(models.Model):
         default=default_schedule,
         blank=True,
         validators=[limits.schedule],
-        help_text=_("Seconds to wait after each failed attempt, e.g. [5, 300, 1800]"),
+        help_text=_("How long to wait after each failed attempt."),
     )
     attempts_limit = models.PositiveSmallIntegerField(
         _("attempts limit"),
@@ -219,7 +219,7 @@ class BizReceive(models.Model):
         null=True,
         blank=True,
         validators=[MinValueValidator(0.01), MaxValueValidator(100_000)],
-        help_text=_("Requests a second, spread evenly; empty: no limit"),
+        help_text=_("Requests a second, spread evenly. Empty: no limit."),
     )
     own_process = models.BooleanField(
         _("own process"),

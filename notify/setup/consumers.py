@@ -37,14 +37,9 @@ class ConsumerSerializer(WholeSerializer):
         write_only=True,
         required=False,
         allow_null=True,
-        help_text="Sent with every message. Never shown again: left out, the stored ones stay, "
-        "unless the URL has another scheme, host or port; {} takes them away",
     )
     header_names = serializers.SerializerMethodField(help_text="The names of the stored headers")
-    networks = NetworksField(
-        help_text="Where the consumer may be: 10.2.0.0/16. Empty: wherever the platform may "
-        "deliver to"
-    )
+    networks = NetworksField()
     secret_fingerprint = serializers.SerializerMethodField(
         help_text="Of the signing secret: a rotation names it. It tells nothing about the secret"
     )
@@ -55,6 +50,10 @@ class ConsumerSerializer(WholeSerializer):
                   "networks", "secret_fingerprint", "previous_secret_until",
                   "created_at"]  # fmt: skip
         read_only_fields = ["name", "previous_secret_until", "created_at"]
+        notes = {
+            "headers": "Never shown again: left out, the stored ones stay, unless the URL has "
+            "another scheme, host or port; {} takes them away"
+        }
 
     def to_representation(self, instance: Receive) -> dict[str, Any]:
         """For a key that is limited to business systems without what a URL may keep secret: it
@@ -90,6 +89,8 @@ class Consumer(Resource):
     list_path, path = "consumers", "consumers/<slug:name>"
     scope = "manage:consumers"
     answers_limited_keys = True
+    moves = True
+    moved_columns = ("secret", "previous_secret", "previous_secret_until")
     model = Receive
     serializer_class = ConsumerSerializer
     created_serializer_class = CreatedConsumerSerializer
@@ -108,16 +109,6 @@ class Consumer(Resource):
         (None, ["name", "title", "delivery", "url"]),
         (gettext_lazy("Request"), ["header_prefix", "headers", "networks"]),
     ]
-    form_texts = {
-        "headers": gettext_lazy(
-            "Sent with every message, one a line: X-Api-Key: value. Stored values are not shown "
-            "again; leave ••• to keep one."
-        ),
-        "networks": gettext_lazy(
-            "Where this consumer may be, one a line: 10.2.0.0/16. Empty: wherever the platform "
-            "may deliver to. It narrows what OUTBOUND_ALLOW opens, it opens nothing."
-        ),
-    }
 
     @classmethod
     def visible_rows(cls, rows: QuerySet[Receive], systems: Collection[str]) -> QuerySet[Receive]:

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from django.db.models import Q, QuerySet
-from django.utils.translation import gettext_lazy as _
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
 
@@ -50,16 +49,12 @@ class EventTypeSerializer(WholeSerializer):
     """An entry of the catalogue."""
 
     # `allow_null` would give it a type; a null of the body never comes here.
-    example = PayloadField(required=False, help_text="A payload; test sends begin with it")
-    schema = ObjectField(
-        required=False, allow_null=True, help_text="Of draft 2020-12, unless $schema names another"
-    )
+    example = PayloadField(required=False)
+    schema = ObjectField(required=False, allow_null=True)
     personal_fields = serializers.ListField(
         child=serializers.CharField(max_length=200),
         required=False,
         allow_null=True,
-        help_text="JSON Pointers to fields with personal data, which are erased with a person's: "
-        "/customer/phone, /passengers/*/name",
     )
     system = serializers.SerializerMethodField(help_text="null: shared by all business systems")
 
@@ -82,6 +77,7 @@ class SharedEventType(Resource):
     list_path, path = "event-types", "event-types/<str:name>"
     scope = "manage:event-types"
     answers_limited_keys = True
+    moves = True  # shared ones too: events of the system may have to match them
     model = EventType
     serializer_class = EventTypeSerializer
     example = _EXAMPLE
@@ -97,13 +93,6 @@ class SharedEventType(Resource):
     audit_noun = "event_type"
     is_deleted = True
     groups = [(None, ["name", "biz", "description", "example", "schema", "personal_fields"])]
-    form_texts = {
-        "example": _("A payload as JSON. Test sends begin with it; it must match the schema."),
-        "schema": _(
-            "Optional, of draft 2020-12 unless $schema names another. Payloads of systems that "
-            "validate their events must match it, or are refused."
-        ),
-    }
 
     @classmethod
     def all_rows(cls) -> QuerySet[EventType]:

@@ -23,6 +23,7 @@ from msgplatform.setup.fields import (
     WholeSerializer,
 )
 from msgplatform.setup.resource import Resource, system_of
+from notify import signals
 from notify.models import BizReceive, Receive
 from notify.subscriptions import limits, matching
 
@@ -103,29 +104,12 @@ class SubscriptionSerializer(WholeSerializer):
         allow_null=True,
         help_text="normal, paused or discarded; left out, it stays as it is",
     )
-    event_types = EventTypesField(help_text="Patterns: order.*; empty: every event type")
-    channels = ChannelsField(help_text="Exact names; empty: every channel")
-    filter = ObjectField(
-        required=False,
-        allow_null=True,
-        help_text='A condition on what a message says: {"data": {"total": {"$gt": 100}}}; null: '
-        "every message",
-    )
-    timeout = TimeoutField(
-        required=False,
-        allow_null=True,
-        help_text='Seconds, or a text such as "5 s"; left out: the platform\'s default',
-    )
-    schedule = ScheduleField(
-        required=False,
-        allow_null=True,
-        help_text="How long to wait after each failed attempt: [5, 300, 1800] in seconds, or "
-        '["5 s", "5 min", "30 min"]. Behind an open breaker a delivery waits for at least '
-        "NOTIFY_BREAKER_KEEP_HOURS before it is given up.",
-    )
-    rate_limit = RateField(
-        required=False, allow_null=True, help_text="Requests a second; left out: no limit"
-    )
+    event_types = EventTypesField()
+    channels = ChannelsField()
+    filter = ObjectField(required=False, allow_null=True)
+    timeout = TimeoutField(required=False, allow_null=True)
+    schedule = ScheduleField(required=False, allow_null=True)
+    rate_limit = RateField(required=False, allow_null=True)
 
     class Meta:
         model = BizReceive
@@ -136,12 +120,13 @@ class SubscriptionSerializer(WholeSerializer):
             "disabled_reason", "created_at",
         ]  # fmt: skip
         read_only_fields = [
-            "filter_since",
-            "failing_since",
-            "failures",
-            "disabled_reason",
-            "created_at",
-        ]
+            "filter_since", "failing_since", "failures", "disabled_reason", "created_at",
+        ]  # fmt: skip
+        notes = {
+            "schedule": 'In seconds, [5, 300, 1800], or with units, ["5 s", "5 min", "30 min"]. '
+            "Behind an open breaker a delivery waits for at least NOTIFY_BREAKER_KEEP_HOURS before "
+            "it is given up."
+        }
 
     def get_name(self, row: BizReceive) -> str:
         return f"{row.biz.name}/{row.receive.name}"
@@ -154,6 +139,8 @@ class Subscription(Resource):
     scope = "manage:subscriptions"
     answers_limited_keys = True
     system_lookup = "biz__name"
+    moves = True
+    moved_columns = ("status",)  # the platform's own ones too
     model = BizReceive
     serializer_class = SubscriptionSerializer
     kept_fields = frozenset({"status"})
@@ -164,13 +151,6 @@ class Subscription(Resource):
         (_("Pace"), ["in_flight_limit", "rate_limit", "own_process"]),
         (_("Log of attempts"), ["log_answers", "log_days"]),
     ]
-    form_texts = {
-        "event_types": _("Patterns, one a line: order.* or stock.empty. Empty: every event type"),
-        "channels": _("Exact names, one a line. Empty: every channel"),
-        "schedule": _(
-            "How long to wait after each failed attempt, one a line: 5 s, 30 min, 2 h, 1 d"
-        ),
-    }
     example = {"event_types": ["order.*"], "rate_limit": 50, "in_flight_limit": 16}
     on_delete = (
         "Discards it: no deliveries are made, and those that wait are skipped. It stays in the "
@@ -222,6 +202,20 @@ class Subscription(Resource):
         for name, value in dependent.items():
             setattr(row, name, value)
         return list(dependent)
+
+    @classmethod
+    def hold(cls, row: BizReceive) -> Sequence[str]:
+        """Messages of the old cell come first: those of the new one wait until it has drained."""
+        if row.status not in (_Status.NORMAL, _Status.SKIPPING):
+            return ()
+        row.status = _Status.PAUSED
+        return ["status"]
+
+    @classmethod
+    def resume(cls, rows: Sequence[BizReceive]) -> None:
+        paused = BizReceive.objects.filter(pk__in=[row.pk for row in rows], status=_Status.PAUSED)
+        if paused.update(status=_Status.NORMAL, **BizReceive.RESUMED):
+            signals.MAKER.send()
 
     @classmethod
     def audit_value(cls, name: str, value: Any) -> Any:

@@ -1,1 +1,211 @@
-from msgplatform.company.alerting import messages_admin, setup_admin  # noqa: F401
+"""Where alerts go: channels and rules; and the messages that wait, were sent or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from django.contrib import admin, messages
+from django.core.exceptions import PermissionDenied, ValidationError
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.company.alerting import outbox
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage, AlertRule
+from msgplatform.company.alerting.setup import AlertChannelResource, AlertRuleResource
+from msgplatform.core import personal
+from msgplatform.core.errors import Undecryptable
+from msgplatform.doors.admin import cells
+from msgplatform.doors.admin.auditing import audit
+from msgplatform.doors.admin.base import sees_personal
+from msgplatform.doors.admin.fields import LinesField
+from msgplatform.doors.admin.filters import PickFilter
+from msgplatform.doors.admin.resource_admin import ResourceAdmin
+from msgplatform.doors.admin.rows import RowsAdmin
+from msgplatform.models.alerts import Severity
+from msgplatform.monitor import runbooks
+
+
+@admin.register(AlertChannel)
+class AlertChannelAdmin(ResourceAdmin):
+    resource = AlertChannelResource
+    readonly_fields = ["shown"]
+    shown_instead = {"url": "shown"}
+    list_display = ["name", "shown", "state", "language", "summary", "last_sent_at"]
+    search_fields = ["name"]
+    sortable_by = ["name", "last_sent_at"]
+    empty_text = _(
+        "No channel yet: alerts are shown in the console only. Add a chat robot, a mailbox or a "
+        "pager, then a rule that says what goes there."
+    )
+    change_form_outer_before_template = "admin/alert_channel_bar.html"
+
+    def get_urls(self) -> list[URLPattern]:
+        test = self.admin_site.admin_view(self.test_view)
+        name = "msgplatform_alertchannel_test"
+        return [path("<int:pk>/test/", test, name=name), *super().get_urls()]
+
+    def test_view(self, request: HttpRequest, pk: int) -> HttpResponse:
+        """Send a test message to the channel as it is stored."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = AlertChannel.objects.filter(pk=pk).first()
+        if row is None:
+            raise Http404
+        if not self.has_change_permission(request, row):
+            raise PermissionDenied
+        audit(request, "alert_channel_tested", row.name)
+        try:
+            outcome = outbox.send_test(row)
+        except Undecryptable as error:
+            messages.error(request, str(error))
+        else:
+            if outcome.is_ok:
+                messages.success(request, gettext("The test was sent: see whether it arrived."))
+            else:
+                words = gettext("The test was not sent: %s")
+                messages.error(request, words % outcome.error)
+        return redirect("admin:msgplatform_alertchannel_change", pk)
+
+    @admin.display(description=_("state"))
+    def state(self, row: AlertChannel) -> str:
+        if not row.enabled:
+            return cells.enabled(False)
+        if outbox.is_failing(row):
+            return cells.mark(gettext("fails"), "bad", below=cells.cut(row.last_error))
+        if row.failures_in_row:
+            return cells.mark(gettext("tried again"), "warn", below=cells.cut(row.last_error))
+        return cells.mark(gettext("works"), "good") if row.last_sent_at else cells.mark(
+            gettext("not used yet"), "plain"
+        )  # fmt: skip
+
+    @admin.display(description=_("at times"))
+    def summary(self, row: AlertChannel) -> str:
+        if row.is_heartbeat:
+            return gettext("heartbeat each %d s") % row.heartbeat_seconds
+        day: Any = row
+        return day.get_summary_weekday_display() if row.summary_weekday else cells.NOTHING
+
+
+def _check_kind(kind: str) -> None:
+    """Raises ValidationError for a line that fits no kind of alert."""
+    known = sorted(runbooks.by_kind())
+    prefix = kind[:-1]
+    is_known = any(k.startswith(prefix) for k in known) if kind.endswith("*") else kind in known
+    if not is_known:
+        flows = ", ".join(sorted({f"{name.partition('.')[0]}.*" for name in known}))
+        raise ValidationError(
+            gettext("There is no kind of alert “%(kind)s”: write one of the runbook's, or %(all)s.")
+            % {"kind": kind[:64], "all": flows}
+        )
+
+
+@admin.register(AlertRule)
+class AlertRuleAdmin(ResourceAdmin):
+    resource = AlertRuleResource
+    form_fields = {"kinds": partial(LinesField, check=_check_kind)}
+    list_display = ["name", "state", "what", "goes_to", "when"]
+    search_fields = ["name"]
+    sortable_by = ["name"]
+    autocomplete_fields = ["systems", "channels"]
+    empty_text = _("No rule yet: alerts are shown in the console only.")
+
+    def get_queryset(self, request: HttpRequest) -> Any:
+        return super().get_queryset(request).prefetch_related("systems", "channels")
+
+    @admin.display(description=_("state"))
+    def state(self, row: AlertRule) -> str:
+        return cells.enabled(row.enabled)
+
+    @admin.display(description=_("which alerts"))
+    def what(self, row: AlertRule) -> str:
+        kinds = cells.cut(", ".join(row.kinds)) if row.kinds else gettext("all kinds")
+        systems = ", ".join(str(system) for system in row.systems.all())
+        severity = gettext("from: %s") % Severity(row.min_severity).label
+        return cells.lines(kinds, ", ".join(filter(None, [severity, cells.cut(systems)])))
+
+    @admin.display(description=_("alert channels"))
+    def goes_to(self, row: AlertRule) -> str:
+        names = ", ".join(str(channel) for channel in row.channels.all())
+        return cells.cut(names) or cells.mark(gettext("none"), "warn")
+
+    @admin.display(description=_("quiet hours"))
+    def when(self, row: AlertRule) -> str:
+        if row.quiet_from is None or row.quiet_until is None:
+            return cells.NOTHING
+        hours = f"{row.quiet_from:%H:%M}–{row.quiet_until:%H:%M}"
+        return cells.lines(hours, row.time_zone)
+
+
+State = AlertMessage.State
+_TONES = {State.WAITING: "warn", State.SENT: "good", State.FAILED: "bad", State.DROPPED: "plain"}
+_MAX_NOTICES = 200
+
+
+class StateFilter(PickFilter):
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        return [(state.value, str(state.label)) for state in State]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(state=self.value()) if self.value() else queryset
+
+
+class ChannelFilter(PickFilter):
+    title = _("alert channel")
+    parameter_name = "channel"
+
+    def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
+        rows = AlertChannel.objects.order_by("name").values_list("pk", "name")[:200]
+        return [(str(pk), name) for pk, name in rows]
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        value = self.value() or ""
+        return queryset.filter(channel_id=int(value)) if value.isdecimal() else queryset
+
+
+@admin.register(AlertMessage)
+class AlertMessageAdmin(RowsAdmin):
+    sentence_fields = ("title", "text", "error")
+    empty_text = _("Nothing was sent yet: alerts go out by the rules, to channels.")
+    list_display = ["subject", "channel", "kind_text", "state_mark", "created_at", "sent_at"]
+    list_display_links = None
+    list_filter = [StateFilter, ChannelFilter]
+    search_help_text = _("A message's id")
+    page_template = "admin/alert_message.html"
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[AlertMessage]:
+        rows: QuerySet[AlertMessage] = super().get_queryset(request)
+        return rows.select_related("channel", "rule")
+
+    def page(self, request: HttpRequest, row: AlertMessage) -> Mapping[str, Any]:
+        notices = list(row.notices.select_related("alert").order_by("pk")[:_MAX_NOTICES])
+        for notice in notices:
+            notice.alert.translate()
+            if not sees_personal(request):
+                notice.alert.subject = personal.in_sentence(notice.alert.subject)
+        return {"notices": notices, "tone": _TONES[State(row.state)]}
+
+    @admin.display(description=_("message"))
+    def subject(self, row: AlertMessage) -> str:
+        url = reverse("admin:msgplatform_alertmessage_change", args=[row.pk])
+        return cells.link(url, row.title or gettext("not written yet"))
+
+    @admin.display(description=_("what"))
+    def kind_text(self, row: AlertMessage) -> str:
+        return str(AlertMessage.Kind(row.kind).label)
+
+    @admin.display(description=_("state"))
+    def state_mark(self, row: AlertMessage) -> str:
+        state = State(row.state)
+        below = cells.cut(row.error)
+        if state == State.WAITING and not below:
+            below = gettext("due %s") % cells.moment(row.due_at)
+        return cells.mark(str(state.label), _TONES[state], below=below)

@@ -15,7 +15,6 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import gettext as _
 
-from msgplatform.core import outbound
 from msgplatform.core.errors import Unavailable
 
 # A send ends within this time, or counts as failed.
@@ -103,8 +102,3 @@ def check(url: str) -> Outcome:
         return Child("check", url).wait()
     finally:
         _checks.release()
-
-
-def may_send() -> bool:
-    """False while nothing may leave the platform."""
-    return not outbound.is_off()

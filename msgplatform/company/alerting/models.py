@@ -46,7 +46,15 @@ class AlertChannel(models.Model):
     enabled = models.BooleanField(
         _("enabled"), default=True, help_text=_("Off: nothing is sent; what waits, waits.")
     )
-    url = EncryptedTextField(_("address"))
+    url = EncryptedTextField(
+        _("address"),
+        help_text=_(
+            "As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, "
+            "feishu://TOKEN?secret=SECRET, slack://A/B/C, "
+            "mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's "
+            "own page. Encrypted."
+        ),
+    )
     # The address without its secrets: service, host, fingerprint.
     shown = models.CharField(_("goes to"), max_length=200, editable=False)
     language = models.CharField(
@@ -118,8 +126,9 @@ class AlertRule(models.Model):
         help_text=_("Only alerts about these systems; none: all, and those about no system."),
     )  # fmt: skip
     channels = models.ManyToManyField(
-        AlertChannel, verbose_name=_("alert channels"), db_table="alert_rule_channel"
-    )
+        AlertChannel, verbose_name=_("alert channels"), db_table="alert_rule_channel",
+        help_text=_("The alerts go there."),
+    )  # fmt: skip
     group_seconds = models.PositiveIntegerField(
         _("window"), default=30, validators=[MaxValueValidator(86_400)],
         help_text=_("Seconds in which further alerts join the first one's message."),

@@ -73,25 +73,23 @@ class Outbox:
                 pk=message.pk, state=State.WAITING, claim=message.claim, due_at=message.due_at
             )
             message.claim = f"{self._me}-{message.attempts % 1000}"
-            if same_rows.update(claim=message.claim, lease_until=now + LEASE):
-                count += self._send(message, now)
+            if not same_rows.update(claim=message.claim, lease_until=now + LEASE):
+                continue
+            text = render(message)
+            if text is None:  # its alerts were deleted, or another process has told of them
+                AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
+                    state=State.DROPPED, claim="", lease_until=None
+                )
+                continue
+            message.title, message.text = text.title, text.plain
+            try:
+                child = Child("send", message.channel.url, **text.order())
+            except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
+                store(message, Outcome(False, str(error)[:500]), now)
+                continue
+            self._children[message.channel_id] = (message, child)
+            count += 1
         return count
-
-    def _send(self, message: AlertMessage, now: datetime) -> bool:
-        text = render(message)
-        if text is None:  # its alerts were deleted, or another process has told of them
-            AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
-                state=State.DROPPED, claim="", lease_until=None
-            )
-            return False
-        message.title, message.text = text.title, text.plain
-        try:
-            child = Child("send", message.channel.url, **text.order())
-        except Exception as error:  # noqa: BLE001 - no process, or an address that cannot be read
-            store(message, Outcome(False, str(error)[:500]), now)
-            return False
-        self._children[message.channel_id] = (message, child)
-        return True
 
 
 def render(message: AlertMessage) -> texts.Text | None:

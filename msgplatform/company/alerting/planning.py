@@ -7,9 +7,7 @@ is unique, and news is deleted in the transaction that writes the notices of it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -54,7 +52,9 @@ def plan(now: datetime) -> int:
             for rule, channel in rules.about(row.alert, systems[row.alert.pk]):
                 rules_by_channel[channel].append(rule)
             for channel, candidates in rules_by_channel.items():
-                times = [_latest(rule, severity, now) for rule in candidates]
+                periods = [_due(rule, severity, now) for rule in candidates]
+                never = datetime.max.replace(tzinfo=UTC)  # quiet hours drop its message
+                times = [period.latest if period else never for period in periods]
                 rule = candidates[times.index(min(times))]
                 _tell(row.alert, rule, channel, Event.OPENED, 0, now)
         for row in news:
@@ -82,41 +82,36 @@ def plan_repeats(now: datetime) -> int:
     total = 0
     rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
     for rule in rules.prefetch_related("systems"):
-        repeats = list(islice(_repeats(rule, now), _BATCH))
-        for alert, channel, number in repeats:
-            with transaction.atomic():
-                _tell(alert, rule, channel, Event.REPEATED, number, now)
-        total += len(repeats)
-    return total
-
-
-def _repeats(rule: AlertRule, now: datetime) -> Iterator[tuple[Alert, AlertChannel, int]]:
-    """Alerts that the rule reported long enough ago and still covers, each with its channel and the
-    number of the repeat; without those that quiet hours drop now."""
-    pairs = list(
-        AlertNotice.objects.filter(
-            message__rule=rule,
-            alert__open_key__isnull=False,
-            alert__acknowledged_at=None,
-            channel__enabled=True,
-            channel__heartbeat_seconds=0,
-            channel__in=rule.channels.all(),
+        # Alerts that the rule reported long enough ago; those that it still covers are repeated,
+        # unless quiet hours drop them now.
+        pairs = list(
+            AlertNotice.objects.filter(
+                message__rule=rule,
+                alert__open_key__isnull=False,
+                alert__acknowledged_at=None,
+                channel__enabled=True,
+                channel__heartbeat_seconds=0,
+                channel__in=rule.channels.all(),
+            )
+            .exclude(message__state=State.DROPPED)
+            .values("alert_id", "channel_id")
+            .annotate(last=Max("message__due_at"), number=Max("number"))
+            .filter(last__lt=now - timedelta(minutes=rule.repeat_minutes))
+            .order_by()
         )
-        .exclude(message__state=State.DROPPED)
-        .values("alert_id", "channel_id")
-        .annotate(last=Max("message__due_at"), number=Max("number"))
-        .filter(last__lt=now - timedelta(minutes=rule.repeat_minutes))
-        .order_by()
-    )
-    alerts = Alert.objects.in_bulk({pair["alert_id"] for pair in pairs})
-    channels = AlertChannel.objects.in_bulk({pair["channel_id"] for pair in pairs})
-    systems = matching.systems(alerts.values())
-    for pair in pairs:
-        alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
-        if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
-            continue
-        if _due(rule, matching.severity(alert.kind), now):
-            yield alert, channel, pair["number"] + 1
+        alerts = Alert.objects.in_bulk({pair["alert_id"] for pair in pairs})
+        channels = AlertChannel.objects.in_bulk({pair["channel_id"] for pair in pairs})
+        systems, count = matching.systems(alerts.values()), 0
+        for pair in pairs:
+            alert, channel = alerts.get(pair["alert_id"]), channels.get(pair["channel_id"])
+            if not alert or not channel or not matching.is_about(rule, alert, systems[alert.pk]):
+                continue
+            if count < _BATCH and _due(rule, matching.severity(alert.kind), now):
+                count += 1
+                with transaction.atomic():
+                    _tell(alert, rule, channel, Event.REPEATED, pair["number"] + 1, now)
+        total += count
+    return total
 
 
 def _tell(
@@ -129,7 +124,9 @@ def _tell(
     # The channels that have the beginning of an alert get its end, too.
     severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
     due = _due(rule, severity, now, can_drop)
-    if due and event != Event.REPEATED and _is_flapping(alert, now):
+    beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
+    if due and event != Event.REPEATED and beginnings.count() > MAX_BEGINNINGS:
+        # It begins again and again: its channel is told twice an hour.
         seconds = now.timestamp() // FLAPPING_SECONDS * FLAPPING_SECONDS + FLAPPING_SECONDS
         half_hour = datetime.fromtimestamp(seconds, UTC)
         due = Due(max(due.earliest, half_hour), max(due.latest, half_hour))
@@ -168,12 +165,6 @@ def _tell(
     )
 
 
-def _is_flapping(alert: Alert, now: datetime) -> bool:
-    """True if the alert has begun again and again within the last hour."""
-    beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
-    return beginnings.count() > MAX_BEGINNINGS
-
-
 def delete_old(before: datetime) -> int:
     """Delete what was sent before this time, unless one of its alerts is open still; at most one
     batch."""
@@ -210,9 +201,3 @@ def _due(rule: AlertRule, severity: Severity, now: datetime, can_drop: bool = Tr
     if drops_below and severity.rank < Severity(drops_below).rank:
         return None
     return Due(quiet_until, max(quiet_until, now + window))
-
-
-def _latest(rule: AlertRule, severity: Severity, now: datetime) -> datetime:
-    """When its message goes at the latest; the end of all time if it is dropped."""
-    period = _due(rule, severity, now)
-    return period.latest if period else datetime.max.replace(tzinfo=UTC)

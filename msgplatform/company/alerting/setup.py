@@ -1,16 +1,21 @@
-"""Where alerts go, as people set it up: channels and rules."""
+"""Where alerts go, as people set it up: channels, whose address is checked and shown without its
+secrets, and rules."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 from rest_framework import serializers
 
-from msgplatform.company.alerting import addresses, outbox
+from msgplatform.company.alerting import child, outbox
 from msgplatform.company.alerting.models import MAX_URL, AlertChannel, AlertRule
-from msgplatform.core.errors import Undecryptable
+from msgplatform.core.errors import InvalidInput, Undecryptable
+from msgplatform.core.http import destinations
 from msgplatform.models import Biz
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import NamedField, SecretTextField, TextListField, WholeSerializer
@@ -19,14 +24,60 @@ from msgplatform.setup.resource import Resource
 SCOPE = "manage:alert-channels"
 
 
+@dataclass(frozen=True)
+class CheckedAddress:
+    """`fault` is a sentence, '' for an address that can be used; `shown` describes it: service,
+    scheme, host and a fingerprint."""
+
+    fault: str = ""
+    shown: str = ""
+
+
+def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
+    """Check an address, without any traffic; one that apprise reads takes a second."""
+    url = url.strip()
+    if not url:
+        return CheckedAddress(_("Enter the address."))
+    if len(url) > MAX_URL:
+        return CheckedAddress(_("The address is longer than %d characters.") % MAX_URL)
+    if is_heartbeat:
+        try:
+            place = destinations.origin(destinations.parse(url).url)
+        except InvalidInput as error:
+            return CheckedAddress(str(error))
+        return CheckedAddress(shown=f"{place} · {fingerprint(url)}")
+    outcome = child.check(url)
+    details: Mapping[str, Any] = outcome.details or {}
+    if outcome.is_ok:
+        return CheckedAddress(
+            shown=f"{details['service']} {details['place']} · {fingerprint(url)}"[:200]
+        )
+    match details.get("problem"):
+        case "scheme":
+            sentence = _(
+                "No service is known for “%(scheme)s://”. The address is one of apprise, such as "
+                "dingtalk://SECRET@TOKEN/, wecombot://KEY, feishu://TOKEN?secret=SECRET, "
+                "slack://A/B/C or mailtos://user:password@example.com?to=ops@example.com, or the "
+                "webhook that the robot's own page shows."
+            )
+            return CheckedAddress(sentence % {"scheme": details["scheme"]})
+        case "form":
+            sentence = _("The address is not complete, or a part of it is wrong. For %(service)s "
+                         "it is written: %(forms)s")  # fmt: skip
+            forms = _(" or ").join(details["forms"])
+            return CheckedAddress(sentence % {"service": details["service"], "forms": forms})
+    return CheckedAddress(_("The address could not be checked: %s.") % outcome.error.rstrip("."))
+
+
+def fingerprint(url: str) -> str:
+    """Tells one address from another, and nothing of it: it is keyed."""
+    return salted_hmac("alert_channel", url, algorithm="sha256").hexdigest()[:8]
+
+
 class AlertChannelSerializer(WholeSerializer):
     """A place where people read alerts."""
 
-    url = SecretTextField(
-        max_length=MAX_URL,
-        help_text="An address of apprise, or a robot's webhook. Never shown: left out, the stored "
-        "one stays",
-    )
+    url = SecretTextField(max_length=MAX_URL)
     failing = serializers.SerializerMethodField(
         help_text="true: the last attempts failed, and there is an alert about it"
     )
@@ -55,14 +106,6 @@ class AlertChannelResource(Resource):
         (None, ["name", "enabled", "url", "language", "time_zone"]),
         (gettext_lazy("At times"), ["summary_weekday", "heartbeat_seconds"]),
     ]
-    form_texts = {
-        "url": gettext_lazy(
-            "As apprise writes it: dingtalk://SECRET@TOKEN/, wecombot://KEY, "
-            "feishu://TOKEN?secret=SECRET, slack://A/B/C, "
-            "mailtos://user:password@example.com?to=ops@example.com, or the webhook of the robot's "
-            "own page. Encrypted."
-        ),
-    }
     example = {"url": "dingtalk://SECRET@TOKEN/", "language": "zh-hans"}
     on_delete = "Deletes the channel, with what was sent there and what waits for it."
     notes = "The address is checked without sending anything. Nothing goes there without a rule."
@@ -84,7 +127,7 @@ class AlertChannelResource(Resource):
             is_same = row.heartbeat_seconds == before.row.heartbeat_seconds
             if is_same and url == stored_url:
                 return
-        checked = addresses.check(url, row.is_heartbeat)
+        checked = check_address(url, row.is_heartbeat)
         if checked.fault:
             yield "url", checked.fault
         else:
@@ -99,14 +142,9 @@ class AlertChannelResource(Resource):
 class AlertRuleSerializer(WholeSerializer):
     """Which alerts go to which channels, and when."""
 
-    kinds = TextListField(help_text='Such as ["sms.*", "notify.failing"]; empty: all kinds')
-    systems = NamedField(
-        many=True, queryset=Biz.objects.all(), required=False, allow_null=True,
-        help_text="Only alerts about these business systems; empty: all",
-    )  # fmt: skip
-    channels = NamedField(
-        many=True, queryset=AlertChannel.objects.all(), help_text="Names of channels"
-    )
+    kinds = TextListField()
+    systems = NamedField(many=True, queryset=Biz.objects.all(), required=False, allow_null=True)
+    channels = NamedField(many=True, queryset=AlertChannel.objects.all())
 
     class Meta:
         model = AlertRule
@@ -135,11 +173,6 @@ class AlertRuleResource(Resource):
             ["quiet_from", "quiet_until", "time_zone", "quiet_passes_from", "quiet_drops_below"],
         ),
     ]
-    form_texts = {
-        "kinds": gettext_lazy(
-            "One on each line, such as sms.* or notify.failing. None: all kinds."
-        ),
-    }
     example = {"kinds": ["sms.*"], "min_severity": "critical", "channels": ["operators"]}
     on_delete = "Deletes the rule; what waits by it is still sent."
     notes = "It is about what happens from then on."

@@ -68,15 +68,36 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     worst = matching.severity(open_rows[0].alert.kind) if open_rows else None
     with translation.override(channel.language):
         if len(rows) == 1:
-            title = f"{_prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
+            title = f"{prefix()}[{_mark(rows[0])}] {_clean(_subject(rows[0].alert))}"[:250]
         else:
             beginnings, ends = len(open_rows), len(rows) - len(open_rows)
             counts = []
             if beginnings:
                 counts.append(ngettext("%d alert", "%d alerts", beginnings) % beginnings)
             counts += [_("%d resolved") % ends] if ends else []
-            title = _prefix() + ", ".join(counts)
-        blocks = [_block(channel, row, len(alert_ids[row.alert.key])) for row in rows[:MAX_BLOCKS]]
+            title = prefix() + ", ".join(counts)
+        blocks, zone = list[Mapping[str, str]](), ZoneInfo(channel.time_zone)
+        for notice in rows[:MAX_BLOCKS]:
+            alert = notice.alert
+            subject, mark = _clean(_subject(alert)), _mark(notice)
+            since = alert.first_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+            if notice.event == Event.RESOLVED and alert.resolved_at:
+                until = alert.resolved_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
+                lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
+            else:
+                text = str(translate(alert.said.get("text", alert.text)))
+                lines = [_clean(text)[:_MAX_TEXT], _("Since %s.") % since]
+                if step := runbooks.section(alert.kind).first_step:
+                    lines.insert(1, _("First: %s") % step.replace("`", ""))
+            if (number := len(alert_ids[alert.key])) > 1:
+                words = _("It comes and goes: since the last message it began %d times.")
+                lines.append(words % number)
+            lines, url = list(filter(None, lines)), alert_url(alert)
+            link = f"[{_('Open the alert')}]({url})"
+            blocks.append({
+                "text": "\n".join([f"[{mark}] {subject}", *lines, url]),
+                "markdown": "\n\n".join([f"**[{mark}] {subject}**", *lines, link]),
+            })  # fmt: skip
         blocks += [{"text": "", "markdown": ""}] * max(0, len(rows) - MAX_BLOCKS)
         return Text(
             title,
@@ -94,7 +115,7 @@ def test(channel: AlertChannel, now: datetime) -> Text:
         words = _("This is a test of the channel %(name)s, sent at %(at)s. Alerts come like this.")
         text = words % {"name": channel.name, "at": at}
         return Text(
-            _prefix() + _("Test"),
+            prefix() + _("Test"),
             [{"text": text, "markdown": text}],
             "",
             _tail(_("Open the console"), "/console/"),
@@ -117,10 +138,6 @@ def alert_url(alert: Alert | int) -> str:
 
 def prefix() -> str:
     """Of each title: which platform speaks, where there are several."""
-    return _prefix()
-
-
-def _prefix() -> str:
     cell = cells.own()
     return "msgplatform: " if cell.is_only else f"msgplatform {cell}: "
 
@@ -135,29 +152,6 @@ def _mark(notice: AlertNotice) -> str:
         return str(Event.RESOLVED.label)
     severity = str(matching.severity(notice.alert.kind).label)
     return f"{severity}, {Event.REPEATED.label}" if notice.event == Event.REPEATED else severity
-
-
-def _block(channel: AlertChannel, notice: AlertNotice, beginnings: int) -> Mapping[str, str]:
-    alert, zone = notice.alert, ZoneInfo(channel.time_zone)
-    subject, mark = _clean(_subject(alert)), _mark(notice)
-    since = alert.first_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
-    if notice.event == Event.RESOLVED and alert.resolved_at:
-        until = alert.resolved_at.astimezone(zone).strftime("%Y-%m-%d %H:%M %Z")
-        lines = [_("From %(since)s until %(until)s.") % {"since": since, "until": until}]
-    else:
-        text = str(translate(alert.said.get("text", alert.text)))
-        lines = [_clean(text)[:_MAX_TEXT], _("Since %s.") % since]
-        if step := runbooks.section(alert.kind).first_step:
-            lines.insert(1, _("First: %s") % step.replace("`", ""))
-    if beginnings > 1:
-        lines.append(_("It comes and goes: since the last message it began %d times.") % beginnings)
-    url = alert_url(alert)
-    return {
-        "text": "\n".join([f"[{mark}] {subject}", *filter(None, lines), url]),
-        "markdown": "\n\n".join(
-            [f"**[{mark}] {subject}**", *filter(None, lines), f"[{_('Open the alert')}]({url})"]
-        ),
-    }
 
 
 def _subject(alert: Alert) -> str:

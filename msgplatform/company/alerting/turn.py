@@ -2,15 +2,169 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Iterable, Sequence
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
-from django.utils import timezone
+from django.db import transaction
+from django.db.models import Q
+from django.utils import timezone, translation
+from django.utils.translation import gettext as _
 
-from msgplatform.company.alerting import child, outbox, planning, summary
-from msgplatform.company.alerting.heartbeats import Heartbeats
-from msgplatform.company.alerting.models import AlertChannel
-from msgplatform.company.alerting.outbox import Outbox
+from msgplatform.company.alerting import outbox, planning, texts
+from msgplatform.company.alerting.child import Child, Outcome
+from msgplatform.company.alerting.models import AlertChannel, AlertMessage
+from msgplatform.company.alerting.outbox import Outbox, is_failing, note_outcome
+from msgplatform.core import flows, outbound
 from msgplatform.core.daemons.timer import Every
+from msgplatform.core.flows.activity import SYSTEM, Activity, Counts
+from msgplatform.models import Alert
+from msgplatform.monitor.statistics.groups import rank_groups, sums, whole
+from msgplatform.monitor.statistics.points import CounterQuery
+
+_HOUR = time(8, 0)
+WEEK = timedelta(days=7)
+_MAX_SYSTEMS = 20  # of a flow: those with most failures; the summary has the number of the others
+
+
+def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
+    """Write the summaries whose time has come; the outbox sends them."""
+    for channel in channels:
+        if not channel.enabled or channel.is_heartbeat or channel.summary_weekday is None:
+            continue
+        next_at = next_summary_time(channel, now)
+        stored = channel.next_summary_at
+        if stored == next_at:
+            continue
+        row = AlertChannel.objects.filter(pk=channel.pk, next_summary_at=stored)
+        with transaction.atomic():
+            # Without a stored time, or with one of another day, the channel was just set up.
+            if row.update(next_summary_at=next_at) and stored and stored <= now:
+                title, text = write_summary(channel, now)
+                AlertMessage.objects.create(
+                    channel=channel, kind=AlertMessage.Kind.SUMMARY, created_at=now, due_at=now,
+                    title=title, text=text,
+                )  # fmt: skip
+
+
+def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
+    """The next time for a summary after `now`: 8 in the morning, where the channel is."""
+    zone = ZoneInfo(channel.time_zone)
+    local = now.astimezone(zone)
+    days = ((channel.summary_weekday or 1) - local.isoweekday()) % 7
+    moment = datetime.combine(local.date() + timedelta(days=days), _HOUR, tzinfo=zone)
+    if moment <= local:
+        moment = datetime.combine(local.date() + timedelta(days=days + 7), _HOUR, tzinfo=zone)
+    return moment
+
+
+def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
+    """Title and text of the week that ends now: a paragraph for each flow, one for alerts."""
+    with translation.override(channel.language):
+        zone = ZoneInfo(channel.time_zone)
+        days = [moment.astimezone(zone).strftime("%Y-%m-%d") for moment in (now - WEEK, now)]
+        title = texts.prefix() + _("the week from %(since)s to %(until)s") % {
+            "since": days[0], "until": days[1],
+        }  # fmt: skip
+        paragraphs = []
+        for flow in flows.all():
+            if (activity := flow.health.activity) is None:
+                continue
+            totals = sums(CounterQuery(activity, "hour", now - WEEK, now))
+            lines = [f"{flow.title}: {_figures(activity, whole(totals))}"]
+            systems = next((part for part in activity.dimensions if part.name == SYSTEM), None)
+            groups = rank_groups(activity, systems, totals) if systems else []
+            busy_groups = [group for group in groups if any(group.counts.values())]
+            lines += [
+                f"- {group.group.title}: {_figures(activity, group.counts)}"
+                for group in busy_groups[:_MAX_SYSTEMS]
+            ]
+            if len(busy_groups) > _MAX_SYSTEMS:
+                lines.append(_("- and %d more systems") % (len(busy_groups) - _MAX_SYSTEMS))
+            paragraphs.append("\n".join(lines))
+        counts = {
+            "opened": Alert.objects.filter(first_at__gte=now - WEEK).count(),
+            "open": Alert.objects.filter(open_key__isnull=False).count(),
+        }
+        sentence = _("Alerts: %(opened)d opened in this week, %(open)d open now.") % counts
+        return title, "\n\n".join([*paragraphs, sentence])
+
+
+def _figures(activity: Activity, counts: Counts) -> str:
+    parts = [
+        f"{measure.title} {measure.of(counts):,}"
+        for measure in activity.stored_measures
+        if measure.tone in ("accepted", "good", "lost")
+    ]
+    for figure in activity.figures:
+        if figure.name.endswith("p95") and (seconds := figure.of(counts)) is not None:
+            digits = f"{seconds:.3g}" if seconds < 1000 else f"{seconds:,.0f}"
+            parts.append(f"{figure.title} {digits} s")
+    return ", ".join(parts)
+
+
+_CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
+# A switch that waits for little more than the interval goes off after one call that failed.
+_RETRY = timedelta(seconds=30)
+
+
+class Heartbeats:
+    """The calls that this process makes."""
+
+    def __init__(self) -> None:
+        self._children: dict[int, Child] = {}  # by channel
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._children
+
+    def collect(self, now: datetime) -> None:
+        """Store what became of calls that have ended."""
+        for channel, call in list(self._children.items()):
+            if (outcome := call.poll()) is not None:
+                _store(channel, outcome, now)
+                del self._children[channel]
+
+    def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
+        """Call the addresses whose time has come, if all is well."""
+        if not is_well(channels):
+            return
+        for channel in channels:
+            if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
+                continue
+            later = now + timedelta(seconds=channel.heartbeat_seconds)
+            # The time of a longer interval, or of a clock that was ahead.
+            too_late = later + _CLOCK_TOLERANCE
+            next_at = channel.next_heartbeat_at
+            is_due = next_at is None or next_at <= now or next_at > too_late
+            row = AlertChannel.objects.filter(
+                Q(next_heartbeat_at=None)
+                | Q(next_heartbeat_at__lte=now)
+                | Q(next_heartbeat_at__gt=too_late),
+                pk=channel.pk,
+            )
+            if not is_due or not row.update(next_heartbeat_at=later):
+                continue  # another process calls it
+            try:
+                self._children[channel.pk] = Child("call", channel.url, seconds=15)
+            except Exception as error:  # noqa: BLE001 - no process, or an unreadable address
+                _store(channel.pk, Outcome(False, str(error)[:500]), now)
+
+
+def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
+    """Store the outcome of a call. A call that failed is made again soon."""
+    note_outcome(channel_id, outcome, now)
+    if not outcome.is_ok:
+        row = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
+        row.update(next_heartbeat_at=now + _RETRY)
+
+
+def is_well(channels: Sequence[AlertChannel]) -> bool:
+    """True if alerts can reach people: a channel for messages works, or there is none. (That the
+    database takes writes, and a program looks after the platform, shows in the call itself.)"""
+    places = [row for row in channels if row.enabled and not row.is_heartbeat]
+    return not places or any(not is_failing(row) for row in places)
+
 
 KEEP = timedelta(days=90)  # messages that were sent, in the console
 
@@ -36,8 +190,8 @@ class Sender:
         if not channels:
             return
         planning.plan_repeats(now)
-        if child.may_send():
-            summary.plan(channels, now)
+        if not outbound.is_off():
+            plan_summaries(channels, now)
             self._heartbeats.start(channels, now)
             self._outbox.start(now)
         if self._cleaning.take():

@@ -1,8 +1,8 @@
 """The audit log as signed, chained lines that leave the platform.
 
 lines      one line: its form, its signature, what it says
-address    the setting AUDIT_EXPORT
-targets    where lines go: standard output, syslog, a webhook
-exporter   hands over what is new, in one process at a time, with a cursor in the database
+address    the setting AUDIT_EXPORT, and its faults as system checks
+exporter   hands over what is new to standard output, syslog or a webhook, in one process at a time,
+           with a cursor in the database
 chain      verifies the lines of files
 """

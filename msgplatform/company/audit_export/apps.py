@@ -7,7 +7,7 @@ class AuditExportConfig(AppConfig):
     name = "msgplatform.company.audit_export"
 
     def ready(self) -> None:
-        from msgplatform.company.audit_export import checks  # noqa: F401
+        from msgplatform.company.audit_export import address  # noqa: F401
         from msgplatform.core import features
 
         features.upkeep.append(f"{self.name}.exporter.ExportThread")

@@ -53,8 +53,27 @@ class Chain:
         row = 0
         try:
             for row, text in enumerate(rows, 1):
-                if text.strip():
-                    self._take(Place(file, row), text)
+                if not text.strip():
+                    continue
+                place, start = Place(file, row), text.find(BEGINNING)
+                if start < 0:
+                    if not self.is_mixed:
+                        words = "is no line of the audit log, or its beginning was changed"
+                        self.faults.append(f"{place}: {words}")
+                    continue
+                raw = text[start:].rstrip(b"\r\n")
+                try:
+                    line = lines.verified(raw, self.keys)
+                except NotALine as why:
+                    number = lines.claimed_number(raw)
+                    # A changed line stands for the one that is expected here, whatever it claims
+                    # to be.
+                    name = f"line {number}" if number else "a line"
+                    self.faults.append(f"{place}: {name} {why}")
+                    if not self.count or number == self.last + 1:
+                        self._append(number or 1, 1, "")
+                else:
+                    self._place(place, line)
         except (EOFError, gzip.BadGzipFile) as error:
             self.faults.append(f"{Place(file, row + 1)}: the compressed file is damaged: {error}")
 
@@ -74,26 +93,6 @@ class Chain:
             run = [number for _place, number in group]
             text = f"line {run[0]} is" if len(run) == 1 else f"lines {run[0]} to {run[-1]} are"
             self.faults.append(f"{text} missing")
-
-    def _take(self, place: Place, text: bytes) -> None:
-        start = text.find(BEGINNING)
-        if start < 0:
-            if not self.is_mixed:
-                self.faults.append(f"{place}: is no line of the audit log, or its beginning was "
-                                   "changed")  # fmt: skip
-            return
-        raw = text[start:].rstrip(b"\r\n")
-        try:
-            line = lines.verified(raw, self.keys)
-        except NotALine as why:
-            number = lines.claimed_number(raw)
-            # A changed line stands for the one that is expected here, whatever it claims to be.
-            name = f"line {number}" if number else "a line"
-            self.faults.append(f"{place}: {name} {why}")
-            if not self.count or number == self.last + 1:
-                self._append(number or 1, 1, "")
-            return
-        self._place(place, line)
 
     def _place(self, place: Place, line: Line) -> None:
         number, digest = line.number, int(line.hash[:16], 16) or 1

@@ -10,23 +10,110 @@ ids. One process at a time has the lease; what is not handed over waits in the d
 
 from __future__ import annotations
 
+import socket
+import sys
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.db import transaction
 from django.utils.translation import gettext_noop as _
 
-from msgplatform.company.audit_export import address, lines, targets
+from msgplatform.company.audit_export import address, lines
+from msgplatform.company.audit_export.address import Address, Kind
 from msgplatform.company.audit_export.models import AuditExport
 from msgplatform.core import alerts, outbound
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.durations import moment
+from msgplatform.core.errors import Unavailable
 from msgplatform.core.failpoints import failpoint
+from msgplatform.core.http import engine as http
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.jobs.upkeep import Upkeep
 from msgplatform.models import AuditLog
 from msgplatform.monitor.watch import AUDIT
+
+TIMEOUT_SECONDS = 15.0
+CONTENT_TYPE = "application/x-ndjson"
+# Facility 13 (log audit), severity 6 (informational): RFC 5424, §6.2.1.
+_PRIORITY = 13 * 8 + 6
+_NAME = "msgplatform-audit"
+
+Target = Callable[[Sequence[str]], None]
+
+
+class NotTaken(Unavailable):
+    """The target did not take the lines; the text says why, without secrets."""
+
+
+def target(address: Address, token: str = "") -> Target:
+    """The target of an address; `token` is a webhook's."""
+    place = address.place
+    if address.kind is Kind.STDOUT:
+        return _print
+    if address.kind is Kind.SYSLOG_SOCKET:
+        return lambda lines: _to_socket(place, lines)
+    if address.kind is Kind.SYSLOG_SERVER:
+        return lambda lines: _to_server(place, address.port, lines)
+    return lambda lines: _post(place, token, lines)
+
+
+def _print(lines: Sequence[str]) -> None:
+    try:
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+    except OSError as error:
+        raise NotTaken(f"standard output: {error.strerror}") from error
+
+
+def _to_socket(path: str, lines: Sequence[str]) -> None:
+    """A datagram for each line."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as connection:
+            connection.settimeout(TIMEOUT_SECONDS)
+            connection.connect(path)
+            for line in lines:
+                connection.send(f"<{_PRIORITY}>{_NAME}: {line}".encode())
+    except OSError as error:
+        raise NotTaken(f"{path}: {error.strerror or error}") from error
+
+
+def _to_server(host: str, port: int, lines: Sequence[str]) -> None:
+    """Syslog has no acknowledgement; a server that reads to the end closes its side then."""
+    # RFC 5424, §6: no time, process or structured data; the lines have their own.
+    frames = [f"<{_PRIORITY}>1 - {socket.gethostname()} {_NAME} - - - {line}\n" for line in lines]
+    try:
+        with socket.create_connection((host, port), TIMEOUT_SECONDS) as connection:
+            connection.sendall("".join(frames).encode())
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(4096):
+                pass
+    except OSError as error:
+        raise NotTaken(f"{host}:{port}: {error.strerror or error}") from error
+
+
+def _post(address: str, token: str, lines: Sequence[str]) -> None:
+    headers = [("content-type", CONTENT_TYPE)]
+    if token:
+        headers.append(("authorization", f"Bearer {token}"))
+    body = "".join(f"{line}\n" for line in lines).encode()
+    engine = http.engine_from_settings(window=1)
+    try:
+        engine.submit(http.Request(address, body, headers, TIMEOUT_SECONDS))
+        response = None
+        end = time.monotonic() + TIMEOUT_SECONDS + 5  # the engine ends the request before
+        while response is None and time.monotonic() < end:
+            response = next(iter(engine.poll(0.5)), None)
+    finally:
+        engine.close()
+    host = urlsplit(address).hostname
+    if response is None or not 200 <= response.status < 300:
+        why = (response.detail or f"HTTP {response.status}") if response else "no answer came"
+        raise NotTaken(f"{host}: {why}")
+
 
 EVERY_SECONDS = 2.0
 LEASE_SECONDS = 60.0  # longer than a target takes; a killed exporter's lines wait this long
@@ -40,9 +127,7 @@ class Exporter:
 
     def __init__(self) -> None:
         self._signer = lines.Signer(settings.AUDIT_SIGNING_KEYS[0])
-        self._target = targets.target(
-            address.parse(settings.AUDIT_EXPORT), settings.AUDIT_EXPORT_TOKEN
-        )
+        self._target = target(address.parse(settings.AUDIT_EXPORT), settings.AUDIT_EXPORT_TOKEN)
         self._has_alert = True  # an earlier process may have raised it
 
     def turn(self) -> float:
@@ -72,38 +157,29 @@ class Exporter:
         try:
             if pending:
                 self._target(pending.splitlines())
-        except targets.NotTaken as error:
+        except NotTaken as error:
             claims.release(AuditExport, claim)
-            self._report(state, oldest, str(error))
+            # Lines wait from the time of the entry that has waited longest, or from when the last
+            # lines were taken. The entry may have been deleted.
+            if state.pending:
+                number = state.line - state.pending.count("\n")
+                oldest = AuditLog.objects.filter(line=number).first()
+            since = max(state.moved_at, oldest.at) if oldest else state.moved_at
+            if sql.now() - since >= timedelta(minutes=settings.AUDIT_EXPORT_ALERT_MINUTES):
+                self._has_alert = True
+                words = _("%(why)s. Entries have waited since %(since)s; none is lost.")
+                alerts.raise_alert(
+                    AUDIT,
+                    lazy_message(_("The audit log is not exported")),
+                    lazy_message(words, why=str(error), since=moment(since)),
+                    key=AUDIT,
+                )
             raise
         if pending:
             failpoint("audit_after_hand_over")
         # Nothing, if the lease was lost: the next holder hands the same lines over again.
         claims.release(AuditExport, claim, {"pending": "", "moved_at": sql.now()})
         return 0.0
-
-    def _report(self, state: AuditExport, oldest: AuditLog | None, why: str) -> None:
-        """Raise the alert if lines have waited for too long. Waiting begins with the entry that has
-        waited longest, `oldest` if none is pending, or with the last lines that were taken."""
-        limit = timedelta(minutes=settings.AUDIT_EXPORT_ALERT_MINUTES)
-        if state.pending:
-            number = state.line - state.pending.count("\n")
-            oldest = AuditLog.objects.filter(line=number).first()
-        # The entry may have been deleted.
-        since = max(state.moved_at, oldest.at) if oldest else state.moved_at
-        if sql.now() - since < limit:
-            return
-        self._has_alert = True
-        alerts.raise_alert(
-            AUDIT,
-            lazy_message(_("The audit log is not exported")),
-            lazy_message(
-                _("%(why)s. Entries have waited since %(since)s; none is lost."),
-                why=why,
-                since=moment(since),
-            ),
-            key=AUDIT,
-        )
 
 
 def _pending(signer: lines.Signer, claim: claims.Claim) -> str:

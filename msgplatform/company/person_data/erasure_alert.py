@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Container
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from django.utils.translation import gettext_noop as _
 
@@ -34,7 +34,29 @@ def report() -> None:
     """Raise or resolve the alert of each erasure."""
     rows = Erasure.objects.filter(state__in=Erasure.OPEN).order_by("id")[:_MAX_CONDITIONS]
     now = sql.now()
-    conditions = [condition for row in rows if (condition := _condition(row, now))]
+    conditions = []
+    for row in rows:
+        waited = now - (row.repeated_at or row.created_at)
+        if row.error and row.state == _State.WAITING:
+            subject = lazy_message(_("An erasure of one person's data fails"))
+            text = lazy_message(
+                _(
+                    "%(error)s in %(store)s. It is tried again each minute; the entry "
+                    "erasure_failed in the log of run_bulk has more."
+                ),
+                error=row.error,
+                store=row.store,
+            )
+        elif waited > PATIENCE:
+            subject = lazy_message(_("An erasure of one person's data waits"))
+            text = lazy_message(
+                _("It was asked for %(age)s ago. On their way: %(open)s."),
+                age=age(waited.total_seconds()),
+                open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
+            )
+        else:
+            continue
+        conditions.append(Condition(key(ERASURE, row.key), subject, text))
     tried_keys = {
         key(ERASURE, row.key) for row in rows if row.error and row.state == _State.RUNNING
     }
@@ -77,28 +99,3 @@ class _Undecided(Container[str]):
 
     def __contains__(self, alert_key: object) -> bool:
         return alert_key in self.tried_keys or alert_key in self.list_keys
-
-
-def _condition(row: Erasure, now: datetime) -> Condition | None:
-    """What is wrong with an open erasure, if anything is."""
-    waited = now - (row.repeated_at or row.created_at)
-    if row.error and row.state == _State.WAITING:
-        subject = lazy_message(_("An erasure of one person's data fails"))
-        text = lazy_message(
-            _(
-                "%(error)s in %(store)s. It is tried again each minute; the entry "
-                "erasure_failed in the log of run_bulk has more."
-            ),
-            error=row.error,
-            store=row.store,
-        )
-    elif waited > PATIENCE:
-        subject = lazy_message(_("An erasure of one person's data waits"))
-        text = lazy_message(
-            _("It was asked for %(age)s ago. On their way: %(open)s."),
-            age=age(waited.total_seconds()),
-            open=", ".join(f"{name} {count}" for name, count in row.open.items()) or "–",
-        )
-    else:
-        return None
-    return Condition(key(ERASURE, row.key), subject, text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,25 +51,21 @@ class Hits:
 def preview(person: Person, seconds: float = PREVIEW_SECONDS) -> list[Hits]:
     """What each store holds, without stores that hold nothing, counted for so many seconds."""
     until = time.monotonic() + seconds
-    counted = [_count(store, person, until) for store in all_stores()]
-    return [hits for hits in counted if hits.count or not hits.is_whole]
-
-
-def _count(store: PersonStore, person: Person, until: float) -> Hits:
-    count, open_count, sample = 0, 0, list[Row]()
-    cursor, is_first = "", True
-    try:
-        while cursor or is_first:
-            if not is_first and time.monotonic() > until:
-                return Hits(store, count, open_count, tuple(sample), is_whole=False)
-            part = store.find(person, cursor)
-            count += len(part.rows)
-            open_count += sum(row.is_open for row in part.rows)
-            sample += part.rows[: SAMPLE - len(sample)]
-            cursor, is_first = part.cursor, False
-    except (*UNAVAILABLE, RedisError):
-        return Hits(store, count, open_count, tuple(sample), is_whole=False)
-    return Hits(store, count, open_count, tuple(sample))
+    hits = []
+    for store in all_stores():
+        count, open_count, sample = 0, 0, list[Row]()
+        cursor, is_first = "", True
+        with suppress(*UNAVAILABLE, RedisError):
+            while is_first or (cursor and time.monotonic() <= until):
+                part = store.find(person, cursor)
+                count += len(part.rows)
+                open_count += sum(row.is_open for row in part.rows)
+                sample += part.rows[: SAMPLE - len(sample)]
+                cursor, is_first = part.cursor, False
+        is_whole = not (cursor or is_first)
+        if count or not is_whole:
+            hits.append(Hits(store, count, open_count, tuple(sample), is_whole))
+    return hits
 
 
 def export(person: Person) -> Iterator[bytes]:

@@ -112,29 +112,27 @@ def _slice(row: Erasure) -> dict[str, Any]:
         "found": row.found + len(part.rows), "cursor": part.cursor, "store": store.name,
         "error": "",
     }  # fmt: skip
-    if not part.cursor:
-        is_last = position + 1 == len(stores)
-        change |= _end_of_pass(row, change) if is_last else {"store": stores[position + 1].name}
-    return change
-
-
-def _end_of_pass(row: Erasure, change: dict[str, Any]) -> dict[str, Any]:
-    """The columns after the last slice of a pass."""
-    begin = {"store": "", "cursor": "", "found": 0, "passes": row.passes + 1}
-    if not change["found"]:
+    if part.cursor:
+        return change
+    if position + 1 < len(stores):
+        return {**change, "store": stores[position + 1].name}
+    # The last slice of a pass.
+    row_count = change["found"]
+    change |= {"store": "", "cursor": "", "found": 0, "passes": row.passes + 1}
+    if not row_count:
         person = kept_person(row.identifiers)
         detail = {
             "erased": change["erased"], "hashes": list(row.hashes), "passes": row.passes + 1,
-            "unconfirmed": [name for store in all_stores() for name in store.unconfirmed(person)],
+            "unconfirmed": [name for store in stores for name in store.unconfirmed(person)],
         }  # fmt: skip
         erasures.audit("run_bulk", "erasure_done", row.audit_target, detail)
-        return {**begin, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
+        return {**change, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
     # Once more at once, to see that nothing is left; later, where something cannot be erased.
     if not change["open"] and row.passes < _QUICK_PASSES:
-        return {**begin, "open": {}}
+        return change
     seconds = min(MAX_WAIT_SECONDS, 2.0 * (row.passes + 1))
     lease_until = Now() + timedelta(seconds=seconds)
-    return {**begin, "state": _State.WAITING, "lease_until": lease_until}
+    return {**change, "state": _State.WAITING, "lease_until": lease_until}
 
 
 def _row_of_claim(row: Erasure) -> QuerySet[Erasure]:

@@ -49,21 +49,21 @@ def _find_keys(person: Person, cursor: str) -> Slice:
 
 
 def _erase_keys(person: Person, rows: Sequence[Row]) -> int:
-    return sum(_erase_key(work_redis(), person, row.key) for row in rows)
-
-
-def _erase_key(client: Any, person: Person, key: str) -> int:
-    """Take out of a list or a hash what holds the person's data; other keys are deleted."""
-    kind = client.type(key)
-    if kind == b"list":
-        return sum(
-            client.lrem(key, 0, item) for item in _entries_of(person, client.lrange(key, 0, -1))
-        )
-    if kind == b"hash":
-        fields = client.hgetall(key)
-        names = [name for name, value in fields.items() if _entries_of(person, (name, value))]
-        return int(client.hdel(key, *names)) if names else 0
-    return int(client.delete(key))
+    """Take out of lists and hashes what holds the person's data; other keys are deleted."""
+    client: Any = work_redis()
+    count = 0
+    for key in (row.key for row in rows):
+        kind = client.type(key)
+        if kind == b"list":
+            entries = _entries_of(person, client.lrange(key, 0, -1))
+            count += sum(client.lrem(key, 0, item) for item in entries)
+        elif kind == b"hash":
+            fields = client.hgetall(key)
+            names = [name for name, value in fields.items() if _entries_of(person, (name, value))]
+            count += client.hdel(key, *names) if names else 0
+        else:
+            count += client.delete(key)
+    return count
 
 
 def _entries_of(person: Person, values: Iterable[bytes]) -> list[bytes]:

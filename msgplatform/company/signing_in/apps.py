@@ -1,4 +1,9 @@
+from collections.abc import Iterator
+from typing import Any
+
 from django.apps import AppConfig
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
 
 
 class SigningInConfig(AppConfig):
@@ -7,8 +12,19 @@ class SigningInConfig(AppConfig):
     name = "msgplatform.company.signing_in"
 
     def ready(self) -> None:
-        from msgplatform.company.signing_in import checks  # noqa: F401
+        from msgplatform.checks import TAG
         from msgplatform.core.secrets import reencrypt
 
+        register(_check_settings, TAG)
         # django-allauth stores the secrets of second factors.
         reencrypt.register_json("mfa.Authenticator", "data", ("secret", "seed"))
+
+
+def _check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
+    if not settings.LOCAL_PASSWORDS and not settings.OIDC_ISSUER:
+        yield Error(
+            "LOCAL_PASSWORDS is no, and there is no OIDC_ISSUER: nobody could sign in",
+            hint="Set OIDC_ISSUER, or LOCAL_PASSWORDS=yes.",
+            obj="LOCAL_PASSWORDS",
+            id="msgplatform.E016",
+        )

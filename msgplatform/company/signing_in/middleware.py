@@ -33,7 +33,16 @@ class SignInMiddleware:
                 if request.user.is_authenticated:
                     sessions.note(request)
                     if not request.path.startswith(_OPEN) and second_factor.is_missing(request):
-                        return _ask(request)
+                        text = _(
+                            "Your role needs a second factor: set up an authenticator app or a "
+                            "security key."
+                        )
+                        fetches = request.headers.get("Sec-Fetch-Dest", "") == "empty"
+                        if request.method != "GET" or fetches:
+                            status, kind = HTTPStatus.FORBIDDEN, "text/plain"
+                            return HttpResponse(text, status=status, content_type=kind)
+                        messages.warning(request, text)
+                        return redirect("mfa_index")
             except UNAVAILABLE:  # the page says so, if it needs the database
                 pass
         return self._get_response(request)
@@ -46,11 +55,3 @@ class SignInMiddleware:
             frame = {**admin.site.each_context(request), "title": _("Second factor")}
             response.context_data = {**frame, **(response.context_data or {})}
         return response
-
-
-def _ask(request: HttpRequest) -> HttpResponseBase:
-    text = _("Your role needs a second factor: set up an authenticator app or a security key.")
-    if request.method != "GET" or request.headers.get("Sec-Fetch-Dest", "") == "empty":
-        return HttpResponse(text, status=HTTPStatus.FORBIDDEN, content_type="text/plain")
-    messages.warning(request, text)
-    return redirect("mfa_index")

@@ -25,7 +25,7 @@ from django.contrib.auth.models import Group, User
 from django.db import transaction
 from django.db.models import Q
 from django.dispatch import receiver
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.translation import gettext as _
 
@@ -83,7 +83,20 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             _refuse_left_to_company(request, request.user, sociallogin.account.provider)
             return
         if process == AuthProcess.REDIRECT:
-            self._confirm(request, sociallogin)
+            # Another sign-in there, as the proof of who the person of this session is.
+            if not sociallogin.is_existing or sociallogin.user != request.user:
+                text = _("You signed in there as somebody else.")
+                raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
+            # Whoever sits at an open session can take `prompt` and `max_age` out of the address;
+            # then the provider signs in the person that it remembers.
+            if not _is_new(sociallogin.claims):
+                text = _("The provider did not say that you signed in there anew.")
+                advice = _(
+                    "Ask the people who run this platform for a link to log in (manage.py "
+                    "login_link). Then set up a second factor: it proves it from then on."
+                )
+                raise ImmediateHttpResponse(refuse(request, "not_anew", text, advice=advice))
+            confirmation.record(request)
             return
         if sociallogin.account.provider != ID:
             # Feishu and DingTalk know nothing of roles: only accounts that a person has linked
@@ -106,7 +119,16 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         if sociallogin.is_existing:
             apply_grant(sociallogin.user, granted)
         if not granted.roles:
-            raise ImmediateHttpResponse(_without_role(request, claims, granted))
+            text = _("%(provider)s knows you, and none of your groups has a role on this platform.")
+            advice = _(
+                "Ask the people who run this platform, or those who look after groups in your "
+                "company, for a group that has one. Your name there: %s."
+            )
+            raise ImmediateHttpResponse(refuse(
+                request, "no_role", text % {"provider": settings.OIDC_NAME},
+                advice=advice % _name(claims), who=_name(claims), status=HTTPStatus.FORBIDDEN,
+                groups=groups_of(claims)[:50], missing=list(granted.missing),
+            ))  # fmt: skip
         sociallogin.granted = granted
         sociallogin.state["is_new"] = _is_new(claims)
         sociallogin.state["provider"] = logout.memory(sociallogin)
@@ -117,22 +139,6 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         user = super().save_user(request, sociallogin, form)
         apply_grant(user, sociallogin.granted)
         return user
-
-    def _confirm(self, request: HttpRequest, sociallogin: Any) -> None:
-        """Another sign-in there, as the proof of who the person of this session is."""
-        if not sociallogin.is_existing or sociallogin.user != request.user:
-            text = _("You signed in there as somebody else.")
-            raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
-        # Whoever sits at an open session can take `prompt` and `max_age` out of the address; then
-        # the provider signs in the person that it remembers.
-        if not _is_new(sociallogin.claims):
-            text = _("The provider did not say that you signed in there anew.")
-            advice = _(
-                "Ask the people who run this platform for a link to log in (manage.py login_link). "
-                "Then set up a second factor: it proves it from then on."
-            )
-            raise ImmediateHttpResponse(refuse(request, "not_anew", text, advice=advice))
-        confirmation.record(request)
 
 
 def _is_new(claims: dict[str, Any]) -> bool:
@@ -148,21 +154,6 @@ def _refuse_left_to_company(request: HttpRequest, user: Any, id: str) -> None:
     if accounts.is_left_to_company(user, id):
         answer = accounts.refuse_left_to_company(request, user, id)
         raise ImmediateHttpResponse(answer)
-
-
-def _without_role(request: HttpRequest, claims: dict[str, Any], granted: Grant) -> HttpResponse:
-    names = groups_of(claims)
-    text = _("%(provider)s knows you, and none of your groups has a role on this platform.") % {
-        "provider": settings.OIDC_NAME
-    }
-    advice = _(
-        "Ask the people who run this platform, or those who look after groups in your company, for "
-        "a group that has one. Your name there: %s."
-    ) % _name(claims)
-    return refuse(
-        request, "no_role", text, advice=advice, who=_name(claims), status=HTTPStatus.FORBIDDEN,
-        groups=names[:50], missing=list(granted.missing),
-    )  # fmt: skip
 
 
 def _name(claims: dict[str, Any]) -> str:

@@ -1,5 +1,9 @@
+from collections.abc import Iterator
+from typing import Any
+
 from django.apps import AppConfig
 from django.conf import settings
+from django.core.checks import CheckMessage, Error, register
 from django.http import HttpRequest
 
 
@@ -9,12 +13,25 @@ class SingleSignOnConfig(AppConfig):
     name = "msgplatform.company.single_sign_on"
 
     def ready(self) -> None:
-        from msgplatform.company.single_sign_on import checks  # noqa: F401
+        from msgplatform.checks import TAG
 
+        register(_check_settings, TAG)
         if not settings.DAEMON:
             from msgplatform.company.signing_in import pages
 
             pages.register_provider(_address)
+
+
+def _check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
+    """A provider that is half set up lets nobody in."""
+    for name in ("OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET", "OIDC_ROLES"):
+        if settings.OIDC_ISSUER and not getattr(settings, name):
+            yield Error(
+                f"OIDC_ISSUER is set, and {name} is not",
+                hint=f"Set {name}, as docs/sign-in.md describes it, or take OIDC_ISSUER away.",
+                obj=name,
+                id="msgplatform.E015",
+            )
 
 
 def _address(request: HttpRequest) -> str:

@@ -149,7 +149,19 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             raise Refused("token", "The ID token has an empty subject.")
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
             raise Refused("nonce", "The ID token has another nonce: it is of another sign-in.")
-        claims = self._with_userinfo(claims, token.token)
+        # Claims that the ID token lacks: providers may put groups and names into the other only.
+        endpoint = self.openid_config.get("userinfo_endpoint")
+        is_whole = settings.OIDC_GROUPS_CLAIM in claims and "preferred_username" in claims
+        if isinstance(endpoint, str) and not is_whole:
+            headers = {"Authorization": f"Bearer {token.token}"}
+            with guarded.session() as session:
+                answer = session.get(endpoint, headers=headers)
+            answer.raise_for_status()
+            further = answer.json()
+            if not isinstance(further, dict) or further.get("sub") != claims["sub"]:
+                words = "The provider's user information is of somebody else."
+                raise Refused("userinfo", words)
+            claims = {**further, **claims}
         login = self.get_provider().sociallogin_from_response(request, claims)
         login.user.email = claims.get("email") or ""
         login.claims, login.id_token = claims, id_token
@@ -217,21 +229,6 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             self._keys = [entry for entry in entries if isinstance(entry, dict)]
             kept[settings.OIDC_ISSUER] = _Kept(self.openid_config, self._keys, time.monotonic())
         return self._keys
-
-    def _with_userinfo(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
-        """Claims that the ID token lacks: providers may put groups and names there only."""
-        endpoint = self.openid_config.get("userinfo_endpoint")
-        is_whole = settings.OIDC_GROUPS_CLAIM in claims and "preferred_username" in claims
-        if is_whole or not isinstance(endpoint, str):
-            return claims
-        headers = {"Authorization": f"Bearer {access_token}"}
-        with guarded.session() as session:
-            answer = session.get(endpoint, headers=headers)
-        answer.raise_for_status()
-        further = answer.json()
-        if not isinstance(further, dict) or further.get("sub") != claims["sub"]:
-            raise Refused("userinfo", "The provider's user information is of somebody else.")
-        return {**further, **claims}
 
 
 _REASONS: dict[type[jwt.PyJWTError], str] = {

@@ -75,7 +75,24 @@ class _EngineAdapter(BaseAdapter):
         )
         if seconds <= 0:
             raise Unreachable("timeout", "The provider has taken too long.")
-        answer = _fetch(request, seconds)
+        body = request.body or b""
+        headers = [
+            (name, value if isinstance(value, str) else value.decode("latin-1"))
+            for name, value in request.headers.items()
+            if name.lower() not in _NOT_SENT
+        ]
+        call = http.Request(
+            request.url or "", body.encode() if isinstance(body, str) else body, headers, seconds,
+            method=request.method or "GET",
+        )  # fmt: skip
+        engine, answer = http.engine_from_settings(window=1, body_cap=_MAX_BODY), None
+        end = time.monotonic() + seconds + 1  # the engine ends the request before
+        try:
+            engine.submit(call)
+            while answer is None and time.monotonic() < end:
+                answer = next(iter(engine.poll(0.5)), None)
+        finally:
+            engine.close()
         if answer is None or answer.error:
             kind, detail = (answer.error, answer.detail) if answer else ("timeout", "No answer.")
             raise Unreachable(kind, detail)
@@ -96,30 +113,3 @@ class _EngineAdapter(BaseAdapter):
 
     def close(self) -> None:
         """Nothing is kept between calls."""
-
-
-def _fetch(request: requests.PreparedRequest, seconds: float) -> http.Response | None:
-    body = request.body or b""
-    headers = [
-        (name, value if isinstance(value, str) else value.decode("latin-1"))
-        for name, value in request.headers.items()
-        if name.lower() not in _NOT_SENT
-    ]
-    engine = http.engine_from_settings(window=1, body_cap=_MAX_BODY)
-    end = time.monotonic() + seconds + 1  # the engine ends the request before
-    try:
-        engine.submit(
-            http.Request(
-                request.url or "",
-                body.encode() if isinstance(body, str) else body,
-                headers,
-                seconds,
-                method=request.method or "GET",
-            )
-        )
-        while time.monotonic() < end:
-            if answers := engine.poll(0.5):
-                return answers[0]
-        return None
-    finally:
-        engine.close()

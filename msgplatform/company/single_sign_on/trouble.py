@@ -41,9 +41,22 @@ def name_of(id: str) -> str:
 def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpResponse:
     """The page for an error of a sign-in by this provider; it raises an alert if the provider is to
     blame."""
-    reason, detail = _reason(error)
-    if id != "company" and _may_be_refused_code(error):
-        reason = "code"
+    # A word, and a sentence without secrets.
+    if isinstance(error, Refused):
+        reason, detail = error.reason, error.detail
+    elif isinstance(error, Unreachable):
+        reason, detail = error.kind, str(error)
+    elif isinstance(error, requests.HTTPError):
+        reason, detail = "http", f"HTTP {error.response.status_code}"
+    else:
+        reason, detail = "malformed", type(error).__name__
+    if id != "company" and not isinstance(error, Refused):
+        # The errors by which chats refuse a code, which anybody can send.
+        if isinstance(error, requests.HTTPError):
+            is_refusal = 400 <= error.response.status_code < 500
+        else:
+            is_refusal = isinstance(error, OAuth2Error)
+        reason = "code" if is_refusal else reason
     is_down = isinstance(error, requests.RequestException) and reason != "code"
     status = HTTPStatus.SERVICE_UNAVAILABLE if is_down else HTTPStatus.FORBIDDEN
     if reason in _TEXTS:
@@ -69,23 +82,3 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
         status=status,
         detail=detail,
     )
-
-
-def _may_be_refused_code(error: Exception) -> bool:
-    """True for the errors by which chats refuse a code, which anybody can send."""
-    if isinstance(error, Refused):
-        return False
-    if isinstance(error, requests.HTTPError):
-        return 400 <= error.response.status_code < 500
-    return isinstance(error, OAuth2Error)
-
-
-def _reason(error: Exception) -> tuple[str, str]:
-    """A word, and a sentence without secrets."""
-    if isinstance(error, Refused):
-        return error.reason, error.detail
-    if isinstance(error, Unreachable):
-        return error.kind, str(error)
-    if isinstance(error, requests.HTTPError):
-        return "http", f"HTTP {error.response.status_code}"
-    return "malformed", type(error).__name__

@@ -12,7 +12,6 @@ actions    `BulkAction`: actions on many messages, and on one
 bulk_pages their cursor, count and preview
 health     `Health`: overview, alerts, failures, metrics, `doctor`
 setup      `Setup`: first steps
-moving     settings and keys that move with a business system to another cell
 activity   counters, for charts and statistics
 metric     samples for `/metrics`
 programs   the daemons

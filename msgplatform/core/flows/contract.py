@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from django.urls import reverse
 
@@ -13,7 +13,6 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.messages import MessageStore
-from msgplatform.core.flows.moving import Moving
 from msgplatform.core.flows.programs import Daemon
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
@@ -41,6 +40,20 @@ class Link:
         return f"{url}?{self.query}" if self.query else url
 
 
+class KeyStore(Protocol):
+    """Idempotency keys of a flow. A row is a list of values that JSON can hold."""
+
+    @property
+    def name(self) -> str: ...
+
+    def read(self, biz: int) -> Iterator[list[Any]]:
+        """Every key of a system, a few at a time in memory."""
+
+    def write(self, biz: int, rows: Sequence[list[Any]]) -> None:
+        """Store keys for the system; a key that is stored already stays. Raises InvalidInput for
+        rows of another form, Conflict for a key that names another message here."""
+
+
 def _none() -> tuple[()]:
     return ()
 
@@ -56,7 +69,8 @@ class Flow:
     health: Health
     actions: Mapping[str, BulkAction] = field(default_factory=dict)  # by name
     setup: Setup = field(default_factory=Setup)
-    moving: Moving = field(default_factory=Moving)  # with a system, to another cell
+    # The stores of idempotency keys, which move with a business system to another cell.
+    key_stores: Sequence[KeyStore] = ()
     # The places that hold data of people, in the order in which they are searched and erased.
     person_stores: Callable[[], Sequence[PersonStore]] = _none
     kept: Callable[[], Sequence[KeptData]] = _none  # what is kept for how long

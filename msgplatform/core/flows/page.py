@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -101,6 +102,15 @@ class Call:
     method: str = "POST"
     note: Text = ""  # what has to be filled in
     permission: str = ""  # who may see it; '': whoever sees the message
+
+    def command(self, platform: str) -> str:
+        """The curl command for a POSIX shell, an option on each line; `platform` is the address of
+        this platform."""
+        url = platform + self.url if self.url.startswith("/") else self.url
+        headers = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in self.headers.items()]
+        # Not --data, which reads a file when the body begins with @.
+        body = [f"--data-raw {shlex.quote(self.body)}"] if self.body else []
+        return " \\\n  ".join([f"curl -X {self.method} {shlex.quote(url)}", *headers, *body])
 
 
 @dataclass(frozen=True)

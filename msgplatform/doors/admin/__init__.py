@@ -4,12 +4,10 @@ base         ModelAdmin and its kinds, bounded lists
 auditing     the audit log: who changed what, before and after
 confirmation  actions that ask again who a person is
 chart        charts over time: their numbers
-secret_page  a page that shows a new secret exactly once
-pages        pages beside lists and forms, and forms that send something
+pages        pages beside lists and forms; forms that send something; new secrets, shown once
 sandbox_pages  the pages of a kind of sandbox
 cells        marks, links and second lines in lists
-rows         lists whose rows have a page instead of a form
-recent_rows  lists that look no further back than the newest rows
+rows         lists whose rows have a page instead of a form; lists of the newest rows of a table
 fields       form fields
 resource_admin  the form of what people set up, made from its resource
 filters      list filters for tables of any size
@@ -60,9 +58,9 @@ from msgplatform.doors.admin.filters import (
     RowSelect,
     row_id,
 )
+from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
 from msgplatform.doors.admin.rows import RowList, RowsAdmin
-from msgplatform.doors.admin.secret_page import SecretPageAdmin
 from msgplatform.doors.admin.systems import ApiKeyForm
 
 __all__ = [

@@ -17,8 +17,7 @@ from msgplatform.core import personal
 from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.base import sees_personal
 from msgplatform.doors.admin.filters import MomentFilter, PickFilter
-from msgplatform.doors.admin.recent_rows import RecentRowsList, first_recent
-from msgplatform.doors.admin.rows import RowList, RowsAdmin
+from msgplatform.doors.admin.rows import RecentRowsList, RowList, RowsAdmin, first_recent
 from msgplatform.models import AuditLog
 
 _LOOKED_AT = 500  # entries that are compared as they read behind the mask

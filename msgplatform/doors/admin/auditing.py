@@ -97,7 +97,14 @@ def _row_name(row: models.Model) -> str:
 def _as_json(value: Any, field: forms.Field) -> Any:
     """A value of a form as JSON; rows by what they are called."""
     if isinstance(field, forms.ModelChoiceField):
-        return _rows(value, field)
+        # The initial value is a key or a list of rows, the cleaned one a row or a queryset.
+        if value is None or isinstance(value, models.Model):
+            return None if value is None else str(value)
+        if isinstance(value, Iterable) and not isinstance(value, str):
+            return sorted(str(each) for each in list(value)[:_MAX_ROWS])
+        rows: Any = field.queryset
+        row = rows.model._default_manager.filter(pk=value).first() if value != "" else None
+        return None if row is None else str(row)
     if value is None or isinstance(value, bool | int | float):
         return value
     if isinstance(value, Mapping):
@@ -105,17 +112,6 @@ def _as_json(value: Any, field: forms.Field) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return [_cut(each) for each in value]
     return _cut(value)
-
-
-def _rows(value: Any, field: Any) -> Any:
-    """The rows of a relation: the initial value is a key or a list of rows, the cleaned one a row
-    or a queryset."""
-    if value is None or isinstance(value, models.Model):
-        return None if value is None else str(value)
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return sorted(str(each) for each in list(value)[:_MAX_ROWS])
-    row = field.queryset.model._default_manager.filter(pk=value).first() if value != "" else None
-    return None if row is None else str(row)
 
 
 def _cut(value: Any) -> Any:

@@ -80,16 +80,14 @@ def ask(request: HttpRequest) -> HttpResponse:
         messages.warning(
             request, _("Nothing was done yet: confirm that it is you, then do it again.")
         )
-        page = _form_page(request)
+        # The page of the form that was sent, as a path of our own; else the console.
+        came_from = urlsplit(request.headers.get("Referer", ""))
+        path = came_from._replace(scheme="", netloc="", fragment="").geturl()
+        is_own = came_from.netloc == request.get_host() and url_has_allowed_host_and_scheme(
+            path, None
+        )
+        page = path if is_own else reverse("console:overview")
     return redirect(f"{reverse('console:confirm')}?{urlencode({'next': page})}")
-
-
-def _form_page(request: HttpRequest) -> str:
-    """The page of the form that was sent, as a path of our own; else the console."""
-    came_from = urlsplit(request.headers.get("Referer", ""))
-    path = came_from._replace(scheme="", netloc="", fragment="").geturl()
-    is_own = came_from.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)
-    return path if is_own else reverse("console:overview")
 
 
 class Confirmed(ModelAdmin):

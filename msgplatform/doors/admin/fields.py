@@ -11,7 +11,9 @@ from django.core.exceptions import ValidationError
 from django.core.validators import ProhibitNullCharactersValidator
 from django.utils.html import escape, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.text import format_lazy
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
 from msgplatform.core import durations
 from msgplatform.core.fields import Unreadable
@@ -48,9 +50,11 @@ class LinesField(forms.Field):
 
     widget = _Lines
     may_repeat = False  # True if an item may occur twice
+    note: Any = gettext_lazy("One on each line.")  # after the help text
 
-    def __init__(self, *, check: Check, rows: int = 3, **kwargs: Any) -> None:
+    def __init__(self, *, check: Check, rows: int = 3, help_text: Any = "", **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
+        kwargs["help_text"] = format_lazy("{} {}", help_text, self.note) if help_text else self.note
         super().__init__(widget=self.widget({"rows": rows, "class": "lines"}), **kwargs)
         self.widget.show = self.show
         self.check_item = check
@@ -101,6 +105,7 @@ class LinesField(forms.Field):
 class WaitsField(LinesField):
     """Delays in seconds, written with units: `5 s`, `30 min`, `2 h`, `1 d`."""
 
+    note = gettext_lazy("One on each line: 5 s, 30 min, 2 h, 1 d.")
     may_repeat = True
 
     def show(self, item: Any) -> str:

@@ -18,7 +18,7 @@ from msgplatform.core import flows
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import ReadOnlyAdmin
 from msgplatform.doors.admin.filters import MomentFilter, PickFilter, row_id
-from msgplatform.doors.admin.recent_rows import RecentRowsList
+from msgplatform.doors.admin.rows import RecentRowsList
 from msgplatform.models import BulkJob, MinuteCounter
 
 

@@ -94,8 +94,7 @@ class ResourceAdmin(ModelAdmin):
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
-        texts = self.resource.form_texts
-        form: Any = super().get_form(request, obj, change, **{"help_texts": texts, **kwargs})
+        form: Any = super().get_form(request, obj, change, **kwargs)
         form.resource = self.resource(request.user.get_username())  # a class of this request's own
         if obj is not None and not self.has_change_permission(request, obj):
             # Django leaves all fields out, and with them the widgets that show lists.
@@ -111,7 +110,7 @@ class ResourceAdmin(ModelAdmin):
             return super().formfield_for_dbfield(db_field, request, **kwargs, **options)
         usual = {
             "label": capfirst(db_field.verbose_name), "required": not db_field.blank,
-            "help_text": kwargs.get("help_text", db_field.help_text),
+            "help_text": db_field.help_text,
         }  # fmt: skip
         if (default := db_field.get_default()) not in ({}, [], "", None):
             usual["initial"] = default

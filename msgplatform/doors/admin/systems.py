@@ -23,8 +23,8 @@ from msgplatform import person_limits
 from msgplatform.core import flows, personal
 from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.admin.base import next_page
+from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.doors.admin.resource_admin import ResourceAdmin, ResourceForm
-from msgplatform.doors.admin.secret_page import SecretPageAdmin
 from msgplatform.doors.api.access import keys
 from msgplatform.doors.api.management.systems import Key, System
 from msgplatform.models import ApiKey, Biz

@@ -120,26 +120,30 @@ class ComparedForm:
         changed_names = self.before.changed_names(self.now) if self.before else []
         if self.before is None or not changed_names or not form.has_changed():
             return values  # a form that was sent twice changes nothing the second time
-        entries = _entries(self.audit_target, self.audit_prefix, self.before.entry)
+        rows = AuditLog.objects.filter(target=self.audit_target[:200], id__gt=self.before.entry)
+        rows = rows.filter(action__startswith=self.audit_prefix).order_by("-id")
+        entries = list(rows[:_MAX_ENTRIES])[::-1]
         self.differences = list(_differences(form, changed_names, entries))
-        form.add_error(None, _sentence(form))
+        text = _(
+            "Somebody else changed this while you had it open, and nothing was saved. What you "
+            "typed is still in the form; fields that you had not changed have the new values. "
+            "Look at it, and save it again."
+        )
+        has_secrets = any(auditing.is_secret(name, form) for name in form.changed_data)
+        form.add_error(None, f"{text} {_('Enter secrets once more.')}" if has_secrets else text)
         form.data = form.data.copy()
         for name in changed_names:
-            if self._is_left_alone(name, self.before.digests.get(name, "")):
+            if auditing.is_secret(name, form) or name not in form.cleaned_data:
+                continue
+            value = form.cleaned_data[name]
+            if isinstance(value, Model):
+                value = value.pk
+            elif isinstance(value, QuerySet):
+                value = sorted(row.pk for row in value)
+            # The field was sent as the page had it.
+            if _digest(self.row, name, value) == self.before.digests.get(name, ""):
                 _show_stored(form, name)
         return values
-
-    def _is_left_alone(self, name: str, digest: str) -> bool:
-        """True if the field was sent as the page had it."""
-        form: Any = self
-        if auditing.is_secret(name, form) or name not in form.cleaned_data:
-            return False
-        value = form.cleaned_data[name]
-        if isinstance(value, Model):
-            value = value.pk
-        elif isinstance(value, QuerySet):
-            value = sorted(each.pk for each in value)
-        return _digest(self.row, name, value) == digest
 
 
 class ComparedAdmin(UnfoldModelAdmin):
@@ -201,21 +205,6 @@ class ComparedAdmin(UnfoldModelAdmin):
         page = request.resolver_match
         is_page = page and page.url_name == f"{self.opts.app_label}_{self.opts.model_name}_change"
         return bool(is_page)
-
-
-def _sentence(form: Any) -> str:
-    text = _(
-        "Somebody else changed this while you had it open, and nothing was saved. What you "
-        "typed is still in the form; fields that you had not changed have the new values. "
-        "Look at it, and save it again."
-    )
-    names = [name for name in form.changed_data if auditing.is_secret(name, form)]
-    return f"{text} {_('Enter secrets once more.')}" if names else text
-
-
-def _entries(target: str, prefix: str, after: int) -> list[AuditLog]:
-    rows = AuditLog.objects.filter(target=target[:200], id__gt=after)
-    return list(rows.filter(action__startswith=prefix).order_by("-id")[:_MAX_ENTRIES])[::-1]
 
 
 def _show_stored(form: Any, name: str) -> None:

@@ -114,19 +114,15 @@ def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except UnicodeDecodeError as error:
         raise ParseError(f"The body is not UTF-8 at byte {error.start}.") from None
     except msgspec.DecodeError as error:
-        raise ParseError(f"{error}{_line(body, str(error))}.") from None
+        # msgspec says "(byte 57)": people look for the line.
+        words, marker, end = str(error), "(byte ", ""
+        if marker in words:
+            before = body[: int(words.rpartition(marker)[2].rstrip(")"))]
+            line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
+            end = f" at line {line}, column {column}"
+        raise ParseError(f"{words}{end}.") from None
     except RecursionError:
         raise ParseError("The JSON is nested too deeply.") from None
-
-
-def _line(body: bytes, message: str) -> str:
-    """` at line 3, column 7`, from msgspec's `(byte 57)`."""
-    _, marker, rest = message.rpartition("(byte ")
-    if not marker:
-        return ""
-    before = body[: int(rest.rstrip(")"))]
-    line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
-    return f" at line {line}, column {column}"
 
 
 # Expected `str`, got `int` - at `$.events[3].type`

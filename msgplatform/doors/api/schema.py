@@ -191,21 +191,6 @@ class PlatformSchema(AutoSchema):
             for parameter in operation.get("parameters", ()):
                 if parameter["in"] == "query" and not parameter.get("required"):
                     parameter["allowEmptyValue"] = True  # it counts as absent
-        for status in self._problem_statuses(operation):
-            # A view that describes one of these answers itself keeps its own description.
-            operation["responses"].setdefault(str(status), _problem_response(status, registry))
-        return operation
-
-    def get_override_parameters(self) -> list[Any]:
-        parameters: list[Any] = list(super().get_override_parameters())
-        if self.method == "GET":
-            parameters += getattr(self.view, "query", ())
-        return [*parameters, IDEMPOTENCY_KEY] if self._is_idempotent() else parameters
-
-    def _is_idempotent(self) -> bool:
-        return self.method == "POST" and getattr(self.view, "accepts_idempotency_key", False)
-
-    def _problem_statuses(self, operation: dict[str, Any]) -> list[int]:
         statuses = [429, 500, 503]  # of every operation: rate limit, error, server unavailable
         if required_scope(self.view, self.method):
             statuses += [401, 403]
@@ -228,7 +213,19 @@ class PlatformSchema(AutoSchema):
             statuses += [409]
         if getattr(self.view, "has_versions", False) and self.method in {"PUT", "DELETE"}:
             statuses += [412]
-        return sorted(statuses)
+        for status in sorted(statuses):
+            # A view that describes one of these answers itself keeps its own description.
+            operation["responses"].setdefault(str(status), _problem_response(status, registry))
+        return operation
+
+    def get_override_parameters(self) -> list[Any]:
+        parameters: list[Any] = list(super().get_override_parameters())
+        if self.method == "GET":
+            parameters += getattr(self.view, "query", ())
+        return [*parameters, IDEMPOTENCY_KEY] if self._is_idempotent() else parameters
+
+    def _is_idempotent(self) -> bool:
+        return self.method == "POST" and getattr(self.view, "accepts_idempotency_key", False)
 
 
 def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any]:

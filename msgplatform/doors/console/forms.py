@@ -2,17 +2,140 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 from django import forms
+from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.contract import Flow
-from msgplatform.core.flows.messages import Fields, personal_names
-from msgplatform.doors.admin import TextInput
-from msgplatform.doors.console.fields import form_field, presets
+from msgplatform.core.flows.messages import Fields, FilterField, personal_names
+from msgplatform.doors.admin import Select, Textarea, TextInput
+from msgplatform.messages.filters import moment
 from msgplatform.models import SavedFilter
+
+MAX_LENGTH = 200
+MAX_SELECTION_LENGTH = 12_000  # some hundred ids
+_FORMAT = "%Y-%m-%dT%H:%M"
+
+
+def form_field(name: str, field: FilterField, page: tuple[str, str]) -> forms.Field:
+    """`page` is (flow, page) as in the address of `console:options`."""
+    widget: forms.Widget
+    if field.kind == "choice":
+        widget = ChoiceInput(field)
+    elif field.kind == "time":
+        widget = MomentInput()
+    elif field.kind == "ids":
+        widget = Textarea({"rows": 2})
+    elif field.kind == "name":
+        options = reverse("console:options", args=[*page, name])
+        # Browsers would offer what was typed here before, over what there is now.
+        widget = TextInput({"data-options": options, "autocomplete": "off"})
+    else:
+        widget = TextInput()
+    kind = MomentField if field.kind == "time" else forms.CharField
+    return kind(
+        label=field.label,  # type: ignore[arg-type]  # a lazy text is one
+        required=False,
+        max_length=MAX_SELECTION_LENGTH if field.kind == "ids" else MAX_LENGTH,
+        help_text=field.help,  # type: ignore[arg-type]
+        widget=widget,
+    )
+
+
+class ChoiceInput(Select):  # type: ignore[misc]  # unfold has no types
+    """A few choices, or any. A value that is none of them stays to be seen beside its error."""
+
+    choices: Any
+
+    def __init__(self, field: FilterField) -> None:
+        nothing = field.nothing or _("any")
+        super().__init__(choices=[("", nothing), *field.choices])
+
+    def optgroups(self, name: str, value: list[str], attrs: Any = None) -> Any:
+        known_values = {str(choice) for choice, _label in self.choices}
+        for entered_value in value:
+            if entered_value and entered_value not in known_values:
+                self.choices = [*self.choices, (entered_value, entered_value)]
+        return super().optgroups(name, value, attrs)
+
+
+class MomentField(forms.CharField):
+    """A time with its offset from UTC: what a job keeps means the same moment to whoever reads it,
+    and the same as what the browser sends back. A text that is no time stays: the flow refuses it.
+    """
+
+    def clean(self, value: Any) -> str:
+        text = str(super().clean(value))
+        try:
+            local_time = timezone.localtime(moment(text, "")) if text else None
+        except (InvalidInput, OverflowError):  # the first and the last day may have no local time
+            return text
+        if local_time is None:
+            return ""
+        if _is_finer_than_picked(local_time):
+            return local_time.isoformat()
+        return local_time.isoformat(
+            timespec="milliseconds" if local_time.microsecond else "seconds"
+        )
+
+
+class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
+    """A time in the zone in which the person sees times, picked in the browser.
+
+    A text that is no time is shown as it is, so that it can be seen beside its error.
+    """
+
+    def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
+        context: dict[str, Any] = super().get_context(name, value, attrs)
+        try:
+            read = timezone.localtime(moment(str(value), name)) if value else None
+        except (InvalidInput, OverflowError):
+            return context
+        widget = context["widget"]
+        if read is not None and _is_finer_than_picked(read):
+            return context
+        widget["type"] = "datetime-local"
+        widget["attrs"]["step"] = "any"  # seconds are taken, but nobody has to enter them
+        if read is not None:
+            # To the minute, as people enter them, unless a link says it more exactly.
+            exact = "milliseconds" if read.microsecond else "seconds" if read.second else "minutes"
+            widget["value"] = read.replace(tzinfo=None).isoformat(timespec=exact)
+        return context
+
+
+def _is_finer_than_picked(at: datetime) -> bool:
+    """True for a time that browsers would not take: they pick milliseconds. It stays a text, since
+    the acknowledged failures of the same millisecond would be sent again."""
+    return at.microsecond % 1000 > 0
+
+
+def presets() -> list[tuple[str, str, str]]:
+    """Periods that people ask for: (title, since, until) as a field for a time takes them, in the
+    person's time zone; '' is no bound."""
+    now = timezone.localtime()
+    hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may leap
+    today = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    evening = _at(today - timedelta(days=1), 20)
+    morning = _at(today, 8)
+    return [
+        (gettext("Last hour"), timezone.localtime(hour_ago).strftime(_FORMAT), ""),
+        (gettext("Today"), today.strftime(_FORMAT), ""),
+        (
+            gettext("Last night"),
+            evening.strftime(_FORMAT),
+            morning.strftime(_FORMAT) if morning < now else "",
+        ),
+    ]
+
+
+def _at(day: datetime, hour: int) -> datetime:
+    return day.replace(hour=hour)
 
 
 class FilterForm(forms.Form):

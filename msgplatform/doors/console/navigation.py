@@ -8,7 +8,6 @@ from django.apps import apps
 from django.conf import settings
 from django.contrib import admin
 from django.http import HttpRequest
-from django.templatetags.static import static
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -85,7 +84,10 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
             ]
         group = {"title": title, "separator": True, "items": [*items, *links]}
         # People who use one flow do not scroll past the others.
-        groups.append(group | {"collapsible": True} if _is_unused(app["app_label"]) else group)
+        label = f"{app['app_label']}."
+        app_flows = [flow for flow in flows.all() if flow.permission.startswith(label)]
+        is_unused = app_flows and not any(map(is_set_up, app_flows))
+        groups.append(group | {"collapsible": True} if is_unused else group)
     # The pages for people who know how the platform works inside.
     items = []
     if user.has_perms(["msgplatform.view_queues", personal.PERMISSION]):
@@ -125,19 +127,23 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
     return (_ORDER.index(label) if label in _ORDER else len(_ORDER), str(app["name"]))
 
 
-def _is_unused(app_label: str) -> bool:
-    """True for the app of a flow of which nothing is set up."""
-    app_flows = [flow for flow in flows.all() if flow.permission.startswith(f"{app_label}.")]
-    return bool(app_flows) and not any(map(is_set_up, app_flows))
-
-
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
+    # The status on every page: green only when nothing is known to be wrong.
+    state, status = condition.of_request(request), {}
+    if state.number:
+        text = ngettext("%d problem", "%d problems", state.number) % state.number
+        status = {"badge": text, "badge_variant": "danger"}
+    elif not person_limits.is_limited(request):  # nobody has counted failures of limited people
+        text, variant = _("OK"), "success"
+        if state.acknowledged:
+            text, variant = _("%d acknowledged") % state.acknowledged, "warning"
+        status = {"badge": text, "badge_variant": variant}
     items = [
         {
             **_item(_("Overview"), "monitoring", reverse("console:overview")),
-            **_status(request),
+            **status,
             # Every address of the console begins with this one.
             "active": request.path == reverse("console:overview"),
         }
@@ -167,20 +173,6 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
     return {"title": _("Console"), "items": items}
 
 
-def _status(request: HttpRequest) -> dict[str, str]:
-    """The status on every page: green only when nothing is known to be wrong."""
-    state = condition.of_request(request)
-    if person_limits.is_limited(request) and not state.number:
-        return {}  # nobody has counted their failures here
-    if state.number:
-        text = ngettext("%d problem", "%d problems", state.number) % state.number
-        return {"badge": text, "badge_variant": "danger"}
-    if state.acknowledged:
-        text = _("%d acknowledged") % state.acknowledged
-        return {"badge": text, "badge_variant": "warning"}
-    return {"badge": _("OK"), "badge_variant": "success"}
-
-
 def environment(request: HttpRequest) -> list[str] | None:
     """The mark in the head of every page: the cell, and that nothing may leave the platform."""
     cell = cells.own()
@@ -188,27 +180,6 @@ def environment(request: HttpRequest) -> list[str] | None:
     if outbound.is_off():
         marks.append(_("Outbound is off"))
     return [" · ".join(marks), "warning" if outbound.is_off() else "info"] if marks else None
-
-
-def stylesheet(request: HttpRequest) -> str:
-    """Our own style sheet, for every page of the console."""
-    return static("console/console.css")
-
-
-def theme_stylesheet(request: HttpRequest) -> str:
-    """The style sheet that completes the theme, for every page."""
-    return static("console/theme.css")
-
-
-def session_script(request: HttpRequest) -> str:
-    """The script that tells people when their session has ended and a page cannot renew itself."""
-    return static("console/session.js")
-
-
-def accessible_script(request: HttpRequest) -> str:
-    """The script that gives names to unnamed parts of the theme, for people who listen to a
-    page."""
-    return static("console/accessible.js")
 
 
 def account(request: HttpRequest) -> list[dict[str, Any]]:
@@ -224,11 +195,6 @@ def account(request: HttpRequest) -> list[dict[str, Any]]:
     if settings.LOCAL_PASSWORDS and user.has_usable_password():
         links.append({"title": _("Change password"), "link": reverse("admin:password_change")})
     return links
-
-
-def favicon(request: HttpRequest) -> str:
-    """Our own icon for the browser's tab."""
-    return static("console/favicon.svg")
 
 
 def _item(title: str, icon: str, link: str) -> dict[str, Any]:

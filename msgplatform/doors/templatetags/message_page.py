@@ -10,7 +10,6 @@ from django.utils.html import format_html
 from msgplatform import person_limits
 from msgplatform.core.flows.page import Call, PageLink, Value
 from msgplatform.core.json import text as json_text
-from msgplatform.doors.console import curl
 
 register = template.Library()
 
@@ -35,7 +34,7 @@ def command(context: dict[str, Any], call: Call | None) -> str:
     if call is None or not _has_permissions(context, call.permission):
         return ""
     request = context["request"]
-    return curl.command(call, request.build_absolute_uri("/").rstrip("/"))
+    return call.command(request.build_absolute_uri("/").rstrip("/"))
 
 
 @register.filter

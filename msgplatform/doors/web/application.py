@@ -121,7 +121,13 @@ class Application:
                 if health := self._fast_intake.health(scope, headers):
                     await self._send(health, send, request_id)
                     return health.status, waited
-                share = self._allowance.take(_address(scope, headers))
+                # Whose part of the allowance it takes: the caller's, as a trusted proxy reports it.
+                peer = address = (scope.get("client") or ("",))[0]
+                if (forwarded := headers.get(b"x-forwarded-for")) is not None:
+                    address = throttling.reported_address(peer, forwarded.decode("latin-1"))
+                share = self._allowance.take(
+                    peer if address == peer else throttling.network_of(address)[:64]
+                )
                 # A body in chunks has no other length, as RFC 9112 (6.3) says.
                 is_chunked = b"transfer-encoding" in headers
                 length = None if is_chunked else int(headers.get(b"content-length", b"0"))
@@ -164,16 +170,6 @@ class Application:
             await answer.send(send, *more)
         except TimeoutError:
             log.warning("answer_not_read", request_id=request_id, bytes=len(answer.body))
-
-
-def _address(scope: Scope, headers: HeadersByName) -> str:
-    """Whose part of the allowance a request takes: the caller's, as a trusted proxy reports it."""
-    peer = (scope.get("client") or ("",))[0]
-    forwarded = headers.get(b"x-forwarded-for")
-    if forwarded is None:
-        return peer
-    address = throttling.reported_address(peer, forwarded.decode("latin-1"))
-    return peer if address == peer else throttling.network_of(address)[:64]
 
 
 def intakes() -> list[SingleIntake]:

@@ -95,7 +95,13 @@ class FastIntake:
         if len(headers) != len(scope["headers"]) or not headers.keys() <= _PLAIN_HEADERS:
             return None
         secure = self._is_secure(scope, headers)
-        if not self._is_plain(headers, secure) or len(body) > route.max_body_bytes:
+        if headers.get(b"content-type") not in _JSON or b"content-length" not in headers:
+            return None
+        if headers.get(b"accept", b"*/*") not in _ACCEPTED or len(body) > route.max_body_bytes:
+            return None
+        if self._needs_django or (self._only_secure and not secure):
+            return None
+        if not self._is_good_host(headers.get(b"host", b"")):
             return None
         caller = _find_caller(headers, route.scope)
         if caller is None:
@@ -119,15 +125,6 @@ class FastIntake:
         answer = of_response(health.alive(_request_of(scope)))
         more = self._usual_headers[self._is_secure(scope, headers)]
         return answer._replace(headers=[*answer.headers, *more])
-
-    def _is_plain(self, headers: HeadersByName, secure: bool) -> bool:
-        if headers.get(b"content-type") not in _JSON or b"content-length" not in headers:
-            return False
-        if headers.get(b"accept", b"*/*") not in _ACCEPTED:
-            return False
-        if self._needs_django or (self._only_secure and not secure):
-            return False
-        return self._is_good_host(headers.get(b"host", b""))
 
     def _is_secure(self, scope: Scope, headers: HeadersByName) -> bool:
         """True if the request came over TLS, by the same rules as `HttpRequest.is_secure`."""

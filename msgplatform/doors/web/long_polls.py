@@ -48,7 +48,9 @@ class LongPolls:
         end, seconds = loop.time() + SECONDS, 0.0
         wait = _Wait()
         answer = await ask(False)
-        while not isinstance(answer, int) and (topic := _topic(answer)):
+        while not isinstance(answer, int) and (
+            topic := next((value.decode() for name, value in answer.headers if name == _HEADER), "")
+        ):
             answer.headers.remove((_HEADER, topic.encode()))
             began = loop.time()
             if self._is_stopping or began >= end:
@@ -115,7 +117,3 @@ class LongPolls:
 async def _until_left(receive: Callable[[], Awaitable[Any]]) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _topic(answer: Answer) -> str:
-    return next((value.decode() for name, value in answer.headers if name == _HEADER), "")

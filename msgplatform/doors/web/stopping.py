@@ -25,15 +25,13 @@ def prepare() -> None:
     _ends[:] = os.pipe()
     os.register_at_fork(after_in_child=_close)
     for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _after_announcement(signal.getsignal(number)))
+        handler: Any = signal.getsignal(number)
 
+        def handle(number: int, frame: FrameType | None, handler: Any = handler) -> None:
+            _close()
+            handler(number, frame)
 
-def _after_announcement(handler: Any) -> Callable[[int, FrameType | None], None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        _close()
-        handler(number, frame)
-
-    return handle
+        signal.signal(number, handle)
 
 
 def _close() -> None:

@@ -1,8 +1,7 @@
-"""A business system moves from one cell to another: its settings and idempotency keys, in a file.
+"""A business system moves from one cell to another, in a file: what was set up for it as a
+platform file has it, its API keys and its idempotency keys.
 
-tables       the tables and stores of keys that move, the platform's and each flow's
-encoding     a row as the file has it, without numbers of its cell
-system_file  the lines of the file: a header, rows, and a last line with count and checksum
+system_file  the lines of the file: a header, objects and keys, and a last line with the checksum
 exporting    write the file
 importing    look at the whole file, then store it
 """

@@ -1,94 +1,55 @@
 """Store a business system from a file: everything is looked at before anything is written.
 
-    the whole file ─▶ refusals ─▶ one transaction: the settings, with the work held and the system
-    switched off ─▶ idempotency keys, page by page ─▶ the system as it was in the old cell
+    the whole file ─▶ refusals ─▶ one transaction: objects as a platform file is applied, API keys,
+    with the work held and the system switched off ─▶ idempotency keys, page by page ─▶ the system
+    as it was in the old cell
 
 An import that was killed is repeated with the same file: it goes on with the keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from django.conf import settings
 from django.core.exceptions import ValidationError
 from django.db import transaction
+from django.http import Http404
 
-from msgplatform.core import cells
+from msgplatform.core import cells, flows
 from msgplatform.core.cells import Cell
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.moving import MovedTable
-from msgplatform.growth.moving import encoding, tables
+from msgplatform.core.flows.contract import KeyStore
 from msgplatform.growth.moving.exporting import PROGRESS_ROWS
-from msgplatform.growth.moving.system_file import Header, KeyLine, Reader, TableLine, fingerprint
-from msgplatform.models import AuditLog, Biz
+from msgplatform.growth.moving.system_file import (
+    ApiKeyLine,
+    Header,
+    KeyLine,
+    ObjectLine,
+    Reader,
+    fingerprint,
+)
+from msgplatform.models import ApiKey, AuditLog, Biz
+from msgplatform.setup.platform_file import applying, kinds, reading
+from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.outcome import Action, FileFaults
+from msgplatform.setup.platform_file.reading import Entry
+from msgplatform.setup.platform_file.references import SealedSecrets
+from msgplatform.setup.platform_file.text import Text
 
 BEGUN, DONE = "system_import_begun", "system_imported"
+_ACTOR = "manage.py import_system"
 _PAGE = 1000
+_SYSTEMS = "systems"  # the section
 
 
 class Refused(InvalidInput):
     """The file is not imported, and nothing was changed; the message says why."""
-
-
-@dataclass(frozen=True)
-class _PlannedRow:
-    """A row of the settings; `is_new` is False for a shared row that is stored already."""
-
-    table: MovedTable
-    row: Any
-    many: Mapping[str, list[Any]]
-    is_new: bool
-
-
-@dataclass
-class _Plan:
-    """The rows of the settings, each after those that it refers to."""
-
-    rows: list[_PlannedRow] = field(default_factory=list)
-    rows_by_name: dict[str, Any] = field(default_factory=dict)  # "notify.receive:name" → its row
-
-    def add(self, table: MovedTable, values: encoding.Row) -> None:
-        row = encoding.decode(table, values, self.rows_by_name)
-        many = encoding.names_of_many(table, values)
-        stored = _find_stored(table, row)
-        if stored is not None:
-            differences = encoding.differences(table, row, stored)
-            if differences or not table.is_shared:
-                kind, name = table.model._meta.verbose_name, getattr(row, table.identity[-1])
-                fields = ""
-                if differences:
-                    fields = f" Other values than in the file: {', '.join(differences)}."
-                raise Refused(
-                    f"There is a row “{kind}” {name} here already.{fields} Nothing was changed."
-                )
-            row = stored
-        elif table.identity == ("name",):
-            try:
-                row.clean()
-            except ValidationError as error:
-                raise Refused(f"{row.name}: {' '.join(error.messages)}") from None
-        self.rows.append(_PlannedRow(table, row, many, stored is None))
-        if "name" in values:
-            self.rows_by_name[f"{table.name}:{values['name']}"] = row
-
-    def store(self) -> None:
-        """Write the rows that are not stored, in the caller's transaction."""
-        for planned in self.rows:
-            if not planned.is_new:
-                continue
-            row = planned.row
-            for column in encoding.fields_of(planned.table):
-                if column.is_relation:  # the other row has its number by now
-                    setattr(row, column.name, getattr(row, column.name))
-            planned.table.hold(row)
-            row.save(force_insert=True)
-            for name, others in planned.many.items():
-                getattr(row, name).set(others)
 
 
 def import_file(path: Path, say: Callable[[str], None]) -> int:
@@ -99,9 +60,8 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
     _refuse_place(file.header)
     biz = Biz.objects.filter(name=name).first()
     if biz is None:
-        plan = _plan(file)
         with transaction.atomic():
-            plan.store()
+            _store_objects(file)
             _log(BEGUN, file)
         biz = Biz.objects.get(name=name)
     else:
@@ -113,7 +73,7 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
                 "nothing was changed."
             )
         say(f"The import of {name} had begun, and goes on.")
-    stores, count = {store.name: store for store in tables.key_stores()}, 0
+    stores, count = _key_stores(), 0
     key_lines = (line for line in file if isinstance(line, KeyLine))
     for store_name, lines in groupby(key_lines, key=lambda line: line.keys):
         while page := list(islice(lines, _PAGE)):
@@ -121,9 +81,9 @@ def import_file(path: Path, say: Callable[[str], None]) -> int:
             count += len(page)
             if count % PROGRESS_ROWS == 0:
                 say(f"{count} idempotency keys are stored.")
-    (system,) = _rows(file, tables.SYSTEM)
+    (system,) = (line for line in _objects(file) if line.section == _SYSTEMS)
     with transaction.atomic():
-        Biz.objects.filter(pk=biz.pk).update(enabled=system["enabled"])
+        Biz.objects.filter(pk=biz.pk).update(enabled=system.body.get("enabled", True))
         _log(DONE, file)
     return count
 
@@ -133,16 +93,18 @@ def resume(path: Path) -> int:
     file = Reader(path)
     if not _is_logged(DONE, file):
         raise Refused(f"This file of {file.header.system} was not imported here: import it first.")
-    count = 0
-    for table in tables.all_tables():
-        held_rows = []
-        for values in _rows(file, table) if table is not tables.SYSTEM else ():
-            row = encoding.decode(table, values, {})
-            if table.hold(row) and (stored := _find_stored(table, row)) is not None:
-                held_rows.append(stored)
-        table.resume(held_rows)
-        count += len(held_rows)
-    return count
+    held_rows: dict[Kind, list[Any]] = {}
+    for line in _objects(file):
+        kind, address = kinds.parse_name(line.section, line.name)
+        row = kind(_ACTOR, **address).rows().first() if kind.moved_columns else None
+        if row is not None:
+            for name, value in _columns(kind, line).items():
+                setattr(row, name, value)  # as it was in the old cell
+            if kind.hold(row):
+                held_rows.setdefault(kind, []).append(row)
+    for kind, rows in held_rows.items():
+        kind.resume(rows)
+    return sum(map(len, held_rows.values()))
 
 
 def code_for_proxy(path: Path) -> str:
@@ -160,11 +122,13 @@ def code_for_proxy(path: Path) -> str:
 def names_for_proxy(path: Path) -> list[str]:
     """The names by which a proxy finds the cell of a request, as `deploy/nginx/cells.conf` makes
     them: prefixes of API keys, and names that are in an address. Raises InvalidInput."""
-    file, names = Reader(path), []
-    for table in tables.all_tables():
-        if table.proxy_name:
-            before, field_name = table.proxy_name
-            names += [f"{before}{values[field_name]}" for values in _rows(file, table)]
+    names = []
+    for line in Reader(path):
+        if isinstance(line, ApiKeyLine):
+            names.append(f"mp_{line.prefix}")
+        elif isinstance(line, ObjectLine):
+            kind, _address = kinds.parse_name(line.section, line.name)
+            names += [line.name] if kind.is_in_addresses else []
     return names
 
 
@@ -198,43 +162,87 @@ def _refuse_place(header: Header) -> None:
         )
 
 
-def _plan(file: Reader) -> _Plan:
-    by_name = {table.name: table for table in tables.all_tables()}
-    stores = {store.name for store in tables.key_stores()}
-    plan = _Plan()
-    for line in file:
-        name = line.table if isinstance(line, TableLine) else line.keys
-        if name not in (by_name if isinstance(line, TableLine) else stores):
-            raise Refused(
-                f"The file has rows of {name}, and this cell has no such table: FLOWS must name "
-                "the same flows in both cells."
-            )
-        if isinstance(line, TableLine):
-            plan.add(by_name[name], line.row)
-    systems = [planned.row.name for planned in plan.rows if planned.table is tables.SYSTEM]
-    if systems != [file.header.system]:
+def _store_objects(file: Reader) -> None:
+    """Store the objects and the API keys in the caller's transaction, with the work held and the
+    system switched off. Raises InvalidInput."""
+    sections: dict[str, dict[str, Any]] = {}
+    lines = {(line.section, line.name): line for line in _objects(file)}
+    for line in lines.values():
+        sections.setdefault(line.section, {})[line.name] = line.body
+    stores = {line.keys for line in file if isinstance(line, KeyLine)}
+    unknown = sorted((sections.keys() - kinds.sections().keys()) | (stores - _key_stores().keys()))
+    if unknown:
+        raise Refused(
+            f"The file has rows of {', '.join(unknown)}, and this cell has none: FLOWS must name "
+            "the same flows in both cells."
+        )
+    if list(sections.get(_SYSTEMS, ())) != [file.header.system]:
         raise Refused("The file does not have one business system, that of its header.")
-    return plan
+    try:
+        description = reading.read_sent(Text(sections), SealedSecrets())
+        for entry in description.entries:
+            with suppress(Http404):  # the system is not there, nor what it has
+                resource = entry.kind(_ACTOR, **entry.address)
+                if entry.kind.system_lookup and resource.rows().exists():
+                    raise Refused(_words(entry))
+        description.sections.clear()  # nothing else of them is looked at
+        outcome = applying.apply(description, applying.Options(_ACTOR, is_move=True))
+    except FileFaults as faults:
+        raise Refused(f"{faults} Nothing was changed.") from None
+    changes = {(change.section, change.name): change for change in outcome.changes}
+    for entry in description.entries:
+        kind, change = entry.kind, changes[entry.section, entry.name]
+        columns = _columns(kind, lines[entry.section, entry.name])
+        row = kind(_ACTOR, **entry.address).rows().get()
+        if change.action != Action.ADDED:
+            different = [name for name, value in columns.items() if getattr(row, name) != value]
+            if different := [*change.differences, *change.changed_secrets, *different]:
+                raise Refused(_words(entry, different))
+            continue
+        for name, value in columns.items():
+            setattr(row, name, value)
+        if names := {*columns, *kind.hold(row)}:
+            row.save(update_fields=names)
+    Biz.objects.filter(name=file.header.system).update(enabled=False)
+    system = Biz.objects.get(name=file.header.system)
+    for api_key in file:
+        if isinstance(api_key, ApiKeyLine):
+            if ApiKey.objects.filter(prefix=api_key.prefix).exists():
+                raise Refused(f"There is an API key mp_{api_key.prefix} here already.")
+            ApiKey.objects.create(biz=system, **msgspec.structs.asdict(api_key))
 
 
-def _find_stored(table: MovedTable, row: Any) -> Any:
-    """The row of this cell with the same identity, or None."""
-    values = {name: getattr(row, name) for name in table.identity}
-    # A row that is not stored yet has no others that refer to it.
-    if any(hasattr(value, "pk") and value.pk is None for value in values.values()):
-        return None
-    return table.model._default_manager.filter(**values).first()
+def _words(entry: Entry, different: Sequence[str] = ()) -> str:
+    fields = f" Other values than in the file: {', '.join(different)}." if different else ""
+    return f"There is a {entry.kind.noun} {entry.name} here already.{fields} Nothing was changed."
 
 
-def _rows(file: Reader, table: MovedTable) -> Iterator[encoding.Row]:
-    for line in file:
-        if isinstance(line, TableLine) and line.table == table.name:
-            yield line.row
+def _objects(file: Reader) -> Iterator[ObjectLine]:
+    return (line for line in file if isinstance(line, ObjectLine))
+
+
+def _columns(kind: Kind, line: ObjectLine) -> dict[str, Any]:
+    """Values of `moved_columns`. Raises InvalidInput."""
+    if line.columns.keys() != set(kind.moved_columns):
+        names = ", ".join(sorted(line.columns.keys() ^ set(kind.moved_columns)))
+        raise Refused(f"{line.name} has other columns than in this release: {names}.")
+    meta: Any = kind.model._meta
+    try:
+        return {
+            name: None if text is None else meta.get_field(name).to_python(text)
+            for name, text in line.columns.items()
+        }
+    except ValidationError as error:
+        raise Refused(f"{line.name} is not usable: {' '.join(error.messages)}") from None
+
+
+def _key_stores() -> dict[str, KeyStore]:
+    return {store.name: store for flow in flows.all() for store in flow.key_stores}
 
 
 def _log(action: str, file: Reader) -> None:
     AuditLog.objects.create(
-        actor="manage.py import_system", action=action, target=file.header.system,
+        actor=_ACTOR, action=action, target=file.header.system,
         detail={"sha256": file.sha256, "cell": file.header.cell},
     )  # fmt: skip
 

@@ -1,8 +1,9 @@
 """The file with a business system: JSON lines.
 
     {"msgplatform_system": 1, "system": …, "cell": …, "encryption_key": …, "exported_at": …}
-    {"table": "notify.receive", "row": {…}}           a line for each row
-    {"keys": "notify.idempotencykey", "row": […]}     a line for each idempotency key
+    {"section": "consumers", "name": …, "body": {…}, "columns": {…}}  an entry of a platform file
+    {"prefix": …, "hash": …, "scopes": […], …}                        an API key
+    {"keys": "notify.idempotencykey", "row": […]}                     an idempotency key
     {"lines": …, "sha256": …}                         of all lines before
 
 Secrets stay encrypted; the header has a fingerprint of the key that reads them, never a key.
@@ -35,11 +36,25 @@ class Header(msgspec.Struct, kw_only=True):
     exported_at: datetime
 
 
-class TableLine(msgspec.Struct, forbid_unknown_fields=True):
-    """A row of a table, by field."""
+class ObjectLine(msgspec.Struct, forbid_unknown_fields=True):
+    """An object as a platform file has it, with `Declaration.moved_columns` as texts."""
 
-    table: str
-    row: dict[str, Any]
+    section: str
+    name: str
+    body: dict[str, Any]
+    columns: dict[str, str | None]
+
+
+class ApiKeyLine(msgspec.Struct, forbid_unknown_fields=True):
+    """An API key; it is stored as a hash."""
+
+    name: str
+    prefix: str
+    hash: str
+    scopes: list[str]
+    systems: list[str] | None
+    expires_at: datetime | None
+    revoked_at: datetime | None
 
 
 class KeyLine(msgspec.Struct, forbid_unknown_fields=True):
@@ -54,7 +69,7 @@ class _End(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str
 
 
-Line = TableLine | KeyLine
+Line = ObjectLine | ApiKeyLine | KeyLine
 
 
 def fingerprint(encryption_key: str) -> str:
@@ -91,7 +106,18 @@ class Reader:
         with self._path.open("rb") as stream:
             for text in _lines(stream):
                 if header is None:
-                    header = _header_of(text)
+                    try:
+                        fields: Any = msgspec.json.decode(text)
+                        version = fields["msgplatform_system"]
+                        if isinstance(version, int) and version > VERSION:
+                            raise InvalidInput(
+                                f"The file has the form {version}, and this release reads "
+                                f"{VERSION}: it is of a newer release. Update this cell first."
+                            )
+                        header = msgspec.convert(fields, Header)
+                    except (msgspec.DecodeError, KeyError, TypeError):
+                        words = "The file does not begin as export_system writes it."
+                        raise InvalidInput(words) from None
                 if last:
                     digest.update(last)
                     lines += 1
@@ -116,7 +142,7 @@ class Reader:
             for number, text in enumerate(_lines(stream), 1):
                 if number == 1:
                     continue
-                for kind in (KeyLine, TableLine, _End):
+                for kind in (KeyLine, ObjectLine, ApiKeyLine, _End):
                     try:
                         line: Any = msgspec.json.decode(text, type=kind)
                     except msgspec.ValidationError:
@@ -133,17 +159,3 @@ def _lines(stream: BinaryIO) -> Iterator[bytes]:
         if len(text) > MAX_LINE_BYTES:
             raise InvalidInput("The file has a line that is too long: export_system writes none.")
         yield text
-
-
-def _header_of(text: bytes) -> Header:
-    try:
-        fields: Any = msgspec.json.decode(text)
-        version = fields["msgplatform_system"]
-        if isinstance(version, int) and version > VERSION:
-            raise InvalidInput(
-                f"The file has the form {version}, and this release reads {VERSION}: it is of a "
-                "newer release. Update this cell first."
-            )
-        return msgspec.convert(fields, Header)
-    except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError):
-        raise InvalidInput("The file does not begin as export_system writes it.") from None

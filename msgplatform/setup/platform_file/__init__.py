@@ -1,7 +1,7 @@
 """The platform file: what people set up, as a file that is kept in a repository and applied.
 
     files, folders ─▶ text (bounded YAML) ─▶ reading (entries, or faults with their lines)
-    ─▶ applying (one transaction of PUTs by name) ─▶ outcome ─▶ difference (lines for people)
+    ─▶ applying (one transaction of PUTs by name) ─▶ outcome (changes, and lines for people)
 
 kinds       the kinds of objects in a file, in the order of their references
 text        YAML in bounds, with the line of every value
@@ -10,5 +10,4 @@ references  `${NAME}` and `file:NAME` in the place of secrets
 applying    creates, replaces and removes objects: all of them, or nothing
 labels      which objects a file keeps, and by which commit
 exporting   writes the file of what there is
-difference  what was changed, in lines for people
 """

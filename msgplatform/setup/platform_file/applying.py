@@ -8,7 +8,7 @@ what would happen and not what somebody has worked out.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +19,8 @@ from msgplatform.models import AuditLog, KeptObject
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, labels
-from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
-from msgplatform.setup.platform_file.outcome import Action, Change, Outcome
+from msgplatform.setup.platform_file.outcome import Action, Change, Fault, FileFaults, Outcome
 from msgplatform.setup.platform_file.reading import Description, Entry
 from msgplatform.setup.refusals import REFUSALS, field_errors
 from msgplatform.setup.resource import Resource, Stored
@@ -42,7 +41,8 @@ class Options:
 
     `systems` are the business systems whose objects may be changed (empty: all), `label` names
     where the files come from, such as a commit. `removable` are the titles of objects that may be
-    removed; None: all. `plan` is that of an earlier trial; '': any.
+    removed; None: all. `plan` is that of an earlier trial; '': any. With `is_move` the objects come
+    from another cell.
     """
 
     actor: str
@@ -52,6 +52,7 @@ class Options:
     label: str = ""
     removable: Collection[str] | None = None
     plan: str = ""
+    is_move: bool = False
 
 
 def apply(description: Description, options: Options) -> Outcome:
@@ -85,7 +86,13 @@ class _Application:
 
     def run(self) -> Outcome:
         for kind in kinds.kinds():
-            self._put_all(kind)
+            entries = self._entries.get(kind, ())
+            kept = labels.of_section(kinds.section_of(kind)) if entries else {}
+            refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
+            # After the others once more: one may need what another one gives up, such as the place
+            # of a system's default account.
+            for entry in refused_entries:
+                self._faults += self._put(entry, kept.get(entry.name))
         if self._faults:
             raise FileFaults(self._faults)
         for kind in reversed(kinds.kinds()):
@@ -103,16 +110,8 @@ class _Application:
     def _resource(self, kind: Kind, address: dict[str, str]) -> Resource:
         resource = kind(self._options.actor, **address)
         resource.systems, resource.audit_entries = self._options.systems, []
+        resource.is_moved = self._options.is_move
         return resource
-
-    def _put_all(self, kind: Kind) -> None:
-        """Put the entries of a kind. One that is refused is put once more after the others: it may
-        need what another one gives up, such as the place of a system's default account."""
-        entries = self._entries.get(kind, ())
-        kept = labels.of_section(kinds.section_of(kind)) if entries else {}
-        refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
-        for entry in refused_entries:
-            self._faults += self._put(entry, kept.get(entry.name))
 
     def _put(self, entry: Entry, kept: KeptObject | None) -> Sequence[Fault]:
         """Create or replace an object, in a savepoint. Returns the faults; then nothing is done."""
@@ -124,7 +123,12 @@ class _Application:
                 body = dict(resource.body_of_removed(body))
             stored = resource.put(body)
         except REFUSALS as error:
-            return list(_faults_of(entry, error))
+            faults = []
+            for each in field_errors(error):
+                parts = _PART.findall(each["field"])
+                path = tuple(int(index) if index else name for index, name in parts)
+                faults.append(entry.fault(path, each["message"]))
+            return faults
         except _REFUSALS_OF_DATABASE:
             return [entry.fault((), _REFUSED)]
         note = ""
@@ -138,45 +142,40 @@ class _Application:
     def _prune(self, kind: Kind) -> None:
         """Remove the stored objects of this kind that the files do not have, or list them."""
         section, listed = kinds.section_of(kind), {e.name for e in self._entries.get(kind, ())}
-        for row in self._own_rows(kind):
+        systems = self._options.systems
+        if systems and not kind.system_lookup:
+            return
+        relations = [lookup.rpartition("__")[0] for lookup in kind.address_lookups.values()]
+        rows = kind.all_rows().order_by("pk")
+        if relations := [relation for relation in relations if relation]:
+            rows = rows.select_related(*relations)
+        for row in rows:
+            if systems and value_at(row, kind.system_lookup) not in systems:
+                continue
             address = kinds.address_of(kind, row)
             name = kinds.name_of(address)
             if name in listed or kind.is_removed(row):
                 continue
             action, note = Action.UNLISTED, ""
-            if self._options.should_prune and kinds.can_name(kind, address):
-                action, note = self._remove(kind, address)
-            elif self._options.should_prune:
+            removable = self._options.removable
+            if not self._options.should_prune:
+                pass
+            elif not kinds.can_name(kind, address):
                 note = "A file cannot name it: it stays."
+            elif removable is not None and f"{section} {name}" not in removable:
+                words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
+                self._faults.append(Fault("", 0, f"{section}.{name}", words))
+            else:
+                resource = self._resource(kind, address)
+                try:
+                    resource.delete()
+                except NotNow as error:  # the database needs it: what refers to it stays for good
+                    note = str(error)
+                else:
+                    action = Action.REMOVED
+                    labels.drop(section, name)
+                    self._audit_entries += resource.audit_entries or ()
             self._outcome.changes.append(Change(action, section, name, note=note))
-
-    def _own_rows(self, kind: Kind) -> Iterator[Any]:
-        systems = self._options.systems
-        if systems and not kind.system_lookup:
-            return
-        relations = [each.rpartition("__")[0] for each in kind.address_lookups.values()]
-        rows = kind.all_rows().order_by("pk")
-        if relations := [each for each in relations if each]:
-            rows = rows.select_related(*relations)
-        for row in rows:
-            if not systems or value_at(row, kind.system_lookup) in systems:
-                yield row
-
-    def _remove(self, kind: Kind, address: dict[str, str]) -> tuple[Action, str]:
-        section, name = kinds.section_of(kind), kinds.name_of(address)
-        removable = self._options.removable
-        if removable is not None and f"{section} {name}" not in removable:
-            words = "It came meanwhile, and nobody was asked whether to remove it. Repeat."
-            self._faults.append(Fault("", 0, f"{section}.{name}", words))
-            return Action.UNLISTED, ""
-        resource = self._resource(kind, address)
-        try:
-            resource.delete()
-        except NotNow as error:  # the database needs it: what refers to it stays for good
-            return Action.UNLISTED, str(error)
-        labels.drop(section, name)
-        self._audit_entries += resource.audit_entries or ()
-        return Action.REMOVED, ""
 
 
 def with_secrets(description: Description) -> list[str]:
@@ -216,9 +215,3 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
 def _shown(resource: Resource, name: str, value: Any) -> Any:
     """A value as others may read it, such as in the log of a pipeline."""
     return value if value is None else resource.audit_value(name, value)
-
-
-def _faults_of(entry: Entry, error: Exception) -> Iterator[Fault]:
-    for each in field_errors(error):
-        path = tuple(int(index) if index else name for index, name in _PART.findall(each["field"]))
-        yield entry.fault(path, each["message"])

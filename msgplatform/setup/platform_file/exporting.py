@@ -14,8 +14,10 @@ from typing import Any
 from django.db.models import Model
 from rest_framework import serializers
 
+from msgplatform.core.errors import Undecryptable
 from msgplatform.core.fields import Unreadable
 from msgplatform.core.json.values import is_same
+from msgplatform.core.secrets import encryption
 from msgplatform.setup.declaration import value_at
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
@@ -37,12 +39,29 @@ def export(
     for section, kinds_of_section in kinds.sections().items():
         if sections and section not in sections:
             continue
-        lines = [
-            line
-            for kind in kinds_of_section
-            for row in _rows(kind, systems)
-            for line in _entry(kind, row, names, has_references)
-        ]
+        lines: list[str] = []
+        pairs = ((kind, row) for kind in kinds_of_section for row in _rows(kind, systems))
+        for kind, row in pairs:
+            address = kinds.address_of(kind, row)
+            name = kinds.name_of(address)
+            key = text.write_inline(name)  # longer than 128 characters: no simple key to `write`
+            if not kinds.can_name(kind, address):
+                lines.append(f"  # {key} is not here: a file cannot name it.")
+                continue
+            body, secrets = _body(kind, row), dict[str, Any]()
+            for field_name, value in _stored_secrets(kind, row):  # a reference says which one it is
+                words = (kind.noun, name, field_name)
+                if isinstance(value, dict):
+                    references = {key: names.reference(*words, key) for key in sorted(value)}
+                    secrets[field_name] = references
+                else:
+                    secrets[field_name] = names.reference(*words)
+            if has_references:
+                body, secrets = body | secrets, {}
+            lines += [f"  {key}:" if body else f"  {key}: {{}}", *_lines(body, _INDENT)]
+            if secrets:
+                remark = "Secrets that are stored, and stay when they are left out:"
+                lines += [f"{_INDENT}# {remark}", *_lines(secrets, f"{_INDENT}# ")]
         if lines:
             yield from ("", f"{section}:", *lines)
 
@@ -70,23 +89,6 @@ def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
     if systems:
         rows = rows.filter(**{f"{kind.system_lookup}__in": systems})
     yield from rows
-
-
-def _entry(kind: Kind, row: Any, names: _VariableNames, has_references: bool) -> Iterator[str]:
-    address = kinds.address_of(kind, row)
-    name = kinds.name_of(address)
-    key = text.write_inline(name)  # a longer one than 128 characters is no simple key to `write`
-    if not kinds.can_name(kind, address):
-        yield f"  # {key} is not here: a file cannot name it."
-        return
-    body, secrets = _body(kind, row), _references(kind, row, name, names)
-    if has_references:
-        body, secrets = body | secrets, {}
-    yield f"  {key}:" if body else f"  {key}: {{}}"
-    yield from _lines(body, _INDENT)
-    if secrets:
-        yield f"{_INDENT}# Secrets that are stored, and stay when they are left out:"
-        yield from _lines(secrets, f"{_INDENT}# ")
 
 
 def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
@@ -117,22 +119,31 @@ def _body(kind: Kind, row: Any) -> dict[str, Any]:
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _references(kind: Kind, row: Any, name: str, names: _VariableNames) -> dict[str, Any]:
-    """For each secret that is stored a reference whose name says which one it is."""
-    references: dict[str, Any] = {}
-    for field_name, field in fields_of(kind.serializer_class).items():
-        if field.source not in kind.secret_fields:
-            continue
-        column: Any = kind.model._meta.get_field(field.source)
-        value = column.value_from_object(row)
+def sealed_body(kind: Kind, row: Any) -> dict[str, Any]:
+    """The body with its secrets encrypted by the first key of ENCRYPTION_KEY. Raises
+    Undecryptable."""
+    body = _body(kind, row)
+    for name, value in _stored_secrets(kind, row):
+        if isinstance(value, Unreadable):
+            raise Undecryptable(
+                f"the {name} of {kind.noun} {row} cannot be decrypted: add its key to "
+                "ENCRYPTION_KEY, or set it again"
+            )
         if isinstance(value, dict):
-            if value:
-                references[field_name] = {
-                    key: names.reference(kind.noun, name, field_name, key) for key in sorted(value)
-                }
-        elif isinstance(value, Unreadable) or value:
-            references[field_name] = names.reference(kind.noun, name, field_name)
-    return references
+            body[name] = {key: encryption.encrypt(text) for key, text in value.items()}
+        else:
+            body[name] = encryption.encrypt(value)
+    return body
+
+
+def _stored_secrets(kind: Kind, row: Any) -> Iterator[tuple[str, Any]]:
+    """The secret fields that have a value, with it."""
+    for name, field in fields_of(kind.serializer_class).items():
+        if field.source in kind.secret_fields:
+            column: Any = kind.model._meta.get_field(str(field.source))
+            value = column.value_from_object(row)
+            if isinstance(value, Unreadable) or value:
+                yield name, value
 
 
 class _VariableNames:

@@ -26,7 +26,13 @@ _PLATFORM_URLS = "msgplatform.doors.api.management.urls"
 @cache
 def kinds() -> Sequence[Kind]:
     """Every kind, each after those that it refers to."""
-    all_kinds = list(_served_kinds())
+    all_kinds: list[Kind] = []
+    for urls in [_PLATFORM_URLS, *(flow.urls for flow in flows.all() if flow.urls)]:
+        for pattern in import_module(urls).urlpatterns:
+            view = getattr(getattr(pattern, "callback", None), "cls", None)
+            kind = getattr(view, "resource_class", None)
+            if kind is not None and kind.is_in_files and str(pattern.pattern) == kind.path:
+                all_kinds.append(kind)
     by_model: dict[type[Model], list[Kind]] = {}
     for kind in all_kinds:
         by_model.setdefault(kind.model, []).append(kind)
@@ -87,15 +93,6 @@ def can_name(kind: Kind, address: dict[str, str]) -> bool:
         return parse_name(section_of(kind), name_of(address)) == (kind, address)
     except ValueError:
         return False
-
-
-def _served_kinds() -> Iterator[Kind]:
-    for urls in [_PLATFORM_URLS, *(flow.urls for flow in flows.all() if flow.urls)]:
-        for pattern in import_module(urls).urlpatterns:
-            view = getattr(getattr(pattern, "callback", None), "cls", None)
-            kind = getattr(view, "resource_class", None)
-            if kind is not None and kind.is_in_files and str(pattern.pattern) == kind.path:
-                yield kind
 
 
 def _named_models(kind: Kind) -> Iterator[type[Model]]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -22,8 +22,8 @@ from typing import Any
 from msgplatform.core.json.values import MAX_STORED, depth
 from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds, text
-from msgplatform.setup.platform_file.faults import Fault, FileFaults
 from msgplatform.setup.platform_file.kinds import Kind
+from msgplatform.setup.platform_file.outcome import Fault, FileFaults
 from msgplatform.setup.platform_file.references import (
     SecretReader,
     Secrets,
@@ -82,7 +82,21 @@ class Description:
 def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
     """The entries of all files and folders. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
-    files = list(_files(paths, faults))
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        # Those that end as YAML does, in order, without links to folders.
+        members = sorted(
+            Path(folder, name)
+            for folder, _folders, names in os.walk(path)
+            for name in names
+            if Path(name).suffix in _SUFFIXES and not name.startswith(".")
+        )
+        if not members:
+            faults.append(Fault(str(path), 0, "", "There is no *.yaml or *.yml in this folder."))
+        files += members
     if len(files) > _MAX_FILES:
         faults.append(Fault("", 0, "", f"More than {_MAX_FILES} files."))
         files = []
@@ -101,11 +115,11 @@ def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
     return result
 
 
-def read_sent(content: text.Text) -> Description:
-    """The entries of a file that a client has sent, with its secrets as they are. Raises
-    FileFaults."""
+def read_sent(content: text.Text, secrets: SecretReader | None = None) -> Description:
+    """The entries of a file that a client has sent, with its secrets as they are unless there is
+    another way to read them. Raises FileFaults."""
     result, faults = Description(), list[Fault]()
-    _Reader("", content, SentSecrets(), result, faults).read()
+    _Reader("", content, secrets or SentSecrets(), result, faults).read()
     if faults:
         raise FileFaults(faults)
     return result
@@ -131,23 +145,6 @@ def parse_sent_json(content: bytes, value: Any) -> text.Text:
 
 def _fault_of_text(file: str, error: text.TextFault) -> Fault:
     return Fault(file, error.line, ".".join(map(str, error.path)), error.message, error.path)
-
-
-def _files(paths: Iterable[Path], faults: list[Fault]) -> Iterator[Path]:
-    """All files; of a folder those that end as YAML does, in order, without links to folders."""
-    for path in paths:
-        if not path.is_dir():
-            yield path
-            continue
-        names = [
-            Path(folder, name)
-            for folder, _folders, names in os.walk(path)
-            for name in names
-            if Path(name).suffix in _SUFFIXES and not name.startswith(".")
-        ]
-        if not names:
-            faults.append(Fault(str(path), 0, "", "There is no *.yaml or *.yml in this folder."))
-        yield from sorted(names)
 
 
 class _Reader:
@@ -185,23 +182,19 @@ class _Reader:
             )
             self._add((VERSION_KEY,), words)
             return
-        for section, objects in value.items():
-            if section != VERSION_KEY:
-                self._read_section(section, objects)
-
-    def _read_section(self, section: str, objects: Any) -> None:
         sections = kinds.sections()
-        if section not in sections:
-            self._add((section,), f"There is no such section. {_choices(section, sections)}")
-            return
-        self._result.sections.add(section)
-        if objects is None:
-            return
-        if not isinstance(objects, dict):
-            self._add((section,), "A section is a mapping of names.")
-            return
-        for name, body in objects.items():
-            self._read_entry(section, name, body)
+        for section, objects in value.items():
+            if section == VERSION_KEY:
+                continue
+            if section not in sections:
+                self._add((section,), f"There is no such section. {_choices(section, sections)}")
+                continue
+            self._result.sections.add(section)
+            if objects is not None and not isinstance(objects, dict):
+                self._add((section,), "A section is a mapping of names.")
+                continue
+            for name, body in (objects or {}).items():
+                self._read_entry(section, name, body)
 
     def _read_entry(self, section: str, name: str, body: Any) -> None:
         path = (section, name)
@@ -218,28 +211,25 @@ class _Reader:
             place = f"{earlier.file}:{earlier.lines.get((), 0)}"
             self._add(path, f"It is there already, in {place}.")
             return
-        self._check_fields(entry)
-        self._by_name[kind, name] = entry
-        self._result.entries.append(entry)
-
-    def _check_fields(self, entry: Entry) -> None:
-        fields = fields_of(entry.kind.serializer_class)
-        writable = sorted(name for name, each in fields.items() if not each.read_only)
-        for name, value in entry.body.items():
-            if name not in fields:
-                words = f"There is no such field. {_choices(name, writable)}"
-                self._faults.append(entry.fault((name,), words))
+        fields = fields_of(kind.serializer_class)
+        writable = sorted(name for name, field in fields.items() if not field.read_only)
+        for field_name, value in entry.body.items():
+            if field_name not in fields:
+                words = f"There is no such field. {_choices(field_name, writable)}"
+                self._faults.append(entry.fault((field_name,), words))
             elif depth(value) > MAX_STORED:
                 words = f"This is nested more than {MAX_STORED} levels deep."
-                self._faults.append(entry.fault((name,), words))
-            elif fields[name].source in entry.kind.secret_fields:
+                self._faults.append(entry.fault((field_name,), words))
+            elif fields[field_name].source in kind.secret_fields:
                 try:
-                    entry.body[name] = self._secrets.resolve(value)
+                    entry.body[field_name] = self._secrets.resolve(value)
                 except WrongReference as error:
-                    self._faults.append(entry.fault((name, *error.path), str(error)))
+                    self._faults.append(entry.fault((field_name, *error.path), str(error)))
             elif is_reference(value):
                 words = "References are read in secret fields only, and this is none."
-                self._faults.append(entry.fault((name,), words))
+                self._faults.append(entry.fault((field_name,), words))
+        self._by_name[kind, name] = entry
+        self._result.entries.append(entry)
 
     def _add(self, path: text.Path, message: str) -> None:
         line = self._content.lines.get(path, 1 if self._content.lines else 0)

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from msgplatform import env
+from msgplatform.core.errors import Undecryptable
+from msgplatform.core.secrets import encryption
 from msgplatform.setup.platform_file import text
 
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -68,6 +70,18 @@ class SentSecrets(SecretReader):
                 "msgp apply does."
             )
         return value
+
+
+class SealedSecrets(SecretReader):
+    """Secrets that another cell has encrypted with a key that is in ENCRYPTION_KEY here, too."""
+
+    def _secret(self, value: str) -> str:
+        if not encryption.is_encrypted(value):
+            raise ValueError("The secret is not encrypted.")
+        try:
+            return encryption.decrypt(value)
+        except Undecryptable as error:
+            raise ValueError(str(error)) from None
 
 
 @dataclass(frozen=True)

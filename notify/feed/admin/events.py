@@ -34,7 +34,7 @@ from msgplatform.doors.admin import (
     row_id,
 )
 from msgplatform.doors.admin.pages import show_page
-from msgplatform.doors.admin.recent_rows import RecentRowsList
+from msgplatform.doors.admin.rows import RecentRowsList
 from notify.feed.actions.resend import resend_events
 from notify.feed.admin import scheduler, users
 from notify.feed.messages.states import TONES

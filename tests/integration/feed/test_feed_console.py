@@ -12,7 +12,7 @@ from django.utils.html import escape
 
 from msgplatform.core.data import ids, sql
 from msgplatform.core.flows.page import Hit
-from msgplatform.doors.admin import recent_rows
+from msgplatform.doors.admin import rows as list_rows
 from msgplatform.models import AuditLog, Biz
 from notify.feed.intake import posts
 from notify.feed.models import EventQueue
@@ -144,7 +144,7 @@ class TestEvents:
         )
         after = [feed_rows.post(biz, "ann") for _ in range(5)]
         assert listed(admin_client, f"{EVENTS}?kind__exact=backfill") == [old]
-        monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", 5)
+        monkeypatch.setattr(list_rows, "MAX_RECENT_ROWS", 5)
         hint = "Only the newest 5 rows were searched"
         assert listed(admin_client, f"{EVENTS}?kind__exact=backfill") == []
         assert hint in get(admin_client, f"{EVENTS}?kind__exact=backfill")

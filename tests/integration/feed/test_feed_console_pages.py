@@ -14,7 +14,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from msgplatform.core.data import ids, sql
-from msgplatform.doors.admin import RowsAdmin, recent_rows
+from msgplatform.doors.admin import RowsAdmin
+from msgplatform.doors.admin import rows as list_rows
 from msgplatform.doors.admin.chart import Chart
 from msgplatform.models import Biz, Preferences
 from notify.feed import presence
@@ -250,7 +251,7 @@ def wrong_steps(statement: str) -> list[str]:
 def test_whatever_is_chosen_is_read_from_an_index(
     admin_client: Client, biz: Biz, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", 500)
+    monkeypatch.setattr(list_rows, "MAX_RECENT_ROWS", 500)
     feed_rows.related(biz, ("cid", "follow", "ann"), ("ann", "befriend", "bob"))
     now = sql.now()
     made = ids.reserve(4000).ids(range(4000))

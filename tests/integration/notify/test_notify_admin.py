@@ -168,7 +168,7 @@ def test_a_new_secret_is_shown_once_and_in_no_cookie(admin_client: Client) -> No
 def test_a_secret_that_nobody_fetched_goes_away(
     admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("msgplatform.doors.admin.secret_page.KEPT_SECONDS", -1)
+    monkeypatch.setattr("msgplatform.doors.admin.pages.KEPT_SECONDS", -1)
     made = admin_client.post(
         f"{CONSUMERS}add/",
         {

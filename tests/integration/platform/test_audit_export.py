@@ -23,11 +23,10 @@ from django.db import connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.company.audit_export import exporter, lines, targets
+from msgplatform.company.audit_export import exporter, lines
 from msgplatform.company.audit_export.chain import Chain
-from msgplatform.company.audit_export.exporter import Exporter
+from msgplatform.company.audit_export.exporter import Exporter, NotTaken
 from msgplatform.company.audit_export.models import AuditExport
-from msgplatform.company.audit_export.targets import NotTaken
 from msgplatform.core.data import sql
 from msgplatform.jobs.bulk import BulkRunner
 from msgplatform.models import Alert, AuditLog, BulkJob
@@ -416,7 +415,7 @@ def test_a_target_that_hangs_holds_up_nothing(
         job.refresh_from_db()
         assert job.state == BulkJob.State.FAILED
         runner.stop()
-        monkeypatch.setattr(targets, "TIMEOUT_SECONDS", 1.0)
+        monkeypatch.setattr(exporter, "TIMEOUT_SECONDS", 1.0)
         AuditExport.objects.update(claimed_by="", lease_until=None)
         with pytest.raises(NotTaken, match=r"127\.0\.0\.1"):
             Exporter().turn()

@@ -279,16 +279,38 @@ def _newer(move: Move) -> None:
     move.rewrite(lambda lines: lines[0].update(msgplatform_system=2))
 
 
+def _consumer(lines: list[Any]) -> Any:
+    return next(line for line in lines if line.get("section") == "consumers")
+
+
 def _other_fields(move: Move) -> None:
-    move.rewrite(lambda lines: lines[1]["row"].update(colour="red"))
+    move.rewrite(lambda lines: _consumer(lines)["body"].update(colour="red"))
+
+
+def _other_columns(move: Move) -> None:
+    move.rewrite(lambda lines: _consumer(lines)["columns"].update(colour="red"))
 
 
 def _no_such_flow(move: Move) -> None:
-    move.rewrite(lambda lines: lines[1].update(table="poems.poem"))
+    move.rewrite(lambda lines: _consumer(lines).update(section="poems"))
 
 
 def _wrong_value(move: Move) -> None:
-    move.rewrite(lambda lines: lines[1]["row"].update(name="a name with spaces"))
+    move.rewrite(lambda lines: _consumer(lines)["body"].update(url="gopher://books.example.com"))
+
+
+def _wrong_name(move: Move) -> None:
+    move.rewrite(lambda lines: _consumer(lines).update(name="a name with spaces"))
+
+
+def _secret_in_clear(move: Move) -> None:
+    move.rewrite(lambda lines: _consumer(lines)["body"].update(headers={"X-Key": "abc"}))
+
+
+def _same_key(move: Move) -> None:
+    prefix = move.key.split("_")[1]
+    biz = Biz.objects.get(name="of-this-cell")
+    ApiKey.objects.create(biz=biz, name="till", prefix=prefix, hash="0" * 64)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +320,7 @@ def _wrong_value(move: Move) -> None:
         (_other_account, "shop here already"),
         (_other_page, "summer-ads here already"),
         (_other_event_type, "ping here already. Other values than in the file: description"),
-        (_no_gateway, "has no gateway named unicom; make it first"),
+        (_no_gateway, "gateways: There is nothing named unicom; create it first"),
         (_same_system, "a business system orders here already, which is not from this file"),
         (_another_spelling, "There is Orders already"),
         (_into_its_own_cell, "comes from cell 3/16, and this is cell 3/16: nothing to do"),
@@ -310,9 +332,13 @@ def _wrong_value(move: Move) -> None:
         (_changed, "The checksum of the file is wrong"),
         (_empty, "it was cut short"),
         (_newer, "of a newer release. Update this cell first"),
-        (_other_fields, "has other fields than this release: colour"),
+        (_other_fields, "colour: There is no such field"),
+        (_other_columns, "has other columns than in this release: colour"),
         (_no_such_flow, "FLOWS must name the same flows"),
-        (_wrong_value, "is not usable: name"),
+        (_wrong_value, "url: "),
+        (_wrong_name, "Write the name of a consumer with letters, digits"),
+        (_secret_in_clear, "headers.X-Key: The secret is not encrypted"),
+        (_same_key, "There is an API key mp_"),
     ],
 )
 def test_what_is_refused_is_refused_before_the_first_write(
@@ -381,14 +407,14 @@ def test_the_commands_and_the_lines_for_the_proxy(
     stdout, stderr = io.StringIO(), io.StringIO()
     call_command("import_system", str(move.path), "--proxy-lines", "nowhere", stdout=stdout)
     prefix = move.key.rpartition("_")[0].split("_")[1]
-    assert stdout.getvalue().splitlines() == [f"mp_{prefix} moving;", "summer-ads moving;"]
+    assert sorted(stdout.getvalue().splitlines()) == [f"mp_{prefix} moving;", "summer-ads moving;"]
     with pytest.raises(CommandError, match="not imported here, in cell 5/16"):
         call_command(*lines_for_here)
     call_command("import_system", str(move.path), stderr=stderr)
     assert "paused: resume them with --resume" in stderr.getvalue()
     stdout = io.StringIO()
     call_command(*lines_for_here, stdout=stdout)
-    assert stdout.getvalue().splitlines() == [f"mp_{prefix} 05;", "summer-ads 05;"]
+    assert sorted(stdout.getvalue().splitlines()) == [f"mp_{prefix} 05;", "summer-ads 05;"]
     call_command("import_system", str(move.path), "--resume", stderr=stderr)
     assert "1 subscriptions are resumed" in stderr.getvalue()
     with pytest.raises(CommandError, match="no business system named ordres"):

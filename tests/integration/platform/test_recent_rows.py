@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from msgplatform.core.data import sql
-from msgplatform.doors.admin import recent_rows
+from msgplatform.doors.admin import rows as list_rows
 from msgplatform.models import AuditLog, MinuteCounter
 from tests.support import table_rows
 
@@ -29,7 +29,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> datetime:
-    monkeypatch.setattr(recent_rows, "MAX_RECENT_ROWS", LOOKED_AT)
+    monkeypatch.setattr(list_rows, "MAX_RECENT_ROWS", LOOKED_AT)
     return timezone.now().replace(second=0, microsecond=0)
 
 

@@ -6,7 +6,6 @@ import json
 import subprocess
 
 from msgplatform.core.flows.page import Call
-from msgplatform.doors.console import curl
 
 NASTY = """it's "quoted" $HOME `id` \\ @/etc/passwd
 你好; rm -rf /"""
@@ -15,7 +14,7 @@ NASTY = """it's "quoted" $HOME `id` \\ @/etc/passwd
 def test_a_shell_reads_what_was_meant() -> None:
     body = "@" + json.dumps({"text": NASTY}, ensure_ascii=False)
     call = Call("Once more", "/api/v1/sms", {"X-A": NASTY.partition("\n")[0]}, body)
-    line = curl.command(call, "https://example.com")
+    line = call.command("https://example.com")
     # printf stands for curl, and shows what the shell hands over.
     run = f"curl() {{ printf '%s\\0' \"$@\"; }}\n{line}"
     words = subprocess.run(["sh", "-c", run], capture_output=True, check=True).stdout
@@ -26,5 +25,5 @@ def test_a_shell_reads_what_was_meant() -> None:
 
 
 def test_another_address_stays_as_it_is() -> None:
-    line = curl.command(Call("Once more", "https://other.example/x", {}, ""), "https://example.com")
+    line = Call("Once more", "https://other.example/x", {}, "").command("https://example.com")
     assert line == "curl -X POST https://other.example/x"

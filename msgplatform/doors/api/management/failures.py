@@ -81,24 +81,6 @@ def _failures(request: Request, flow: Flow) -> Sequence[Failure]:
     return failure_groups.failures_of(flow, caller_of(request).systems or None)
 
 
-def _shown(flow: Flow, failure: Failure) -> dict[str, Any]:
-    has_resend = failure.action in flow.actions
-    return {
-        "id": str(failure.id),
-        "flow": flow.name,
-        "place": str(lazy_text.translated(failure.where)),
-        "answer": str(failure.answer),
-        "meaning": str(failure.meaning),
-        "example": failure.said,
-        "message": failure.message,
-        "count": failure.count,
-        "lost": failure.lost,
-        "since": failure.since,
-        "last_at": failure.last_at,
-        "resend": {"action": failure.action, "filter": failure.filter} if has_resend else None,
-    }
-
-
 class FailureListView(QueryView):
     """List failures."""
 
@@ -118,12 +100,28 @@ class FailureListView(QueryView):
         What was given up and neither sent again nor acknowledged, by place and answer, the latest
         first: at most the 200 largest groups of each flow.
         """
-        results, unread = [], []
+        results: list[dict[str, Any]] = []
+        unread = []
         for flow in flows.all():
             if self.query_values.get("flow", flow.name) != flow.name:
                 continue
             try:
-                results += [_shown(flow, failure) for failure in _failures(request, flow)]
+                for failure in _failures(request, flow):
+                    resend = {"action": failure.action, "filter": failure.filter}
+                    results.append({
+                        "id": str(failure.id),
+                        "flow": flow.name,
+                        "place": str(lazy_text.translated(failure.where)),
+                        "answer": str(failure.answer),
+                        "meaning": str(failure.meaning),
+                        "example": failure.said,
+                        "message": failure.message,
+                        "count": failure.count,
+                        "lost": failure.lost,
+                        "since": failure.since,
+                        "last_at": failure.last_at,
+                        "resend": resend if failure.action in flow.actions else None,
+                    })  # fmt: skip
             except UNAVAILABLE as error:
                 unread.append({"flow": flow.name, "problem": str(error)[:200]})
         results.sort(key=lambda result: result["last_at"], reverse=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -126,7 +125,12 @@ class JobListView(ListView):
         serializer = NewJobSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         body = serializer.validated_data
-        request_key = None if body.get("preview") else _request_key(request, body)
+        request_key = None  # the same for repeats of a request
+        key = idempotency_key(request, body.get("idempotency_key"))
+        if key is not None and not body.get("preview"):
+            check_key(key)
+            identity = f"{caller_of(request).key_id}\n{key}"
+            request_key = hashlib.sha256(identity.encode()).hexdigest()[:32]
         job = control.JobRequest(
             body["flow"], body["action"], body["filter"], body.get("rate") or 0, request_key
         )
@@ -144,17 +148,6 @@ class JobListView(ListView):
                 return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
             raise
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)
-
-
-def _request_key(request: Request, body: Mapping[str, Any]) -> str | None:
-    """The same for repeats of a request, by its API key and its idempotency key; None when it has
-    none. Raises InvalidInput."""
-    key = idempotency_key(request, body.get("idempotency_key"))
-    if key is None:
-        return None
-    check_key(key)
-    identity = f"{caller_of(request).key_id}\n{key}"
-    return hashlib.sha256(identity.encode()).hexdigest()[:32]
 
 
 class JobView(QueryView, RetrieveAPIView[BulkJob]):

@@ -43,7 +43,7 @@ _SUPERUSER = "A superuser is changed in the console only."
 class PersonSerializer(WholeSerializer):
     """Somebody who uses the console."""
 
-    name = serializers.CharField(source="username", read_only=True)
+    name = serializers.CharField(source="username", read_only=True, help_text="")
     email = TextField(required=False, allow_null=True, allow_blank=True, max_length=254)
     enabled = FlagField(
         source="is_active",

@@ -147,11 +147,39 @@ def routes(
     }
     many: Any = type(f"{resource.__name__}ListView", (list_view,), common | of_list)
     name = resource.noun.replace(" ", "-")
-    patterns = [path(resource.path, _described(resource)(one).as_view(), name=name)]
+    # The OpenAPI document's operations of one thing.
+    noun, serializer = resource.noun, resource.serializer_class
+    tag: dict[str, Any] = {"tags": [resource.nouns]}
+    a_noun = f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
+    address = list(resource.parameters)
+    answers: dict[int, Any] = {
+        200: OpenApiResponse(serializer, "It was there, and is now as the body says."),
+        201: OpenApiResponse(resource.created_serializer_class or serializer, "It was created."),
+    }
+    put_notes = (
+        f"Afterwards the {noun} is as the body says: a field that is left out, or null, has its "
+        f"default. The same request again changes nothing. {resource.notes}"
+    )
+    describe: Any = extend_schema_view(
+        get=extend_schema(
+            **tag, summary=f"Show {a_noun}", description=f"The {noun} of this name.",
+            parameters=[*address, _ETAG],
+        ),
+        put=extend_schema(
+            **tag, summary=f"Create or replace {a_noun}", description=put_notes.strip(),
+            parameters=[*address, _IF_MATCH, _ETAG], request=serializer, responses=answers,
+            examples=[OpenApiExample(f"a whole {noun}", dict(resource.example), request_only=True)],
+        ),
+        delete=extend_schema(
+            **tag, summary=f"Delete {a_noun}", description=resource.on_delete,
+            parameters=[*address, _IF_MATCH], responses={204: None},
+        ),
+    )  # fmt: skip
+    patterns = [path(resource.path, describe(one).as_view(), name=name)]
     if resource.list_path:
         describe_list = extend_schema_view(
             get=extend_schema(
-                tags=[resource.nouns],
+                **tag,
                 summary=f"List {resource.nouns}",
                 description=resource.list_notes or f"Every {resource.noun}, by name.",
             )
@@ -169,44 +197,3 @@ def _version(request: Request) -> str:
     text = request.headers.get("If-Match", "").strip()
     match = _ENTITY_TAG.fullmatch(text)
     return match[1] if match else text
-
-
-def _described(resource: type[Resource]) -> Any:
-    """The OpenAPI document's operations of one thing."""
-    noun, serializer = resource.noun, resource.serializer_class
-    one = f"{'an' if noun[0] in 'AEIOUaeiou' else 'a'} {noun}"
-    options: dict[str, Any] = {"tags": [resource.nouns]}
-    address = list(resource.parameters)
-    answers: dict[int, Any] = {
-        200: OpenApiResponse(serializer, "It was there, and is now as the body says."),
-        201: OpenApiResponse(resource.created_serializer_class or serializer, "It was created."),
-    }
-    example = OpenApiExample(f"a whole {noun}", dict(resource.example), request_only=True)
-    put_notes = (
-        f"Afterwards the {noun} is as the body says: a field that is left out, or null, has its "
-        f"default. The same request again changes nothing. {resource.notes}"
-    )
-    return extend_schema_view(
-        get=extend_schema(
-            **options,
-            summary=f"Show {one}",
-            description=f"The {noun} of this name.",
-            parameters=[*address, _ETAG],
-        ),
-        put=extend_schema(
-            **options,
-            summary=f"Create or replace {one}",
-            description=put_notes.strip(),
-            parameters=[*address, _IF_MATCH, _ETAG],
-            request=serializer,
-            responses=answers,
-            examples=[example],
-        ),
-        delete=extend_schema(
-            **options,
-            summary=f"Delete {one}",
-            description=resource.on_delete,
-            parameters=[*address, _IF_MATCH],
-            responses={204: None},
-        ),
-    )

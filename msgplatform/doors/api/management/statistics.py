@@ -16,7 +16,7 @@ from rest_framework.response import Response
 
 from msgplatform.core import flows
 from msgplatform.core.errors import InvalidInput
-from msgplatform.core.flows.activity import SYSTEM, Activity
+from msgplatform.core.flows.activity import SYSTEM
 from msgplatform.doors.api.access.authentication import caller_of
 from msgplatform.doors.api.query import NAME, QueryView, moment
 from msgplatform.doors.api.schema import operation
@@ -89,40 +89,18 @@ class StatisticsView(QueryView):
         (attempts) and exhausted (deliveries that were given up). Minutes and hours are kept for two
         weeks unless configured otherwise, days for three years.
         """
-        activity, step = self._activity(), cast(Step, self.query_values.get("step", "hour"))
-        since, until = self._period(step)
-        counts: dict[datetime, Counter[str]] = defaultdict(Counter)
-        for table in CounterQuery(activity, step, since, until, self._group_keys(activity)).rows():
-            rows = table.exclude(name__contains=_BUCKET)
-            for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
-                counts[time_steps.moment(at)][name] += value
-        total: Counter[str] = sum(counts.values(), Counter())
-        points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
-        flow = self.query_values["flow"]
-        return Response({"flow": flow, "step": step, "total": dict(total), "points": points})
-
-    def _activity(self) -> Activity:
         flow = flows.get(self.query_values.get("flow", ""))
         if flow is None or flow.health.activity is None:
             raise InvalidInput(f"Name one of these flows: {', '.join(_counting())}.", "flow")
-        return flow.health.activity
-
-    def _period(self, step: Step) -> tuple[datetime, datetime]:
-        """Raises InvalidInput for one that is too long for its step, or not of our time."""
+        activity, step = flow.health.activity, cast(Step, self.query_values.get("step", "hour"))
         until = self._time("until", timezone.now())
         try:
             since = self._time("since", until - _USUAL)
             time_steps.starts(step, since, until)
         except OverflowError:
             raise InvalidInput("Use a time of our days.", "until") from None
-        return since, until
-
-    def _time(self, name: str, usual: datetime) -> datetime:
-        return moment(self.query_values[name], name) if name in self.query_values else usual
-
-    def _group_keys(self, activity: Activity) -> dict[str, str]:
-        """Dimension → key of the group that is asked for."""
-        has = [dimension.name for dimension in activity.dimensions]
+        # Dimension → key of the group that is asked for.
+        dimensions = [dimension.name for dimension in activity.dimensions]
         groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
         systems = caller_of(self.request).systems
         if systems and SYSTEM not in groups:
@@ -131,8 +109,18 @@ class StatisticsView(QueryView):
                 raise InvalidInput(f"The key is limited: name one of {names}.", SYSTEM)
             (groups[SYSTEM],) = systems
         for name in groups:
-            if name not in has:
-                raise InvalidInput(f"This flow is counted by {', '.join(has)}.", name)
+            if name not in dimensions:
+                raise InvalidInput(f"This flow is counted by {', '.join(dimensions)}.", name)
         if SYSTEM in groups:
             groups[SYSTEM] = str(business_system(groups[SYSTEM], SYSTEM, systems))
-        return groups
+        counts: dict[datetime, Counter[str]] = defaultdict(Counter)
+        for table in CounterQuery(activity, step, since, until, groups).rows():
+            rows = table.exclude(name__contains=_BUCKET)
+            for at, name, value in rows.values_list("at", "name").annotate(Sum("value")).order_by():
+                counts[time_steps.moment(at)][name] += value
+        total: Counter[str] = sum(counts.values(), Counter())
+        points = [{"at": at, "counts": dict(counts[at])} for at in sorted(counts)]
+        return Response({"flow": flow.name, "step": step, "total": dict(total), "points": points})
+
+    def _time(self, name: str, usual: datetime) -> datetime:
+        return moment(self.query_values[name], name) if name in self.query_values else usual

@@ -11,10 +11,16 @@ from django.db.models import QuerySet
 from django.http import Http404
 from drf_spectacular.utils import OpenApiParameter, extend_schema_field
 from rest_framework import serializers
+from rest_framework.request import Request
+from rest_framework.response import Response
 
+from msgplatform import __version__
 from msgplatform.core.errors import Changed, InvalidInput, NotNow
 from msgplatform.doors.api.access import keys
+from msgplatform.doors.api.access.authentication import ANY_SCOPE, caller_of
 from msgplatform.doors.api.management.resources import ResourceListView, own_rows
+from msgplatform.doors.api.query import QueryView
+from msgplatform.doors.api.schema import operation
 from msgplatform.models import ApiKey, Biz
 from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import TextField, WholeSerializer
@@ -37,6 +43,7 @@ class System(Resource):
     list_path, path = "systems", "systems/<slug:name>"
     scope = "manage:systems"
     system_lookup = "name"
+    moves = True
     answers_limited_keys = True
     model = Biz
     serializer_class = SystemSerializer
@@ -221,3 +228,43 @@ class KeyListView(ResourceListView):
         if system and not systems.exists():
             raise Http404("There is no such business system.")
         return ApiKey.objects.filter(biz__name=system)
+
+
+class OwnKeySerializer(serializers.Serializer[Any]):
+    """An API key as it describes itself."""
+
+    name = serializers.CharField()
+    system = serializers.CharField(
+        allow_null=True, help_text="The business system; null for a management key"
+    )
+    systems = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="The business systems to which a management key is limited; empty: all",
+    )
+    scopes = serializers.ListField(child=serializers.CharField())
+    platform_version = serializers.CharField(help_text="The platform's release, such as 1.4.0")
+
+
+class OwnKeyView(QueryView):
+    """Show the key of this request."""
+
+    tag = "API keys"
+    required_scope = ANY_SCOPE
+    answers_limited_keys = True
+
+    @operation(None, {200: OwnKeySerializer})
+    def get(self, request: Request) -> Response:
+        """Show the key of this request.
+
+        Its name, whose it is and what it may do, and the platform's release. Every key may ask.
+        """
+        caller = caller_of(request)
+        return Response(
+            {
+                "name": caller.key_name,
+                "system": caller.biz_name or None,
+                "systems": sorted(caller.systems),
+                "scopes": sorted(caller.scopes),
+                "platform_version": __version__,
+            }
+        )

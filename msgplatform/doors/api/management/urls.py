@@ -1,10 +1,7 @@
 from django.urls import path
 
 from msgplatform.core import features
-from msgplatform.doors.api import (
-    converters,  # noqa: F401 - registers <id:…>
-    own_key,
-)
+from msgplatform.doors.api import converters  # noqa: F401 - registers <id:…>
 from msgplatform.doors.api.management import (
     alerts,
     failures,
@@ -36,7 +33,7 @@ urlpatterns = [
         name="failure-acknowledge",
     ),
     path("failures/<id:pk>/resend", failures.FailureResendView.as_view(), name="failure-resend"),
-    path("key", own_key.OwnKeyView.as_view(), name="own-key"),
+    path("key", systems.OwnKeyView.as_view(), name="own-key"),
     path("jobs", jobs.JobListView.as_view(), name="jobs"),
     path("jobs/<id:pk>", jobs.JobView.as_view(), name="job"),
     path("jobs/<id:pk>/pause", jobs.JobPauseView.as_view(), name="job-pause"),

@@ -66,7 +66,13 @@ def _(exc: drf.APIException, view: Any) -> Problem:
 @describe.register(django_errors.ValidationError)
 @describe.register(errors.InvalidInput)
 def _(exc: Exception, view: Any) -> Problem:
-    return _invalid(field_errors(exc))
+    faults = field_errors(exc)
+    # `detail` is read by people: the first errors are enough there, `errors` has all of them.
+    first_errors = "; ".join(
+        f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in faults[:3]
+    )
+    remark = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
+    return Problem(KINDS["invalid-input"], first_errors + remark, {}, {"errors": faults})
 
 
 @describe.register
@@ -219,12 +225,3 @@ def _(exc: BodyTooLarge, view: Any) -> Problem:
 @describe.register
 def _(exc: django_errors.RequestDataTooBig, view: Any) -> Problem:
     return Problem(KINDS["body-too-large"], "Send several smaller requests.")
-
-
-def _invalid(field_errors: list[dict[str, Any]]) -> Problem:
-    # `detail` is read by people: the first errors are enough there, `errors` has all of them.
-    first_errors = "; ".join(
-        f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in field_errors[:3]
-    )
-    remark = f" (and {len(field_errors) - 3} more)" if len(field_errors) > 3 else ""
-    return Problem(KINDS["invalid-input"], first_errors + remark, {}, {"errors": field_errors})

@@ -19,7 +19,7 @@ from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.chart import Chart, Line, Tone, labels
 from msgplatform.doors.console import flow_card
 from msgplatform.doors.console.statistics.form import STEPS, StatisticsForm
-from msgplatform.doors.templatetags.grouped import grouped
+from msgplatform.doors.templatetags.formats import grouped
 from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery, total

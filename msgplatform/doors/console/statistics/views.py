@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 from urllib.parse import urlencode
@@ -66,7 +66,18 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
     that dimension. Those of all flows, without `flow`: a line for each flow and system."""
     flow = _flow(request)
     if flow is None or flow.health.activity is None:
-        return _csv_of_all(request)
+        visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
+        if not visible_flows:
+            raise PermissionDenied
+        if form.is_valid():
+            try:
+                lines = list(tables.csv_of_all(form, visible_flows))
+            except InvalidInput as error:
+                form.add_error(None, str(error))
+            else:
+                until = timezone.localtime(form.cleaned_data["until"])
+                return csv_response(f"all-{until:%Y%m%d-%H%M}", lines)
+        return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
     form, by = StatisticsForm(flow.health.activity, request.GET, request), request.GET.get("by", "")
     dimension = next((part for part in flow.health.activity.dimensions if part.name == by), None)
     if by and dimension is None:
@@ -84,21 +95,6 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
             words = [flow.name, *([by] if by else []), query.step]
             name = f"{'-'.join(words)}-{timezone.localtime(query.until):%Y%m%d-%H%M}"
             return csv_response(name, chain([header], rows))
-    return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
-
-
-def _csv_of_all(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
-    visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
-    if not visible_flows:
-        raise PermissionDenied
-    if form.is_valid():
-        try:
-            rows = list(tables.csv_of_all(form, visible_flows))
-        except InvalidInput as error:
-            form.add_error(None, str(error))
-        else:
-            until = timezone.localtime(form.cleaned_data["until"])
-            return csv_response(f"all-{until:%Y%m%d-%H%M}", rows)
     return HttpResponse(form.errors.as_text(), status=400, content_type="text/plain")
 
 
@@ -121,8 +117,18 @@ def _flow(request: HttpRequest) -> Flow | None:
 
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
     """A file with this name, without `.csv`."""
+    writer = csv.writer(_Echo())
+    # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese or
+    # Japanese system takes the full-width signs, too, and some pass over blanks before them.
+    lines = (
+        writer.writerow([
+            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
+            for cell in row
+        ])
+        for row in rows
+    )  # fmt: skip
     return StreamingHttpResponse(
-        _csv_lines(rows),
+        chain(["\ufeff"], lines),  # spreadsheets recognise UTF-8 by it
         content_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}.csv"'},
     )
@@ -133,15 +139,3 @@ class _Echo:
 
     def write(self, text: str) -> str:
         return text
-
-
-def _csv_lines(rows: Iterable[list[str]]) -> Iterator[str]:
-    writer = csv.writer(_Echo())
-    yield "\ufeff"  # spreadsheets recognise UTF-8 by it
-    for row in rows:
-        # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese
-        # or Japanese system takes the full-width signs, too, and some pass over blanks before them.
-        yield writer.writerow([
-            f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
-            for cell in row
-        ])  # fmt: skip

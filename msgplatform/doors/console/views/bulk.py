@@ -27,8 +27,7 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import BulkForm
-from msgplatform.doors.console.masking import masked
-from msgplatform.doors.console.views.page import jobs_of, page, require_bulk
+from msgplatform.doors.console.views.page import jobs_of, masked, page, require_bulk
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.jobs import control
 from msgplatform.messages import engine, filter_fields
@@ -65,7 +64,19 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
             preview_seen = signing.loads(parameters.get("previewed", ""), salt=_SALT)
     choice = [flow.name, name, form.filter(), form.pace] if form.is_valid() else []
     if preview_seen and form.is_valid() and preview_seen["wanted"] == choice:
-        return _start(request, flow, name, form, preview_seen)
+        key = preview_seen["key"]
+        owner = filter_fields.owner_of(action.fields, form.filter())
+        new_job = control.JobRequest(
+            flow.name, name, form.filter(), preview_seen["pace"], key, preview_seen["cursor"], owner
+        )
+        counted = Counted(preview_seen["count"], preview_seen["more"])
+        try:
+            job = control.start(new_job, counted, request.user.get_username())
+        except IntegrityError:  # the second click of two: the job is there
+            job = jobs_of(request).get(started_from=key)
+        else:
+            messages.success(request, _("Bulk job started: %s.") % action.title)
+        return redirect("console:job", job.pk)
     preview, pace, signed_preview = None, 0, ""
     try:
         # A link may bring a filled form (`ids=…`) without asking for its count, which may take a
@@ -83,13 +94,9 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         # Signed, not stored: the start proves by it what the person has seen, and runs that.
         # `key` is in one job at most, however often Start is pressed.
         contents = {
-            "key": uuid.uuid4().hex,
-            "wanted": choice,
-            "pace": pace,
-            "count": preview.counted.count,
-            "more": preview.counted.more,
-            "cursor": preview.cursor,
-        }
+            "key": uuid.uuid4().hex, "wanted": choice, "pace": pace, "cursor": preview.cursor,
+            "count": preview.counted.count, "more": preview.counted.more,
+        }  # fmt: skip
         signed_preview = signing.dumps(contents, salt=_SALT)
     return page(
         request,
@@ -145,25 +152,3 @@ def _find_action(
     if name not in flow.actions:
         raise Http404(_("There is no such bulk action."))
     return flow, name
-
-
-def _start(
-    request: HttpRequest, flow: Flow, name: str, form: BulkForm, preview_seen: dict[str, Any]
-) -> HttpResponse:
-    actor = request.user.get_username()
-    try:
-        new_job = control.JobRequest(
-            flow.name,
-            name,
-            form.filter(),
-            preview_seen["pace"],
-            preview_seen["key"],
-            preview_seen["cursor"],
-            filter_fields.owner_of(flow.actions[name].fields, form.filter()),
-        )
-        job = control.start(new_job, Counted(preview_seen["count"], preview_seen["more"]), actor)
-    except IntegrityError:  # the second click of two: the job is there
-        job = jobs_of(request).get(started_from=preview_seen["key"])
-        return redirect("console:job", job.pk)
-    messages.success(request, _("Bulk job started: %s.") % flow.actions[name].title)
-    return redirect("console:job", job.pk)

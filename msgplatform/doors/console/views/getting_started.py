@@ -26,7 +26,6 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
 from msgplatform.core.flows.page import Call
 from msgplatform.core.flows.setup import FirstStep, Snippet
-from msgplatform.doors.console import curl
 from msgplatform.doors.console.views.page import page, visible
 from msgplatform.models import ApiKey, Biz
 
@@ -165,9 +164,8 @@ def _part(request: HttpRequest, flow: Flow) -> Part:
             key = next((f"mp_{prefix}_{_SECRET}" for prefix in prefixes), key)
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         commands = "\n\n".join(
-            curl.command(
-                Call("", call.path, headers, json.dumps(call.body, ensure_ascii=False)),
-                settings.PUBLIC_URL,
+            Call("", call.path, headers, json.dumps(call.body, ensure_ascii=False)).command(
+                settings.PUBLIC_URL
             )
             for call in calls
         )

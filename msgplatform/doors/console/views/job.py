@@ -26,8 +26,8 @@ from msgplatform.core.flows.messages import personal_names
 from msgplatform.core.flows.page import Hit
 from msgplatform.doors.admin import audit, sees_personal
 from msgplatform.doors.console.forms import BulkForm
-from msgplatform.doors.console.masking import as_seen
 from msgplatform.doors.console.views.page import (
+    as_seen,
     can_start_jobs,
     flow_of,
     job_of,
@@ -71,7 +71,15 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
     if request.method == "POST":
         if not may_change:
             raise PermissionDenied
-        return _change(request, row)
+        to = request.POST.get("to", "")
+        if to not in BulkJob.FROM:
+            raise Http404(_("There is no such state."))
+        # Only from these states: one that has ended meanwhile must not start again.
+        if BulkJob.objects.filter(pk=row.pk, state__in=BulkJob.FROM[_State(to)]).update(state=to):
+            audit(request, f"bulk_{to}", row.audit_target)
+        else:
+            messages.warning(request, _("The job was in another state by then."))
+        return redirect("console:job", row.pk)
     action = flow.actions.get(row.action) if flow else None
     sums = outcomes.sums(row) if action and action.outcome else None
     notices: Sequence[str] = ()
@@ -112,19 +120,6 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         again=repeat_url,
         **context,
     )
-
-
-def _change(request: HttpRequest, row: BulkJob) -> HttpResponse:
-    to = request.POST.get("to", "")
-    if to not in BulkJob.FROM:
-        raise Http404(_("There is no such state."))
-    # Only from these states: one that has ended meanwhile must not start again.
-    rows = BulkJob.objects.filter(pk=row.pk, state__in=BulkJob.FROM[_State(to)])
-    if rows.update(state=to):
-        audit(request, f"bulk_{to}", row.audit_target)
-    else:
-        messages.warning(request, _("The job was in another state by then."))
-    return redirect("console:job", row.pk)
 
 
 def _time_left(row: BulkJob) -> timedelta | None:

@@ -36,8 +36,7 @@ from msgplatform.doors.admin import (
     message_target,
     sees_personal,
 )
-from msgplatform.doors.console.masking import masked
-from msgplatform.doors.console.views.page import flow_of, page
+from msgplatform.doors.console.views.page import flow_of, masked, page
 from msgplatform.messages import engine
 from msgplatform.models import AuditLog
 from msgplatform.person_limits import answers_limited_people
@@ -165,8 +164,30 @@ def resend_messages(
     if refusal is not None:
         messages.error(request, _("It was not sent again: %s") % refusal)
     is_one = len(ids) == 1
-    if not (is_one and (unknown_count or refusal is not None)):
-        _tell(request, flow, count, left_count + unknown_count, new_ids, leads_there)
+    if is_one and (unknown_count or refusal is not None):
+        return None if unknown_count == len(ids) else "".join(new_ids[-1:])
+    if new_ids and leads_there:
+        messages.success(request, _("Sent again as a new message, which is shown here."))
+    elif new_ids:
+        text = ngettext(
+            "%d message is sent again:", "%d messages are sent again:", len(new_ids)
+        ) % len(new_ids)  # fmt: skip
+        links = ((cells.message_link(flow.name, id),) for id in new_ids[:_LINKED])
+        more = ", …" if len(new_ids) > _LINKED else ""
+        messages.success(
+            request, format_html("{} {}{}", text, format_html_join(", ", "{}", links), more)
+        )
+    elif count:
+        text = ngettext("Sent again to %d recipient.", "Sent again to %d recipients.", count)
+        messages.success(request, text % count)
+    if left_count := left_count + unknown_count:
+        text = ngettext(
+            "%d was left alone: it is on its way, or has reached its end in another way meanwhile.",
+            "%d were left alone: they are on their way, or have reached their end in another way "
+            "meanwhile.",
+            left_count,
+        )
+        messages.info(request, text % left_count)
     return None if unknown_count == len(ids) else "".join(new_ids[-1:])
 
 
@@ -191,38 +212,6 @@ def content(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
     return HttpResponse(
         file.content, content_type=file.media_type, headers={"Content-Disposition": name}
     )
-
-
-def _tell(
-    request: HttpRequest,
-    flow: Flow,
-    count: int,
-    left_count: int,
-    new_ids: Sequence[str],
-    leads_there: bool,
-) -> None:
-    if new_ids and leads_there:
-        messages.success(request, _("Sent again as a new message, which is shown here."))
-    elif new_ids:
-        text = ngettext(
-            "%d message is sent again:", "%d messages are sent again:", len(new_ids)
-        ) % len(new_ids)  # fmt: skip
-        links = ((cells.message_link(flow.name, id),) for id in new_ids[:_LINKED])
-        more = ", …" if len(new_ids) > _LINKED else ""
-        messages.success(
-            request, format_html("{} {}{}", text, format_html_join(", ", "{}", links), more)
-        )
-    elif count:
-        text = ngettext("Sent again to %d recipient.", "Sent again to %d recipients.", count)
-        messages.success(request, text % count)
-    if left_count:
-        text = ngettext(
-            "%d was left alone: it is on its way, or has reached its end in another way meanwhile.",
-            "%d were left alone: they are on their way, or have reached their end in another way "
-            "meanwhile.",
-            left_count,
-        )
-        messages.info(request, text % left_count)
 
 
 def _unavailable(request: HttpRequest, flow: Flow, error: Unavailable) -> HttpResponse:

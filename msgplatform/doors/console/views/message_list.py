@@ -27,10 +27,9 @@ from msgplatform.core.flows.page import SearchResult
 from msgplatform.core.flows.text import Text
 from msgplatform.doors.admin import sees_personal
 from msgplatform.doors.console.forms import SearchForm
-from msgplatform.doors.console.masking import as_seen
 from msgplatform.doors.console.statistics.views import csv_response
 from msgplatform.doors.console.views.message import may_resend, resend_messages
-from msgplatform.doors.console.views.page import flow_of, list_name, page, visible
+from msgplatform.doors.console.views.page import as_seen, flow_of, list_name, page, visible
 from msgplatform.doors.console.views.saved_filters import saved_for
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter

@@ -144,6 +144,13 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     points = recent.series(visible_flows, span, now, ids)
     lags = {flow: statuses[flow].oldest_by if statuses else {} for flow in visible_flows}
     worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS, ids)
+    # Each with the address of its page, '' for people who may not see it.
+    troubles = []
+    for trouble in worst_groups:
+        activity, url = trouble.flow.health.activity, trouble.group.url
+        can_open = activity and request.user.has_perm(activity.dimensions[0].permission)
+        has_page = can_open and person_limits.may_open(request, url)
+        troubles.append((trouble, url if has_page else ""))
     cards = [
         flow_card.card(
             flow,
@@ -163,7 +170,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
         "cards": [card for card in cards if card.flow not in idle_flows],
         "unused": idle_flows if systems is None else [],
         "heading": _HEADINGS[period],
-        "troubles": [(trouble, _page_of(request, trouble)) for trouble in worst_groups],
+        "troubles": troubles,
         "problems": problems,
         "step": step,
         "is_limited": systems is not None,
@@ -187,11 +194,3 @@ def _backlogs(
             highest_counts[start] = max(count, highest_counts.get(start, 0))
         values_by_flow[name] = [highest_counts.get(start) for start in span.starts(now)]
     return values_by_flow
-
-
-def _page_of(request: HttpRequest, trouble: recent.Trouble) -> str:
-    """The address of the group in trouble, '' for people who may not see it."""
-    activity = trouble.flow.health.activity
-    can_open = activity and request.user.has_perm(activity.dimensions[0].permission)
-    url = trouble.group.url
-    return url if can_open and person_limits.may_open(request, url) else ""

@@ -1,9 +1,12 @@
-"""The frame of every page of the console, and the checks who may see which flow."""
+"""What pages of the console share: their frame, the checks who may see which flow, and the masking
+of what a flow says."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 from django.apps import apps
 from django.contrib import admin
@@ -11,13 +14,15 @@ from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.translation import gettext as _
 
 from msgplatform import person_limits
-from msgplatform.core import flows
+from msgplatform.core import flows, personal
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.flows.contract import Flow
+from msgplatform.doors.admin import sees_personal
 from msgplatform.models import BulkJob
 
 # Every page asks which flows are set up. This process remembers those that are; it takes another
@@ -125,3 +130,49 @@ def flow_of(request: HttpRequest, name: str) -> Flow:
         raise Http404(_("There is no such flow."))
     require(request, flow)
     return flow
+
+
+T = TypeVar("T")
+_KEPT = ("id", "cursor", "url", "permission")
+# A command that repeats a message needs its content.
+_LEFT_OUT = ("call",)
+
+
+def masked(part: T) -> T:
+    """A flow's `Page` or `Hit`, or a part of one, with its personal data masked.
+
+    A flow says everything. A field whose name ends with "body" is a content of its own, every other
+    text a sentence in which only telephone numbers and addresses are masked.
+    """
+    row: Any = part
+    masked_values: dict[str, Any] = {}
+    for field in fields(row):
+        value = getattr(row, field.name)
+        if field.name.endswith("body") and isinstance(value, str):
+            masked_values[field.name] = personal.text(value)
+        elif field.name in _LEFT_OUT:
+            masked_values[field.name] = None
+        elif field.name not in _KEPT:
+            masked_values[field.name] = _value(value)
+    for name in ("title", "why"):
+        if text := masked_values.get(f"masked_{name}"):
+            masked_values[name] = text
+    return replace(row, **masked_values)  # type: ignore[no-any-return]
+
+
+def as_seen(request: HttpRequest, parts: Iterable[T]) -> list[T]:
+    """These parts as this person may see them."""
+    return list(parts) if sees_personal(request) else [masked(part) for part in parts]
+
+
+def _value(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return masked(value)
+    # A link that a flow has made names a row, and would no longer lead there.
+    if isinstance(value, str) and not isinstance(value, SafeString):
+        return personal.in_sentence(value)
+    if isinstance(value, Mapping):
+        return {name: _value(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_value(each) for each in value]
+    return value

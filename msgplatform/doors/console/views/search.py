@@ -24,8 +24,7 @@ from msgplatform.core import cells, flows
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.doors.admin import sees_personal
-from msgplatform.doors.console.masking import as_seen
-from msgplatform.doors.console.views.page import flow_of, page, visible
+from msgplatform.doors.console.views.page import as_seen, flow_of, page, visible
 from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
 from msgplatform.person_limits import answers_limited_people

@@ -9,9 +9,8 @@ from django.db.utils import Error
 from msgplatform.core.data import transactions
 from msgplatform.core.errors import UNAVAILABLE, NotNow
 from msgplatform.models import Biz
-from msgplatform.setup.platform_file import applying, difference, labels, reading
-from msgplatform.setup.platform_file.faults import FileFaults
-from msgplatform.setup.platform_file.outcome import Action, Outcome
+from msgplatform.setup.platform_file import applying, labels, reading
+from msgplatform.setup.platform_file.outcome import Action, FileFaults, Outcome, lines
 from msgplatform.setup.platform_file.references import Secrets
 
 _NOTHING = "Nothing was changed."
@@ -102,7 +101,7 @@ class Command(BaseCommand):
         return frozenset(names)
 
     def _is_agreed(self, trial: Outcome) -> bool:
-        for line in difference.lines(trial):
+        for line in lines(trial):
             self.stdout.write(line)
         if not sys.stdin.isatty():
             raise CommandError(f"--prune asks first: answer with --yes. {_NOTHING}")
@@ -126,7 +125,7 @@ class Command(BaseCommand):
                 file.write(f"{change.title} {name} {value}\n")
 
     def _show(self, outcome: Outcome, options: dict[str, Any]) -> None:
-        for line in difference.lines(outcome, is_verbose=options["verbosity"] > 1):
+        for line in lines(outcome, is_verbose=options["verbosity"] > 1):
             self.stdout.write(line)
         new_names = [change.title for change in outcome.changes if change.shown_once]
         if new_names and not options["new_secrets"] and not options["dry_run"]:

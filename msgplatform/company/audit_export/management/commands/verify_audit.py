@@ -1,7 +1,7 @@
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -59,7 +59,12 @@ class Command(BaseCommand):
             raise CommandError("--public-key is no public key", returncode=2) from None
         with ExitStack() as stack:
             for name in options["files"]:
-                chain.read(name, rows(stack.enter_context(_open_file(name))))
+                try:
+                    path = None if name == "-" else Path(name)
+                    file = stack.enter_context(path.open("rb")) if path else sys.stdin.buffer
+                except OSError as error:
+                    raise CommandError(f"{name}: {error.strerror}", returncode=2) from error
+                chain.read(name, rows(file))
         chain.end(options["first"], options["last"])
         for fault in chain.faults[:_SHOWN_FAULTS]:
             self.stdout.write(fault)
@@ -86,10 +91,3 @@ def _own_keys() -> list[str]:
         return [lines.public_text(lines.Signer(key).public_key) for key in keys]
     except ValueError:
         raise CommandError("AUDIT_SIGNING_KEY holds a text that is no key", returncode=2) from None
-
-
-def _open_file(name: str) -> BinaryIO:
-    try:
-        return sys.stdin.buffer if name == "-" else Path(name).open("rb")
-    except OSError as error:
-        raise CommandError(f"{name}: {error.strerror}", returncode=2) from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from drf_spectacular.drainage import GENERATOR_STATS
 from drf_spectacular.generators import SchemaGenerator
 
+from msgplatform.setup.fields import fields_of
 from msgplatform.setup.platform_file import kinds
-from msgplatform.setup.platform_file.kinds import Kind
 from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
 _COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
@@ -17,8 +18,9 @@ _COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
 _OF_SECRETS = ("maxLength", "minLength", "pattern", "format")
 
 
+@cache
 def json_schema() -> dict[str, Any]:
-    """The schema of draft 2020-12. It takes seconds."""
+    """The schema of draft 2020-12. It takes seconds, and is always the same in a process."""
     with GENERATOR_STATS.silence():
         document: Any = SchemaGenerator(urlconf="msgplatform.urls").get_schema(
             request=None, public=True
@@ -28,12 +30,18 @@ def json_schema() -> dict[str, Any]:
     for section, kinds_of_section in kinds.sections().items():
         kind = kinds_of_section[0]
         names = " or ".join("/".join(each.address_lookups) for each in kinds_of_section)
+        # The body of this kind's PUT.
+        path = "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", kind.path)
+        content = document["paths"][path]["put"]["requestBody"]["content"]
+        body = _moved(content["application/json"]["schema"], document, definitions)
+        fields = definitions[body["$ref"].removeprefix(_DEFINITIONS)]["properties"]
+        for name, field in fields_of(kind.serializer_class).items():
+            for word in _OF_SECRETS if field.source in kind.secret_fields else ():
+                fields[name].pop(word, None)
         properties[section] = {
             "description": f"{kind.nouns[0].upper()}{kind.nouns[1:]}, by name: {names}",
             "type": ["object", "null"],
-            "additionalProperties": {
-                "anyOf": [_body(kind, document, definitions), {"type": "null"}]
-            },
+            "additionalProperties": {"anyOf": [body, {"type": "null"}]},
         }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -43,20 +51,6 @@ def json_schema() -> dict[str, Any]:
         "properties": properties,
         "$defs": definitions,
     }
-
-
-def _body(kind: Kind, document: Any, definitions: dict[str, Any]) -> Any:
-    """The body of this kind's PUT; what it refers to is added to `definitions`."""
-    path = "/api/v1/" + re.sub(r"<\w+:(\w+)>", r"{\1}", kind.path)
-    content = document["paths"][path]["put"]["requestBody"]["content"]
-    body = _moved(content["application/json"]["schema"], document, definitions)
-    properties = definitions[body["$ref"].removeprefix(_DEFINITIONS)]["properties"]
-    serializer: Any = kind.serializer_class()
-    for name, field in serializer.fields.items():
-        if field.source in kind.secret_fields:
-            for word in _OF_SECRETS:
-                properties[name].pop(word, None)
-    return body
 
 
 def _moved(schema: Any, document: Any, definitions: dict[str, Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import lru_cache
 from typing import Any
 
 from drf_spectacular.types import OpenApiTypes
@@ -30,7 +29,7 @@ from msgplatform.setup.platform_file import (
     reading,
     text,
 )
-from msgplatform.setup.platform_file.outcome import Action, Outcome
+from msgplatform.setup.platform_file.outcome import Action
 from msgplatform.setup.platform_file.reading import VERSION_KEY
 
 SCOPE = "manage:platform"
@@ -198,24 +197,42 @@ class PlatformView(QueryView):
         references. All its faults are answered at once, with their lines. 409 while another file is
         being applied. A key that is limited to business systems applies what belongs to them.
         """
-        values = values_of(request, _PUT_QUERY, [each.name for each in _PUT_QUERY])
-        label = values.get("label", "")
+        query = values_of(request, _PUT_QUERY, [each.name for each in _PUT_QUERY])
+        label = query.get("label", "")
         if len(label) > labels.MAX_LABEL:
             raise InvalidInput(f"A label has at most {labels.MAX_LABEL} characters.", "label")
         options = applying.Options(
             actor(request),
-            is_trial=values.get("dry_run") == "true",
-            should_prune=values.get("prune") == "true",
+            is_trial=query.get("dry_run") == "true",
+            should_prune=query.get("prune") == "true",
             systems=caller_of(request).systems,
             label=label,
-            plan=values.get("plan", ""),
+            plan=query.get("plan", ""),
         )
-        description = reading.read_sent(_sent(request))
+        content_type = request.META.get("CONTENT_TYPE", "")
+        media_type = json.media_type(content_type)
+        if media_type in _YAML:
+            content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
+        elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
+            body = json.read_body(request, MAX_BYTES)
+            content = reading.parse_sent_json(body, json.parse_any(body))
+        else:
+            raise UnsupportedMediaType(content_type)
+        if content.value is None:
+            raise ParseError("The body is empty: send a platform file.")
+        description = reading.read_sent(content)
         outcome = applying.apply(description, options)
         if options.is_trial and (titles := applying.with_secrets(description)):
             # Its answer tells whether a secret that was sent is the stored one.
             audit(request, "platform_file_tried", options.label, secrets_of=titles[:_MAX_TITLES])
-        return Response(PlatformChangesSerializer(_shown(outcome, options)).data)
+        changes = outcome.changes
+        if options.is_trial:  # these secrets are undone: nobody must store them
+            changes = [dataclasses.replace(change, shown_once={}) for change in changes]
+        values = {
+            "dry_run": options.is_trial, "label": options.label, "plan": outcome.plan,
+            "counts": outcome.counts, "changes": changes,
+        }  # fmt: skip
+        return Response(PlatformChangesSerializer(values).data)
 
 
 class PlatformSchemaView(APIView):
@@ -232,44 +249,9 @@ class PlatformSchemaView(APIView):
         A JSON Schema of draft 2020-12, for editors and for checks before a file is sent. Fields
         with `writeOnly` are secrets.
         """
-        return Response(_json_schema())
-
-
-@lru_cache(maxsize=1)
-def _json_schema() -> Any:
-    """It takes seconds, and is always the same in a process."""
-    return schema.json_schema()
+        return Response(schema.json_schema())
 
 
 def _names(value: str) -> frozenset[str]:
     """The names of a parameter, separated by commas."""
     return frozenset(name for name in value.split(",") if name)
-
-
-def _sent(request: Request) -> text.Text:
-    """The file in the body. Raises FileFaults, ParseError, BodyTooLarge, UnsupportedMediaType."""
-    content_type = request.META.get("CONTENT_TYPE", "")
-    media_type = json.media_type(content_type)
-    if media_type in _YAML:
-        content = reading.parse_sent(json.read_body(request, MAX_BYTES), MAX_BYTES)
-    elif media_type in (json.MEDIA_TYPE, ""):  # without a body there is no type
-        body = json.read_body(request, MAX_BYTES)
-        content = reading.parse_sent_json(body, json.parse_any(body))
-    else:
-        raise UnsupportedMediaType(content_type)
-    if content.value is None:
-        raise ParseError("The body is empty: send a platform file.")
-    return content
-
-
-def _shown(outcome: Outcome, options: applying.Options) -> dict[str, Any]:
-    changes = outcome.changes
-    if options.is_trial:  # these secrets are undone: nobody must store them
-        changes = [dataclasses.replace(change, shown_once={}) for change in changes]
-    return {
-        "dry_run": options.is_trial,
-        "label": options.label,
-        "plan": outcome.plan,
-        "counts": outcome.counts,
-        "changes": changes,
-    }

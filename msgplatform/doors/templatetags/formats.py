@@ -1,15 +1,32 @@
-"""Times as people see them: in their own zone, which is named beside each."""
+"""Template filters and tags that write times, ages and large numbers for people."""
 
 from __future__ import annotations
 
+import time
 from datetime import datetime, timedelta
+from typing import Any
 
 from django import template
 from django.utils import formats, timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from msgplatform.core import durations
+
 register = template.Library()
+register.filter(durations.age)
+
+
+@register.filter
+def since(moment: float) -> str:
+    """The age of a unix time."""
+    return durations.age(max(0.0, time.time() - moment))
+
+
+@register.filter
+def grouped(value: Any) -> Any:
+    """`1234567` → `1,234,567`, as the language has it; what is no whole number stays."""
+    return formats.number_format(value, force_grouping=True) if type(value) is int else value
 
 
 @register.filter

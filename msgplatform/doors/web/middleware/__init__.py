@@ -1,1 +1,0 @@
-"""Each person's language and time zone, sessions that have ended, headers of answers."""
