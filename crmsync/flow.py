@@ -8,17 +8,19 @@ from django.utils.translation import gettext_noop
 from crmsync import orders
 from crmsync.actions.actions import ACTIONS
 from crmsync.messages.index import MESSAGES
-from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
+from crmsync.models import LandingPage, LeadIdempotency
+from crmsync.monitor import conditions, failures, findings, first_steps, metrics
 from crmsync.monitor.activity import ACTIVITY
-from crmsync.moving import MOVING
 from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE, kept_data
 from msgplatform.core import sandbox
 from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
+from msgplatform.core.flows.moving import MovedTable, Moving
 from msgplatform.core.flows.programs import Daemon
 from msgplatform.core.flows.setup import Setup
+from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.personal import PERMISSION as PERSONAL
 
 FLOW = Flow(
@@ -62,7 +64,18 @@ FLOW = Flow(
         "sync:run": ("crmsync.operate_policy", "crmsync.view_run"),
     },
     messages=MESSAGES,
-    moving=MOVING,
+    # Leads stay where they are.
+    moving=Moving(
+        tables=(
+            MovedTable(
+                model=LandingPage,
+                rows=lambda biz: LandingPage.objects.filter(biz_id=biz).order_by("id"),
+                identity=("appkey",),
+                proxy_name=("", "appkey"),
+            ),
+        ),
+        keys=(TableKeys(LeadIdempotency),),
+    ),
     actions=ACTIONS,
     person_stores=stores,
     kept=kept_data,
@@ -76,8 +89,8 @@ FLOW = Flow(
         metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
         declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
-        runbooks=runbooks.RUNBOOKS,
-        runbook_texts=runbooks.TEXTS,
+        runbooks=conditions.RUNBOOKS,
+        runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
     setup=Setup(
         first_steps=first_steps.steps,

@@ -32,7 +32,9 @@ def verdict(error: DatabaseError, size: int) -> Outcome:
     code, text = transactions.error_code(error), message(error)
     if is_credentials(error) or is_setup(error):
         return Auth(text)
-    if code in LOST or code in _UNREACHABLE or code in _LATER or _is_sqlite_later(error, text):
+    is_sqlite = not code and isinstance(error, OperationalError | InterfaceError)
+    is_later = is_sqlite and any(word in text for word in ("locked", "unable to open", "disk"))
+    if code in LOST or code in _UNREACHABLE or code in _LATER or is_later:
         return Retry(_BUSY_SECONDS if code in _UNREACHABLE else 0.0, text)
     if code in _VALUES or isinstance(error, DataError | IntegrityError) or column(text):
         return Invalid(column(text), text) if size == 1 else Refused(text)
@@ -77,9 +79,3 @@ def message(error: BaseException) -> str:
     """The server's own sentence."""
     parts = [part for part in error.args if isinstance(part, str)]
     return parts[-1] if parts else type(error).__name__
-
-
-def _is_sqlite_later(error: DatabaseError, text: str) -> bool:
-    if transactions.error_code(error) or not isinstance(error, OperationalError | InterfaceError):
-        return False
-    return "locked" in text or "unable to open" in text or "disk" in text
