@@ -26,6 +26,7 @@ from contextlib import suppress
 
 import msgspec
 from django.db import DatabaseError
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
@@ -35,8 +36,51 @@ from msgplatform.core.data.claims import Claim
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
-from notify.agent.metrics import Figures
-from notify.agent.store import Due, Event, Refusal, Store
+from notify.agent.store import COUNTED, Due, Event, Measure, Refusal, Store
+
+_UP_TO = f"counted up to {COUNTED:,}"
+
+
+class Figures:
+    """The Agent's metrics for Prometheus, served by `serve()`: it runs far from the platform."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self._pending = Gauge(
+            "outbox_pending", f"Rows that wait in the outbox; {_UP_TO}", registry=registry
+        )
+        self._oldest = Gauge("outbox_oldest_seconds", "Age of the oldest row", registry=registry)
+        self._dead = Gauge(
+            "outbox_dead", f"Rows that the intake refused; {_UP_TO}", registry=registry
+        )
+        self._measured = Gauge(
+            "outbox_measured_timestamp_seconds", "When the tables were counted", registry=registry
+        )
+        self._up = Gauge("outbox_intake_up", "1 when it answered last time", registry=registry)
+        self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
+        for result in ("created", "duplicate", "refused"):
+            self._relayed.labels(result)
+
+    def serve(self, host: str, port: int) -> None:
+        """Answer Prometheus from a thread. Raises OSError when the port is taken."""
+        start_http_server(port, host, registry=self.registry)
+
+    def set_measure(self, measure: Measure) -> None:
+        self._pending.set(measure.pending)
+        self._oldest.set(measure.oldest)
+        self._dead.set(measure.dead)
+        self._measured.set(time.time())
+
+    def count_relayed(self, created_count: int, duplicates: int) -> None:
+        self._relayed.labels("created").inc(created_count)
+        self._relayed.labels("duplicate").inc(duplicates)
+
+    def count_refused(self, rows: int) -> None:
+        self._relayed.labels("refused").inc(rows)
+
+    def set_intake_up(self, is_up: bool) -> None:
+        self._up.set(is_up)
+
 
 log = logging.get(__name__)
 
@@ -123,7 +167,29 @@ class Relay(Worker):
                 self.store.release(claim, _ids(todo))
                 return
             request = todo.popleft()
-            events = self._read(claim, request)
+            # A row that would spoil the request for the others is refused here.
+            refusals: dict[int, Refusal] = {}
+            for row in request:
+                if row.size > MAX_REQUEST_BYTES:
+                    refusals[row.id] = Refusal(
+                        "too_large",
+                        f"payload: it has {row.size} bytes, more than a request may have; "
+                        "publish a reference to what is large",
+                    )
+            events: list[Event] = []
+            for event in self.store.read(
+                claim, [row.id for row in request if row.id not in refusals]
+            ):
+                try:
+                    # Before it is put between other events: a missing quote would spoil them all.
+                    event.payload.decode()
+                    msgspec.json.decode(event.payload)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    reason = f"payload: it is not JSON in UTF-8: {error}"
+                    refusals[event.id] = Refusal("invalid", reason)
+                else:
+                    events.append(event)
+            self._settle(claim, [], refusals)
             if not events:
                 continue
             answer = self.client.send(events)
@@ -161,31 +227,6 @@ class Relay(Worker):
             max_rows, size = min(max_rows, max_allowed), size + row.size
         if request:
             yield request
-
-    def _read(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
-        """Read the events of a request. A row that would spoil it for the others is refused
-        here."""
-        refusals: dict[int, Refusal] = {}
-        for row in request:
-            if row.size > MAX_REQUEST_BYTES:
-                refusals[row.id] = Refusal(
-                    "too_large",
-                    f"payload: it has {row.size} bytes, more than a request may have; "
-                    "publish a reference to what is large",
-                )
-        events: list[Event] = []
-        for event in self.store.read(claim, [row.id for row in request if row.id not in refusals]):
-            try:
-                # Before it is put between other events: a missing quote would spoil them all.
-                event.payload.decode()
-                msgspec.json.decode(event.payload)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                reason = f"payload: it is not JSON in UTF-8: {error}"
-                refusals[event.id] = Refusal("invalid", reason)
-            else:
-                events.append(event)
-        self._settle(claim, [], refusals)
-        return events
 
     # -- outcomes --------------------------------------------------------------------------------
     def _settle_verdicts(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:

@@ -40,10 +40,11 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
+from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify.feed import person_users, upkeep_events, users
-from notify.feed.actions.resend import resend_events
+from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post
@@ -227,7 +228,7 @@ def test_a_text_that_a_program_writes_meanwhile_is_not_lost() -> None:
         assert alerts_store.erase(person, rows) == 0
     assert Alert.objects.get().text == f"write to {ANN.email}"
     assert alerts_store.erase(person, rows) == 1
-    assert Alert.objects.get().text == f"write to {identity.MARK}"
+    assert Alert.objects.get().text == f"write to {MARK}"
 
 
 # -- the whole -----------------------------------------------------------------------------------
