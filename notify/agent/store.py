@@ -172,7 +172,7 @@ class Store:
     # -- statements ------------------------------------------------------------------------------
     def _claim(self, due: QuerySet[Outbox], limit: int, lease: float) -> claims.Claim:
         """Without rows that a transaction of the business system has locked, for however long."""
-        if not self._mysql:
+        if engines.of(self.alias) is engines.SQLITE:
             return claims.claim(due, limit=limit, lease=lease, until="next_at", using=self.alias)
         rows = due.filter(next_at__lte=Now())
         ids = list(rows.values_list("id", flat=True)[:limit])
@@ -187,7 +187,7 @@ class Store:
     def _unlocked(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
         """The rows of `ids` that still carry the claim and that nobody else has locked; locks
         them. The others come again when their lease is over, and the intake knows their keys."""
-        if not self._mysql:
+        if engines.of(self.alias) is engines.SQLITE:
             return list(ids)
         unlocked_ids: list[int] = []
         for condition, parameters in _claimed_conditions(claim, ids):
