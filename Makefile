@@ -8,7 +8,7 @@ python := .venv/bin/python
 bootstrap := $(PYTHON) deploy/bootstrap.py
 embedded := --try embedded
 # mysqlclient needs a compiler, so it is installed only where a MySQL or MariaDB is named.
-mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL))$(DATABASE_URL_FILE)
+mysql := $(filter mysql:% mariadb:%,$(DATABASE_URL) $(COLD_DATABASE_URL) $(ARGS))$(DATABASE_URL_FILE)
 platform := platform $(if $(mysql),mysql)
 
 .PHONY: help demo up test test-full test-mysql times test-scale chaos check bench docs clients lock tools
@@ -17,7 +17,7 @@ help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
 
 demo:  ## show every flow at work, accounted for (ARGS="--exit --json")
-	@$(bootstrap) platform $(embedded)
+	@$(bootstrap) $(platform) $(embedded)
 	@$(python) manage.py demo $(ARGS)
 
 up:  ## run the whole platform on this machine (ARGS="--port 8000")
@@ -31,7 +31,7 @@ test: tools  ## a proof of every promise, with a reduced load
 test-full: tools  ## every case there is, on SQLite and on MariaDB, with the full load
 	@MSGPLATFORM_FULL_LOAD=1 scripts/run_tests.py
 
-test-mysql: tools  ## the integration tests of every flow on a MySQL server (MYSQL_ROOT, TESTS)
+test-mysql: tools  ## the engines' suite and the integration tests on a MySQL server (MYSQL_ROOT, TESTS)
 	@scripts/run_tests.py mysql
 
 times: ## let the tests that took longest in the last `make test` begin first

@@ -35,12 +35,11 @@ def triggers_can_be_made(
     """`migrate` asks this first: it would stop in its middle otherwise."""
     return [
         checks.Error(
-            f"the database {alias} has a binary log, or is a node of Galera, and does not let this "
-            "user make triggers",
-            hint=f"{lead_triggers.BINARY_LOG_REPAIR}. CRM sync needs triggers on its table lead.",
+            f"the database {alias} does not let this user make triggers",
+            hint=f"{repair}. CRM sync needs triggers on its table lead.",
             id="crmsync.E002",
         )
         for alias in databases or ()
         if router.allow_migrate_model(alias, Lead)
-        and lead_triggers.refused_beforehand(connections[alias])
+        and (repair := lead_triggers.refused_beforehand(connections[alias]))
     ]

@@ -21,6 +21,7 @@ from django.db import connection, connections
 
 from demo.run import Run, Scenario, scenarios
 from msgplatform import env
+from msgplatform.core.data import engines
 from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.secrets import encryption
 from msgplatform.core.servers.private_server import free_port
@@ -32,7 +33,7 @@ _HOST, _PORT = "127.0.0.1", 8000
 _READY_SECONDS = 300.0  # twenty programs start, perhaps on a small machine that does other things
 
 
-def enter(port: int) -> None:
+def enter(port: int, database: str) -> None:
     """Start this command again with the demo's own settings, unless that was done already.
 
     Settings are read once, at start, so the variables for a new folder, an embedded Redis and a
@@ -59,6 +60,8 @@ def enter(port: int) -> None:
         "OUTBOUND_ALLOW": "127.0.0.0/8",
         "LOG_LEVEL": os.environ.get("LOG_LEVEL", "WARNING"),
     }
+    if database:
+        settings["DATABASE_URL"] = database
     for scenario in scenarios():
         settings |= scenario.environment()
     arguments = [sys.executable, *sys.argv]
@@ -110,7 +113,7 @@ class Demo:
         self.run = Run(settings.PUBLIC_URL, messages, Path(settings.STATE_DIR), timeout)
         self.platform = Platform(
             Path(settings.STATE_DIR), host=_HOST, port=self.port, env=dict(os.environ),
-            reservation=socket.socket(fileno=descriptor), say=self.run.say,
+            reservation=socket.socket(fileno=descriptor), say=self.run.say, migrate=True,
         )  # fmt: skip
         self.password = secrets.token_urlsafe(12)
         self._stopped = threading.Event()
@@ -118,6 +121,9 @@ class Demo:
     def start(self) -> None:
         from django.contrib.auth import get_user_model
 
+        if connection.introspection.table_names():
+            raise CommandError("the demo needs an empty database: this one has tables")
+        connection.close()
         self.run.say("starting Redis, the web server and the daemons …")
         self.platform.start()
         self._wait_until_ready()
@@ -147,8 +153,8 @@ class Demo:
 
         def run(scenario: Scenario) -> None:
             try:
-                with connection.cursor() as cursor:  # on a busy machine others may write for long
-                    cursor.execute(f"PRAGMA busy_timeout = {int(self.run.timeout * 1000)}")
+                # On a busy machine others may write for long.
+                engines.of().limit_lock_wait(connection, int(self.run.timeout))
                 figures[scenario.flow] = scenario.play(self.run)
             except Exception as error:  # noqa: BLE001 - raised again in the main thread
                 errors.append(error)

@@ -18,15 +18,11 @@ from django.db import connections
 from msgplatform import env
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
-from msgplatform.core.data.mysql import character_sets
+from msgplatform.core.data import engines
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import rates
 
 TAG = "msgplatform"
-# Django's own bound is lower; RETURNING, SKIP LOCKED and the plans we rely on are from here on.
-OLDEST_MARIADB: tuple[int, ...] = (10, 6)
-# Defaults that are expressions, and the switch for skip scans.
-OLDEST_MYSQL: tuple[int, ...] = (8, 0, 13)
 NEW_KEY = "python3 -c 'import base64, os; print(base64.urlsafe_b64encode(os.urandom(32)).decode())'"
 _DEFAULT_PORTS = {"redis": 6379, "rediss": 6379}
 
@@ -58,9 +54,9 @@ def database_check(
     app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any
 ) -> list[CheckMessage]:
     return [
-        message
+        (Error if problem.is_serious else Warning)(problem.text, hint=problem.repair, id=problem.id)
         for alias in databases or ()
-        for message in [*_server_version(alias), *_character_sets(alias)]
+        for problem in engines.of(alias).problems(connections[alias])
     ]
 
 
@@ -201,31 +197,3 @@ def _proxies() -> Iterator[CheckMessage]:
             obj="API_NUM_PROXIES",
             id="msgplatform.W102",
         )
-
-
-def _server_version(alias: str) -> Iterator[CheckMessage]:
-    connection: Any = connections[alias]
-    if connection.vendor != "mysql":
-        return
-    is_mariadb = connection.mysql_is_mariadb
-    name, oldest = ("MariaDB", OLDEST_MARIADB) if is_mariadb else ("MySQL", OLDEST_MYSQL)
-    if not is_mariadb:
-        yield Warning(
-            f"the database {alias} is MySQL: the platform is tested on MariaDB",
-            hint="Use MariaDB 10.6 or later if you can choose.",
-            id="msgplatform.W202",
-        )
-    if connection.mysql_version < oldest:
-        have = ".".join(map(str, connection.mysql_version))
-        yield Error(
-            f"the database {alias} is {name} {have}",
-            hint=f"Use {name} {'.'.join(map(str, oldest))} or later.",
-            id="msgplatform.E201",
-        )
-
-
-def _character_sets(alias: str) -> Iterator[CheckMessage]:
-    connection: Any = connections[alias]
-    if connection.vendor == "mysql":
-        for problem in character_sets.problems(connection):
-            yield Error(problem.text, hint=problem.repair, id="msgplatform.E202")

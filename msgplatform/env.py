@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 import dj_database_url
 
 from msgplatform.core.cells import MAX_CELLS, Cell
+from msgplatform.core.data import engines
 
 T = TypeVar("T")
 
@@ -268,35 +269,6 @@ def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
     return bool(place)
 
 
-# A program that is frozen in the middle of a transaction holds locks. When it has said nothing for
-# 10 s the server undoes the transaction and closes the connection (a statement itself may take
-# 60 s); who waits for a lock repeats its step after 5 s (`transactions.retrying`).
-# MySQL has no limit for idle transactions, reads it as a comment, and is told at the beginning of
-# each transaction (`core/data/mysql/base.py`). The last part is a comment for MariaDB: by a skip
-# scan MySQL would read a whole index for one page.
-IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS, STATEMENT_SECONDS = 10, 5, 60
-MYSQL_OPTIONS: dict[str, Any] = {
-    "charset": "utf8mb4",
-    "isolation_level": "read committed",
-    "init_command": "SET time_zone='+00:00', sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
-    f", innodb_lock_wait_timeout={LOCK_WAIT_SECONDS}"
-    f" /*M! , idle_transaction_timeout={IDLE_TRANSACTION_SECONDS} */"
-    " /*!80013 , optimizer_switch='skip_scan=off' */",
-    "connect_timeout": 5,
-    "local_infile": 0,  # no server may ask for files of this machine
-    # A connection that died without a word would otherwise hold its process for hours. In `migrate`
-    # there are no such limits.
-    "read_timeout": STATEMENT_SECONDS,
-    "write_timeout": STATEMENT_SECONDS,
-}
-SQLITE_OPTIONS: dict[str, Any] = {
-    # Deferred BEGIN lets two writers deadlock into "database is locked"; IMMEDIATE queues them.
-    "transaction_mode": "IMMEDIATE",
-    "timeout": 20,
-    "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA busy_timeout=20000;",
-}
-
-
 def database(name: str, default: str) -> dict[str, Any]:
     """Django's DATABASES entry for `sqlite:///path` or `mysql://user:password@host:port/name`."""
     default = default or "sqlite://:memory:"  # only after a problem was reported
@@ -315,7 +287,7 @@ def database(name: str, default: str) -> dict[str, Any]:
     if not config.get("NAME"):
         _report(name, f"{name} names no database", hint)
         config = dict(dj_database_url.parse(default))
-    if config["ENGINE"].endswith("mysql") and find_spec("MySQLdb") is None:
+    if engines.of_config(config).is_server and find_spec("MySQLdb") is None:
         _report(
             name,
             f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
@@ -323,13 +295,9 @@ def database(name: str, default: str) -> dict[str, Any]:
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )
         config = dict(dj_database_url.parse(default))
-    mysql = config["ENGINE"].endswith("mysql")
-    if mysql:
-        config["ENGINE"] = "msgplatform.core.data.mysql"
-    config["OPTIONS"] = {
-        **(MYSQL_OPTIONS if mysql else SQLITE_OPTIONS),
-        **(config.get("OPTIONS") or {}),
-    }
+    engine = engines.of_config(config)
+    config["ENGINE"] = engine.backend
+    config["OPTIONS"] = {**engine.options, **(config.get("OPTIONS") or {})}
     # A connection lives a minute: long enough for a busy thread, short for a server restart.
     config["CONN_MAX_AGE"] = 60
     config["CONN_HEALTH_CHECKS"] = True

@@ -21,7 +21,7 @@ from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
 from msgplatform.core.daemons.snapshot import REFRESH_SECONDS, Rows, Snapshot
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines, sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.lazy_text import lazy_message
@@ -93,7 +93,7 @@ def _read_checksums() -> dict[int, int] | None:
     """The checksum of each subscription and its consumer, in the order of their ids."""
     columns = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names]
     # After its time a rotated secret signs no more; by the clock that `from_row` looks at.
-    checksum = sql.checksum([*columns, "r.previous_secret_until > %s"])
+    checksum = engines.of().checksum([*columns, "r.previous_secret_until > %s"])
     if checksum is None:
         return None
     with connection.cursor() as cursor:

@@ -4,11 +4,13 @@
     scripts/run_tests.py          as `make test`; MSGPLATFORM_FULL_LOAD=1 as `make test-full`
     scripts/run_tests.py scale    clusters: each strike SCALE_RUNS times (2), or, with
                                   SCALE_SHARE=yes, the share that `make test` runs
-    scripts/run_tests.py mysql    integration on MySQL, as `make test-mysql`
+    scripts/run_tests.py mysql    engines and integration on MySQL, as `make test-mysql`
     scripts/run_tests.py times    write the times of the last run into tests/measured_times.json
+    scripts/run_tests.py counts   write how many tests there are into tests/expected_counts.json
 
-Most tests wait for something most of their time, so there are more processes than cores. How tests
-are spread over the processes of one pytest is in tests/spreading.py.
+A test with the mark `full` runs in `make test-full` only. Most tests wait for
+something most of their time, so there are more processes than cores. How tests are spread over the
+processes of one pytest is in tests/spreading.py.
 
 Integration runs on MariaDB, and the files with the mark `both_databases` on SQLite as well
 (tests/database_branches.py says which have to have it). Under the full load every file does.
@@ -40,8 +42,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 TIMES = ROOT / "tests" / "measured_times.json"
 LAST_TIMES = ROOT / ".pytest_cache" / "measured_times.json"
+COUNTS = ROOT / "tests" / "expected_counts.json"
 IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 IS_SHARE = os.environ.get("SCALE_SHARE") == "yes"
+PYTEST = (
+    *(str(ROOT / ".venv/bin/python"), "-m", "pytest"),
+    *([] if IS_FULL else ["-m", "not full"]),
+)
 PROCESSES = 9  # that run tests at the same time; on two cores more of them are not quicker
 MAX_UNSTEADY = 3
 SHOWN_COSTS = 40
@@ -51,6 +58,7 @@ PASSED, FAILED = 0, 1
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 PACKAGES = ("msgplatform", "notify", "gateway", "crmsync")
 VENDORS = ("sqlite", "mysql")
+QUESTIONS = ("of", "of_connection")  # for the engine of a database
 BOTH_DATABASES = re.compile(r"^(pytestmark = .*|    )pytest\.mark\.both_databases\b", re.MULTILINE)
 # The share judges what is lost or comes twice; on a machine that does other things it prints how
 # long a failover took (tests/scale/strikes.py). A test that is missing here is an error of pytest.
@@ -157,17 +165,29 @@ class Runner:
         print(f"{run.name} on {run.database}\n{run.output}", flush=True)
 
 
-def gate() -> list[Run]:
-    """The runs of `make test`, the longest first."""
-    return [
-        Run("flows", "mariadb", 3, ["tests/flows", "tests/chaos"]),
+def rounds() -> list[list[Run]]:
+    """Rounds of runs, in each the longest first. Under the full load flows have the machine to
+    themselves."""
+    sqlite_files = ["tests/integration"] if IS_FULL else files_for_both_databases()
+    flows = Run("flows", "mariadb", 0 if IS_FULL else 3, ["tests/flows", "tests/chaos"])
+    beside = [
         Run("integration", "mariadb", 3, ["tests/integration"]),
         Run("programs", "sqlite", 3, ["tests/programs"]),
         Run("browser", "sqlite", 2, ["tests/browser"]),
         Run("units", "sqlite", 0, ["tests/unit"]),
-        Run("integration-sqlite", "sqlite", 2, files_for_both_databases()),
+        Run("integration-sqlite", "sqlite", 2, sqlite_files),
+        *engines(),
         clusters(2),
     ]
+    if not IS_FULL:
+        return [[flows, *beside]]
+    on_sqlite = {"FLOW_DATABASES": "sqlite", "MSGPLATFORM_FULL_LOAD": ""}
+    crashes = Run("crashes-sqlite", "sqlite", 2, CRASHES, environment=on_sqlite)
+    return [beside, [crashes], [flows]]
+
+
+def engines() -> list[Run]:
+    return [Run(f"engines-{kind}", kind, 0, ["tests/engines"]) for kind in ("mariadb", "sqlite")]
 
 
 def clusters(processes: int) -> Run:
@@ -183,31 +203,14 @@ def files_for_both_databases() -> list[str]:
     ]
 
 
-def full() -> list[list[Run]]:
-    """Rounds of runs of `make test-full`. Flows under full load have the machine to themselves."""
-    beside = [
-        Run("integration", "mariadb", 2, ["tests/integration"]),
-        Run("programs", "sqlite", 3, ["tests/programs"]),
-        Run("integration-sqlite", "sqlite", 2, ["tests/integration"]),
-        Run("units", "sqlite", 1, ["tests/unit"]),
-        Run("browser", "sqlite", 2, ["tests/browser"]),
-        clusters(2),
-    ]
-    on_sqlite = {"FLOW_DATABASES": "sqlite", "MSGPLATFORM_FULL_LOAD": ""}
-    return [
-        beside,
-        [Run("crashes-sqlite", "sqlite", 2, CRASHES, environment=on_sqlite)],
-        [Run("flows", "mariadb", 0, ["tests/flows", "tests/chaos"])],
-    ]
-
-
 def scale() -> list[Run]:
     return [clusters(2) if IS_SHARE else Run("clusters", "sqlite", 0, ["tests/scale"], ["-s"])]
 
 
 def mysql() -> list[Run]:
-    """Integration on a MySQL server (scripts/mysql.sh). TESTS names folders, all without it."""
-    tests = os.environ.get("TESTS", "tests/integration").split()
+    """The engines' suite and integration on a MySQL server (scripts/mysql.sh). TESTS names folders,
+    both without it."""
+    tests = os.environ.get("TESTS", "tests/engines tests/integration").split()
     return [Run("integration", "mysql", 3, tests)]
 
 
@@ -238,7 +241,7 @@ def unsteady_tests(runner: Runner, runs: Iterable[Run]) -> tuple[list[str], list
 
 
 def untested_branches(runs: Iterable[Run]) -> list[str]:
-    """A sentence for each place of the product that asks a connection for its vendor, and that no
+    """A sentence for each place of the product that asks for the engine of a database, and that no
     test with the mark has reached on each of the two."""
     reached = set().union(*(run.branches for run in runs))
     return [
@@ -251,23 +254,25 @@ def untested_branches(runs: Iterable[Run]) -> list[str]:
 
 
 def branches() -> Iterator[tuple[str, range]]:
-    """Path and lines of each `connection.vendor` in the product, migrations aside."""
+    """Path and lines of each `engines.of…` in the product, migrations and the engines aside."""
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
-            if "migrations" in path.parts:
+            if {"migrations", "engines"} & set(path.parts):
                 continue
-            for lines in vendor_lines(ast.parse(path.read_text())):
+            for lines in engine_lines(ast.parse(path.read_text())):
                 yield str(path.relative_to(ROOT)), lines
 
 
-def vendor_lines(tree: ast.Module) -> Iterable[range]:
-    """The lines on which each `vendor` may be read: those of the whole f-string that it is in."""
+def engine_lines(tree: ast.Module) -> Iterable[range]:
+    """The lines on which each engine may be asked for: those of the whole f-string that it is in.
+    `of_config` looks at settings, and at no connection."""
     lines: dict[ast.AST, range] = {}
     for node in ast.walk(tree):  # an f-string comes before its parts
         if isinstance(node, ast.Attribute | ast.JoinedStr):
             span = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             for part in ast.walk(node):
-                if isinstance(part, ast.Attribute) and part.attr == "vendor":
+                is_question = isinstance(part, ast.Attribute) and part.attr in QUESTIONS
+                if is_question and ast.unparse(part.value) == "engines":
                     lines.setdefault(part, span)
     return lines.values()
 
@@ -344,23 +349,38 @@ def write_times() -> None:
     TIMES.write_text(json.dumps(kept, indent=1) + "\n")
 
 
+def write_counts() -> None:
+    """How many tests each folder has in a clean clone of the last commit: a folder of work may hold
+    files that nobody else has."""
+    with tempfile.TemporaryDirectory(prefix="mp-counts-") as folder:
+        clone = ["git", "clone", "--quiet", str(ROOT), folder]
+        subprocess.run(clone, check=True)  # noqa: S603 - a command line of its own
+        names = subprocess.run(  # noqa: S603 - the same
+            [*PYTEST, "--collect-only", "--quiet", "tests"], cwd=folder, check=True,
+            env={**os.environ, "CI": ""}, stdout=subprocess.PIPE, text=True,
+        ).stdout  # fmt: skip
+    folders = re.findall(r"^tests/(\w+)/.*::", names, re.MULTILINE)
+    COUNTS.write_text(json.dumps(Counter(folders), sort_keys=True) + "\n")
+
+
 def main(arguments: Sequence[str]) -> int:
-    if list(arguments) == ["times"]:
-        write_times()
-        return 0
+    writers = {"times": write_times, "counts": write_counts}
     other_rounds = {"scale": scale, "mysql": mysql}
-    if arguments and (len(arguments) > 1 or arguments[0] not in other_rounds):
+    if arguments and (len(arguments) > 1 or arguments[0] not in writers | other_rounds):
         sys.exit(__doc__)
-    rounds = [other_rounds[arguments[0]]()] if arguments else full() if IS_FULL else [gate()]
-    pytest = [str(ROOT / ".venv/bin/python"), "-m", "pytest", "--durations=15", "--durations-min=5"]
+    if arguments and (write := writers.get(arguments[0])):
+        write()
+        return 0
+    all_rounds = [other_rounds[arguments[0]]()] if arguments else rounds()
+    pytest = [*PYTEST, "--durations=15", "--durations-min=5"]
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     adopt()
     folder, begun = Path(tempfile.mkdtemp(prefix="mp-run-")), time.monotonic()
     try:
         runner = Runner(folder, pytest)
-        for runs in rounds:
+        for runs in all_rounds:
             runner.run(runs)
-        runs = [run for runs in rounds for run in runs]
+        runs = [run for runs in all_rounds for run in runs]
         keep_times(runs)
         problems = [] if arguments else untested_branches(runs)
         return outcome(runner, runs, begun, problems)

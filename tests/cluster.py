@@ -24,9 +24,11 @@ from bench.harness import migrated
 from msgplatform.core.connections import build
 from msgplatform.core.logged_errors import unexpected_errors
 from msgplatform.core.servers.private_server import RedisServer, free_port
+from tests.program_host import Program, ProgramHost, code_of
 from tests.waiting import pause
 
 ROOT = Path(__file__).resolve().parents[1]
+IS_FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
 # Short, so that what a killed process held comes back within a test.
 LEASE_SECONDS = 10
 # Longer than a busy machine lets a process stand still: what it has in hand would be sent twice.
@@ -117,7 +119,10 @@ class Cluster:
         self.port = free_port()
         self.base_url = f"http://127.0.0.1:{self.port}"
         self.redis_server = RedisServer(folder / "redis", folder / "work.sock")
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes] | Program] = {}
+        self._hosts: dict[
+            str, ProgramHost
+        ] = {}  # environment, as JSON → what starts programs in it
         self.kills: list[str] = []
         self.frozen: set[str] = set()  # paused until somebody resumes them
         # Events that programs may log at level error; None: nobody judges their logs.
@@ -159,6 +164,8 @@ class Cluster:
             process.kill()
         for process in self.processes.values():
             process.wait()
+        for host in self._hosts.values():
+            host.close()
         self.console.close()
         self.redis_server.kill()
         is_judged = kind is None and self.expected_errors is not None
@@ -168,15 +175,29 @@ class Cluster:
     # -- processes -------------------------------------------------------------------------------
     def start(self, name: str, failpoint: str = "") -> None:
         """Start a daemon or the web server; optionally with a place at which it dies."""
-        environment = self._environment(name)
+        environment, command = self._environment(name), self._command(name)
+        # A library of its own has to be there when a process begins.
+        can_fork = not IS_FULL and environment == self.environment
         if failpoint:
             environment["MSGPLATFORM_FAILPOINT"] = failpoint
-        log = (self.folder / f"{name}.log").open("ab")
-        with log:
-            self.processes[name] = subprocess.Popen(
-                self._command(name), cwd=ROOT, env=environment,
-                stdin=self._stdin(name), stdout=log, stderr=log, bufsize=0,
-            )  # fmt: skip
+        stdin, words = self._stdin(name), command[1:]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            program: subprocess.Popen[bytes] | Program
+            if can_fork and (code := code_of(command)):
+                program = self._host().start(code, words, stdin, log, log, environment)
+            else:
+                program = subprocess.Popen(
+                    command, cwd=ROOT, env=environment, stdin=stdin, stdout=log, stderr=log,
+                    bufsize=0,
+                )  # fmt: skip
+        self.processes[name] = program
+
+    def _host(self) -> ProgramHost:
+        """Of the environment as it is now, which tests change between two starts."""
+        key = json.dumps(self.environment, sort_keys=True)
+        if key not in self._hosts:
+            self._hosts[key] = ProgramHost(self.environment, ROOT, self.folder / "host.log")
+        return self._hosts[key]
 
     def _environment(self, name: str) -> dict[str, str]:
         return dict(self.environment)

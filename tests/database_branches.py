@@ -2,8 +2,8 @@
 
 The mark `both_databases` is for a file whose tests reach such code. In tests/integration it runs
 on MariaDB and on SQLite (`scripts/run_tests.py`); a file elsewhere has both itself. Each process
-leaves behind, in a file beside TEST_RECORD, in which places its marked tests asked a connection
-for its vendor: lines of vendor, path and number of the line. `scripts/run_tests.py` fails for a
+leaves behind, in a file beside TEST_RECORD, in which places its marked tests asked for the engine
+of a database: lines of vendor, path and number of the line. `scripts/run_tests.py` fails for a
 place that was not reached on both. Paths of modules that only the programs reach which a file's
 tests start are arguments of the mark.
 """
@@ -23,6 +23,7 @@ from tests.records import record_file
 
 ROOT = Path(__file__).resolve().parents[1]
 PROXY = connection.__file__
+ENGINES = str(ROOT / "msgplatform" / "core" / "data" / "engines" / "__init__.py")
 MARK = "both_databases"
 
 
@@ -56,7 +57,8 @@ class Branches:
         def read(_connection: object) -> str:
             if self._is_marked:
                 caller = _caller(inspect.currentframe())
-                if caller.f_code.co_filename == PROXY:  # as of `django.db.connection`
+                # The proxy is that of `django.db.connection`.
+                while caller.f_code.co_filename in (PROXY, ENGINES):
                     caller = _caller(caller)
                 self._places.add((vendor, caller.f_code.co_filename, caller.f_lineno))
             return vendor

@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.crmsync import leads
 from bench.harness.batch import Batch
+from bench.harness.ground import Ground
 from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs.progress import Progress
 from bench.references import environment
@@ -39,7 +40,8 @@ _MAX_SECONDS = 600.0  # for a part; then what is left is lost
 class Copy(Batch):
     """What all sides have in common: the leads, and the check."""
 
-    parts = (INITIAL, CHANGED)
+    parts: Sequence[str] = (INITIAL, CHANGED)
+    tables: Sequence[str] = (f"{CRM}.{TABLE}",)
 
     def prepare(self) -> None:
         server = self.ground.server
@@ -80,29 +82,19 @@ class Copy(Batch):
 
     def check(self, crew: Crew) -> None:
         with self.hive.cursor() as cursor:
-            leads.check_equal(cursor, "bench.lead", f"{CRM}.{TABLE}")
+            for table in self.tables:
+                leads.check_equal(cursor, "bench.lead", table)
 
 
 class Ours(Copy):
     """Our processes, as an operator starts them."""
 
+    policies = 1  # each for a CRM of its own
+
     def prepare(self) -> None:
         super().prepare()
-        _empty(self.hive)
-        self.ground.server.execute(
-            f"CREATE TABLE {CRM}.{TABLE} (id BIGINT PRIMARY KEY, appkey VARCHAR(64), "
-            "uid VARCHAR(64), name VARCHAR(100), phone VARCHAR(32), extra LONGTEXT, "
-            "is_delete TINYINT(1) NOT NULL DEFAULT 0, version INT) "
-            "CHARACTER SET utf8mb4"
-        )
-        crm = Crm.objects.create(
-            name=CRM, adapter="sql", credentials={"url": self.ground.server.url(CRM)},
-            settings={"table": TABLE, "deleted_column": "is_delete"},
-        )  # fmt: skip
-        Policy.objects.create(
-            source=Source.objects.get(name=HIVE), crm=crm, interval_seconds=1,
-            mapping="\n".join(f"{theirs} = {ours}" for ours, theirs in leads.FIELDS.items()),
-        )  # fmt: skip
+        empty(self.hive)
+        self.tables = [make_policy(self.ground, number) for number in range(self.policies)]
 
     def programs(self) -> Sequence[Program]:
         return [self.ground.daemon("run_sync_handler"), self.ground.daemon("run_sync_poller")]
@@ -115,11 +107,12 @@ class Ours(Copy):
             last = ", ".join(str(row[0]) for row in cursor.fetchall())
             while True:
                 now = time.monotonic()
-                if not _behind(cursor, f"WHERE h.id IN ({last})") and not _behind(cursor, ""):
+                is_behind = self._behind(cursor, f"WHERE h.id IN ({last})")
+                if not is_behind and not self._behind(cursor, ""):
                     break
                 crew.check()
                 if now > self.given + _MAX_SECONDS:
-                    left = _behind(cursor, "")
+                    left = self._behind(cursor, "")
                     raise BenchFailed(f"{left} leads are not copied\n{crew.output()}")
                 time.sleep(_LOOK_SECONDS)
             cursor.execute(
@@ -128,6 +121,17 @@ class Ours(Copy):
             # When the poller began to read, by its own record: until then it only waited.
             looked: float = time.monotonic() - cursor.fetchone()[0] / 1e6
         return now - max(self.given, looked)
+
+    def _behind(self, cursor: Any, which: str) -> int:
+        """How many leads a CRM does not have in the hive's version; of the first CRM behind."""
+        for table in self.tables:
+            cursor.execute(
+                f"SELECT COUNT(*) - COUNT(c.id) FROM bench.lead h LEFT JOIN {table} c "
+                f"ON c.id = h.id AND c.version = h.version {which}"
+            )
+            if count := int(cursor.fetchone()[0]):
+                return count
+        return 0
 
 
 class DltSqlalchemy(Copy):
@@ -176,16 +180,28 @@ def sides() -> list[type[Copy]]:
     return [Ours, DltSqlalchemy, DltPyarrow]
 
 
-def _behind(cursor: Any, which: str) -> int:
-    """How many leads the CRM does not have in the hive's version."""
-    cursor.execute(
-        f"SELECT COUNT(*) - COUNT(c.id) FROM bench.lead h LEFT JOIN {CRM}.{TABLE} c "
-        f"ON c.id = h.id AND c.version = h.version {which}"
+def make_policy(ground: Ground, number: int) -> str:
+    """Make a CRM and a policy that looks every second; the CRM's table, with the time at which a
+    row came first."""
+    table = f"{TABLE}{number or ''}"
+    ground.server.execute(
+        f"CREATE TABLE {CRM}.{table} (id BIGINT PRIMARY KEY, appkey VARCHAR(64), "
+        "uid VARCHAR(64), name VARCHAR(100), phone VARCHAR(32), extra LONGTEXT, "
+        "is_delete TINYINT(1) NOT NULL DEFAULT 0, version INT, "
+        "came_at TIMESTAMP(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6)) CHARACTER SET utf8mb4"
     )
-    return int(cursor.fetchone()[0])
+    crm = Crm.objects.create(
+        name=f"{CRM}{number or ''}", adapter="sql", credentials={"url": ground.server.url(CRM)},
+        settings={"table": table, "deleted_column": "is_delete"},
+    )  # fmt: skip
+    Policy.objects.create(
+        source=Source.objects.get(name=HIVE), crm=crm, interval_seconds=1,
+        mapping="\n".join(f"{theirs} = {ours}" for ours, theirs in leads.FIELDS.items()),
+    )  # fmt: skip
+    return f"{CRM}.{table}"
 
 
-def _empty(connection: Any) -> None:
+def empty(connection: Any) -> None:
     """Delete CRMs, policies and all records of copying; the hive stays a source."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION foreign_key_checks = 0")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bench.harness import migrated
 from msgplatform.core.servers.private_server import (
     PrivateServer,
     ServerFailed,
@@ -25,6 +26,8 @@ AS_ROOT = ["--user=root"] if os.geteuid() == 0 else []
 class MariaDb(PrivateServer):
     """A MariaDB for tests and benchmarks: a socket and a port of 127.0.0.1, root without password.
 
+    MARIADB_ROOT names a folder into which the packages of another server were unpacked
+    (`scripts/mysql.sh`); without it, the `mariadbd` of this machine runs.
     `options` are the server's own, for example {"innodb_flush_log_at_trx_commit": 2}. Its socket
     is in `directory`, so keep that path short. Needs the package mysqlclient.
     """
@@ -50,7 +53,7 @@ class MariaDb(PrivateServer):
     @property
     def argv(self) -> list[str]:
         return [
-            *(_mariadb_program("mariadbd", "mysqld"), "--no-defaults", *AS_ROOT),
+            *(*_server(), *AS_ROOT),
             *(f"--datadir={self.data}", f"--socket={self.socket}"),
             # In a shared /tmp, a server that starts removes the temporary tables of other servers.
             f"--tmpdir={self.directory}",
@@ -66,11 +69,14 @@ class MariaDb(PrivateServer):
         shutil.rmtree(self.data, ignore_errors=True)
         new_folder = self.data.with_suffix(".new")
         shutil.rmtree(new_folder, ignore_errors=True)
-        self.make_data(new_folder)
+        migrated.fill_folder(new_folder, self.make_data, self.name)
         new_folder.rename(self.data)
 
     def make_data(self, folder: Path) -> None:
         """Make the server's own tables in a new folder. Raises ServerFailed."""
+        if root := os.environ.get("MARIADB_ROOT"):
+            _bootstrap(Path(root), folder)
+            return
         program = _mariadb_program("mariadb-install-db", "mysql_install_db")
         result = subprocess.run(
             [
@@ -134,6 +140,39 @@ class MariaDb(PrivateServer):
     def url(self, name: str) -> str:
         """The DATABASE_URL of a database, over the socket: no other program can take that."""
         return f"mysql://root@localhost/{name}?unix_socket={quote(str(self.socket))}"
+
+
+def unpacked_server(root: Path, program: str, share: str) -> list[str]:
+    """The beginning of a command line for a server whose packages were unpacked into `root`. It is
+    started by its own loader: it may need a newer C library than this machine has."""
+    loader = next(root.glob("usr/lib/*-linux-gnu/ld-linux-*.so.*"))
+    libraries = f"{loader.parent}:{root}/usr/lib/mysql/private"
+    return [
+        str(loader), "--library-path", libraries, f"{root}/usr/sbin/{program}", "--no-defaults",
+        f"--lc-messages-dir={root}/usr/share/{share}", f"--plugin-dir={root}/usr/lib/mysql/plugin",
+    ]  # fmt: skip
+
+
+def _server() -> list[str]:
+    if root := os.environ.get("MARIADB_ROOT"):
+        return [*unpacked_server(Path(root), "mariadbd", "mariadb"),
+                f"--character-sets-dir={root}/usr/share/mariadb/charsets"]  # fmt: skip
+    return [_mariadb_program("mariadbd", "mysqld"), "--no-defaults"]
+
+
+def _bootstrap(root: Path, folder: Path) -> None:
+    """What mariadb-install-db does, which finds no server of another C library."""
+    (folder / "mysql").mkdir(parents=True)
+    names = ("mariadb_system_tables", "mariadb_performance_tables", "mariadb_system_tables_data",
+             "maria_add_gis_sp_bootstrap", "mariadb_sys_schema")  # fmt: skip
+    scripts = [(root / "usr/share/mariadb" / f"{name}.sql").read_text() for name in names]
+    start = "USE mysql;\nSET @auth_root_socket = NULL, @skip_auth_anonymous = 1;\n"
+    result = subprocess.run(
+        [*_server(), *AS_ROOT, "--bootstrap", f"--datadir={folder}", "--log-warnings=0"],
+        input=start + "\n".join(scripts), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if result.returncode:
+        raise ServerFailed(f"mariadbd --bootstrap failed:\n{result.stderr[-2000:]}")
 
 
 def _mariadb_program(*names: str) -> str:

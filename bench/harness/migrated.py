@@ -1,8 +1,9 @@
 """Databases as `migrate` leaves them: the first of a run is migrated, the others are copies of it.
 
 Migrations have tests of their own; here they are what many tests and benches would wait for at
-their start. The copies are kept in the folder that MIGRATED_DATABASES names, which all processes of
-a run share; without it, every database is migrated.
+their start. The same holds for the tables that a new server makes for itself. The copies are kept
+in the folder that MIGRATED_DATABASES names, which all processes of a run share; without it, every
+server installs its tables, and every database is migrated.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import fcntl
 import os
 import pickle
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import closing
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,19 +45,44 @@ def fill(url: str, migrate: Callable[[], object], what: str) -> None:
         migrate()
         return
     kept = Path(folder) / f"{kind}-{what.replace(' ', '-')}"
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with kept.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # others wait for the first one, which migrates
-        if not kept.exists():
+    with _first_one(kept) as unfinished:
+        if unfinished:
             migrate()
-            unfinished = kept.with_suffix(".new")
             unfinished.write_bytes(_read_file(url) if kind == "sqlite" else _read_database(url))
-            unfinished.replace(kept)
             return
     if kind == "sqlite":
         Path(url.removeprefix(_SQLITE)).write_bytes(kept.read_bytes())
     else:
         _write_database(url, kept.read_bytes())
+
+
+def fill_folder(path: Path, make: Callable[[Path], object], what: str) -> None:
+    """Make the folder of a new server; `make` makes the first one of a run."""
+    folder = os.environ.get(FOLDER)
+    if not folder:
+        make(path)
+        return
+    kept = Path(folder) / f"folder-{what}"
+    with _first_one(kept) as unfinished:
+        if unfinished:
+            make(unfinished)
+    # A log of 100 MB has next to nothing in it.
+    subprocess.run(["cp", "--archive", "--sparse=always", kept, path], check=True)
+
+
+@contextmanager
+def _first_one(kept: Path) -> Iterator[Path | None]:
+    """Yields where the first one of a run makes what is kept, while others wait for it; None when
+    it is there."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with kept.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if kept.exists():
+            yield None
+            return
+        unfinished = kept.with_suffix(".new")
+        yield unfinished
+        unfinished.replace(kept)
 
 
 def _has_tables(url: str, kind: str) -> bool:

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.harness.mariadb import AS_ROOT, MariaDb
+from bench.harness.mariadb import AS_ROOT, MariaDb, unpacked_server
 from msgplatform.core.servers.private_server import ServerFailed, ServerMissing, find_program
 
 # Options that have another name in MySQL.
@@ -50,10 +50,4 @@ def _program() -> Sequence[str]:
         if program is None or program.resolve().name == "mariadbd":
             raise ServerMissing("MySQL was not found. Run scripts/mysql.sh, and set MYSQL_ROOT.")
         return [str(program), "--no-defaults"]
-    # By its own loader: the server may need a newer C library than this machine has.
-    loader = next(Path(root).glob("usr/lib/*-linux-gnu/ld-linux-*.so.*"))
-    libraries = f"{loader.parent}:{root}/usr/lib/mysql/private"
-    return [
-        str(loader), "--library-path", libraries, f"{root}/usr/sbin/mysqld", "--no-defaults",
-        f"--lc-messages-dir={root}/usr/share/mysql", f"--plugin-dir={root}/usr/lib/mysql/plugin",
-    ]  # fmt: skip
+    return unpacked_server(Path(root), "mysqld", "mysql")

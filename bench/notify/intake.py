@@ -13,6 +13,8 @@ from bench.harness.processes import BenchFailed, Crew, Program
 from bench.harness.programs import messages
 from bench.harness.programs.progress import Progress
 from bench.notify import notify_rows
+from msgplatform.models import Biz
+from notify.models import EventType
 
 NAME = "intake"
 ORDER = 10
@@ -22,14 +24,51 @@ ABOUT = (
     "carries an API key and an idempotency key of its own, and is answered after the commit."
 )
 CONNECTIONS = 64
+# Of the payload that the load generator sends.
+_TEXT = {"type": "string", "minLength": 1, "maxLength": 100}
+_PRICE = {"type": "string", "pattern": r"^\d{1,12}\.\d{2}$"}
+SCHEMA = {
+    "type": "object",
+    "required": ["order", "amount", "currency", "items"],
+    "additionalProperties": False,
+    "properties": {
+        "order": _TEXT,
+        "amount": _PRICE,
+        "currency": {"enum": ["CNY", "EUR", "USD"]},
+        "paid_at": {"type": "string", "format": "date-time"},
+        "customer": {
+            "type": "object",
+            "required": ["id"],
+            "properties": {"id": _TEXT, "name": _TEXT, "level": {"type": "integer", "minimum": 0}},
+        },
+        "items": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/item"}},
+        "trace": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    },
+    "$defs": {
+        "item": {
+            "type": "object",
+            "required": ["sku", "count", "price"],
+            "properties": {
+                "sku": _TEXT, "count": {"type": "integer", "minimum": 1}, "price": _PRICE,
+            },
+        }
+    },
+}  # fmt: skip
 
 
 class Intake(Side):
     """Our web server under the load generator."""
 
+    schemas = 0  # event types of the catalogue, each with a schema that its messages must match
+
     def prepare(self) -> None:
         notify_rows.empty()
         self._cast = notify_rows.cast(self.ground.sink_url, 2)
+        Biz.objects.update(validates_events=self.schemas > 0)
+        EventType.objects.bulk_create(
+            EventType(name=messages.event_type(kind), schema={**SCHEMA, "title": f"Order {kind}"})
+            for kind in range(self.schemas)
+        )
         self._progress = Progress(self.ground.file("load.progress"))
 
     def programs(self) -> Sequence[Program]:
@@ -37,7 +76,7 @@ class Intake(Side):
             "load", "bench.harness.programs.load",
             *("--port", self.ground.web_port, "--token", self._cast.token),
             *("--prefix", self.stretch, "--connections", CONNECTIONS),
-            *("--progress", self._progress.file),
+            *("--progress", self._progress.file, "--kinds", self.schemas),
             load=True,
         )  # fmt: skip
         return [self.web(), load]
@@ -53,6 +92,20 @@ class Intake(Side):
 
     def check_rows(self, expected: set[str]) -> None:
         notify_rows.check_stored(expected)
+
+
+class OneSchema(Intake):
+    """Ours, of a business system that validates its events, each against the same JSON Schema."""
+
+    name = "one-schema"
+    schemas = 1
+
+
+class FiftySchemas(Intake):
+    """The same with fifty event types in turns, each with a schema."""
+
+    name = "fifty-schemas"
+    schemas = 50
 
 
 class DrfOrm(Intake):
@@ -123,4 +176,4 @@ def accepted(stretch: str, crew: Crew, key: Callable[[str, int], str] = messages
 
 
 def sides() -> list[type[Side]]:
-    return [Intake, DrfOrmDefault, DrfOrmTuned]
+    return [Intake, OneSchema, FiftySchemas, DrfOrmDefault, DrfOrmTuned]

@@ -42,7 +42,7 @@ from msgplatform.messages.engine import read_filter
 
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
 # The time of a change is that of its statement. Its transaction has ended by then
-# (`env.MYSQL_OPTIONS`), so that a caller who follows the changes misses none.
+# (`IDLE_TRANSACTION_SECONDS`), so that a caller who follows the changes misses none.
 _SETTLED = timedelta(seconds=15)
 # The filters of the changes, with their columns.
 _OF_CHANGES = {"phone": "phone", "uid": "uid", "appkey": "appkey", "deleted": "is_delete"}

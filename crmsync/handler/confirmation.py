@@ -18,7 +18,7 @@ from crmsync.handler.answers import Answer, DeliveryResult
 from crmsync.models import Operation, Record
 from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.orders import Order
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, engines, sql
 
 _RECORDS, _OPERATIONS = Record._meta.db_table, Operation._meta.db_table
 _CONFIRMED, _QUEUED = int(Record.State.CONFIRMED), int(Record.State.QUEUED)
@@ -74,14 +74,7 @@ def _remote_ids(answers: Sequence[Answer]) -> tuple[str, list[Any]]:
             new_ids[answer.entry.record] = remote_id
     if not new_ids:
         return "", []
-    if connection.vendor == "mysql":
-        row_ids = ",".join(map(str, new_ids))
-        places = ",".join(["%s"] * len(new_ids))
-        # A record without a new id has no place in the list: ELT of 0 is NULL.
-        value = f"COALESCE(ELT(FIELD(id,{row_ids}),{places}),remote_id)"
-    else:
-        value = "CASE id" + "".join(f" WHEN {each} THEN %s" for each in new_ids)
-        value += " ELSE remote_id END"
+    value = engines.of().choice("remote_id", list(new_ids))
     return f", remote_id = {value}", list(new_ids.values())
 
 

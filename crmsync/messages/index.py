@@ -11,7 +11,6 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
@@ -23,20 +22,18 @@ from crmsync.messages.lines import RECORD
 from crmsync.messages.page import page
 from crmsync.messages.policies import Policies
 from crmsync.models import Lead, Record
+from msgplatform.core.data import engines
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import BY_ID, Check, MessageStore, Source, Values, few, ordered
 from msgplatform.messages import filters
 from msgplatform.messages.engine import exact_id
 
-_LAST = "\U0010ffff"  # sorts behind every other character
 # For the console only: keys of leads are their ids, and operations are the operator's.
 _NOT_IN_API = ("operation", "record_key", "rows")
 
 
 def _name_begins(prefix: str) -> Q:
-    if connection.vendor == "mysql":
-        return Q(name__istartswith=prefix)  # LIKE; `startswith` compares bytes
-    return Q(name__gte=prefix, name__lt=prefix + _LAST)
+    return Q(**engines.of().begins_with("name", prefix))
 
 
 def _with_name(values: Values) -> QuerySet[Any, int]:

@@ -15,10 +15,8 @@ user, as after a restore on another server, each statement on `lead` fails (erro
 `migrate` makes them anew whenever they are not its user's (`renew`). `UTC_TIMESTAMP(6)` is when the
 statement began.
 
-SQLite's clock has milliseconds. The text ends with `001`, because Django writes a time without
-microseconds shorter, and texts of different length compare wrongly. Only an UPDATE that names
-nothing but UpdateTime and version passes unseen there. SQLite drops triggers when Django makes a
-table anew: a migration that alters `lead` calls `create` again.
+On SQLite only an UPDATE that names nothing but UpdateTime and version passes unseen. SQLite drops
+triggers when Django makes a table anew: a migration that alters `lead` calls `create` again.
 """
 
 from __future__ import annotations
@@ -31,55 +29,25 @@ from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.utils import OperationalError
 
-from msgplatform.core.data import transactions
+from msgplatform.core.data import engines
+from msgplatform.core.data.engines.contract import NEEDS_TRIGGER, Engine, Fault
 from msgplatform.core.errors import Permanent
 
-# No TRIGGER privilege; the binary log asks for SUPER.
-_REFUSED = {1142, 1227, 1419}
 _TABLE = "lead"
 _MIGRATION = ("crmsync", "0002_triggers_and_partitions")
 _NAMES = ("lead_on_insert", "lead_on_update")
-_MYSQL = (
-    # LEAD is a reserved word of MySQL.
-    "CREATE TRIGGER lead_on_insert BEFORE INSERT ON `lead` FOR EACH ROW "
-    "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = 1",
-    "CREATE TRIGGER lead_on_update BEFORE UPDATE ON `lead` FOR EACH ROW "
-    "SET NEW.UpdateTime = UTC_TIMESTAMP(6), NEW.version = "
-    "GREATEST(OLD.version + 1, TIMESTAMPDIFF(SECOND, '1970-01-01', UTC_TIMESTAMP()))",
-)
-_SQLITE = (
-    "CREATE TRIGGER lead_on_insert AFTER INSERT ON lead BEGIN "
-    """UPDATE lead SET "UpdateTime" = strftime('%Y-%m-%d %H:%M:%f', 'now') || '001', """
-    "version = 1 WHERE id = NEW.id; END",
-    # Not of UpdateTime and version: the trigger above would set this one off.
-    "CREATE TRIGGER lead_on_update AFTER UPDATE OF "
-    'id, biz_id, appkey, uid, name, phone, extra, "IsDelete" ON lead BEGIN '
-    """UPDATE lead SET "UpdateTime" = strftime('%Y-%m-%d %H:%M:%f', 'now') || '001', """
-    "version = MAX(OLD.version + 1, CAST(strftime('%s', 'now') AS INTEGER)) WHERE id = NEW.id; END",
-)
+_NOTICED = ("id", "biz_id", "appkey", "uid", "name", "phone", "extra", "IsDelete")
 
 
-_STORED_MYSQL = (
-    "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER, CURRENT_USER() FROM "
-    "information_schema.TRIGGERS WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s"
-)
-_STORED_SQLITE = (
-    "SELECT name, sql, '', '' FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s"
-)
-_BINARY_LOG = (
-    # MySQL skips what is between /*M! and */. @@wsrep_on would be an error of a MariaDB that was
-    # built without Galera.
-    "SELECT (@@log_bin /*M! OR EXISTS (SELECT 1 FROM information_schema.GLOBAL_VARIABLES "
-    "WHERE VARIABLE_NAME = 'WSREP_ON' AND VARIABLE_VALUE = 'ON') */) "
-    "AND NOT @@log_bin_trust_function_creators AND NOT EXISTS ("
-    "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' AND "
-    """GRANTEE = CONCAT("'", SUBSTRING_INDEX(CURRENT_USER(), '@', 1), "'@'", """
-    """SUBSTRING_INDEX(CURRENT_USER(), '@', -1), "'"))"""
-)
-BINARY_LOG_REPAIR = (
-    "SET GLOBAL log_bin_trust_function_creators = 1 as an administrator (of Galera on every node), "
-    "or grant SUPER to this user, until migrate has run"
-)
+def _statements(engine: Engine) -> tuple[str, str]:
+    time, version = engine.trigger_time, engine.trigger_version
+    values = {"UpdateTime": time, "version": "1"}
+    changes = {"UpdateTime": time, "version": version}
+    on_insert, on_update = _NAMES
+    return (
+        engine.insert_trigger(on_insert, _TABLE, values),
+        engine.update_trigger(on_update, _TABLE, changes, _NOTICED),
+    )
 
 
 class TriggerRefused(Permanent):
@@ -88,15 +56,14 @@ class TriggerRefused(Permanent):
 
 def problem(connection: BaseDatabaseWrapper) -> str:
     """Why the triggers do not do their work; '' when they do."""
-    is_mysql = connection.vendor == "mysql"
+    engine = engines.of_connection(connection)
     with connection.cursor() as cursor:
-        cursor.execute(_STORED_MYSQL if is_mysql else _STORED_SQLITE, [_TABLE])
-        triggers = {name: (body, definer, user) for name, body, definer, user in cursor.fetchall()}
-    for name, statement in zip(_NAMES, _MYSQL if is_mysql else _SQLITE, strict=True):
+        triggers = engine.triggers(cursor, _TABLE)
+    for name, statement in zip(_NAMES, _statements(engine), strict=True):
         if name not in triggers:
             return "triggers of the table lead are missing, so its changes are not noticed"
         body, definer, user = triggers[name]
-        if body.split() != statement.rpartition("FOR EACH ROW")[2].split():
+        if body.split() != engine.trigger_body(statement).split():
             return f"the trigger {name} of the table lead is another release's"
         if definer != user:
             return (
@@ -106,14 +73,11 @@ def problem(connection: BaseDatabaseWrapper) -> str:
     return ""
 
 
-def refused_beforehand(connection: BaseDatabaseWrapper) -> bool:
-    """True if the server would not let this user make the triggers, and they have to be made."""
-    if connection.vendor != "mysql":
-        return False
-    with connection.cursor() as cursor:
-        cursor.execute(_BINARY_LOG)
-        ((is_refused,),) = cursor.fetchall()
-    return bool(is_refused) and bool(problem(connection))
+def refused_beforehand(connection: BaseDatabaseWrapper) -> str:
+    """The repair if the server would not let this user make the triggers, and they have to be made;
+    else ''."""
+    engine = engines.of_connection(connection)
+    return engine.refused_triggers(connection) if problem(connection) else ""
 
 
 def renew(using: str, **kwargs: Any) -> None:
@@ -130,18 +94,18 @@ def renew(using: str, **kwargs: Any) -> None:
 
 def create(schema_editor: BaseDatabaseSchemaEditor) -> None:
     """Make the triggers, anew if they are there. Raises TriggerRefused."""
-    statements = _MYSQL if schema_editor.connection.vendor == "mysql" else _SQLITE
+    engine = engines.of_connection(schema_editor.connection)
     try:
         drop(schema_editor)
-        for statement in statements:
+        for statement in _statements(engine):
             schema_editor.execute(statement, None)
     except OperationalError as error:
-        if transactions.error_code(error) not in _REFUSED:
+        if engines.fault(error) is not Fault.REFUSED:
             raise
+        repair = engine.refused_triggers(schema_editor.connection) or NEEDS_TRIGGER
         raise TriggerRefused(
-            f"The triggers of the table lead cannot be made ({error.args[1]}). Grant TRIGGER on "
-            f"the database to this user. With a binary log, or Galera: {BINARY_LOG_REPAIR}. Then "
-            "run migrate again."
+            f"The triggers of the table lead cannot be made ({error.args[1]}). {repair}. Then run "
+            "migrate again."
         ) from error
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -148,7 +148,8 @@ class Decisions:
         if self._has_versions or each.digest == stored_row["digest"]:
             return each
         version = max(each.request.version, stored_row["version"] + 1)
-        return replace(each, request=msgspec.structs.replace(each.request, version=version))
+        request = msgspec.structs.replace(each.request, version=version)
+        return msgspec.structs.replace(each, request=request)
 
     def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
         """True if the version will not be sent: a person dismissed it, or a source without versions

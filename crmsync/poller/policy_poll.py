@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
+from django.db import connection
 
 from crmsync import models, presence
 from crmsync.directory import Crm, Crms, Policies, Policy
@@ -37,10 +38,14 @@ from crmsync.presence import PolicyFacts
 from msgplatform.core import logging
 from msgplatform.core.daemons.thread_loop import MAX_AWAY_PAUSE
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import ids, load, sql
+from msgplatform.core.data import engines, ids, sql
+from msgplatform.core.data.engines.contract import (
+    IDLE_TRANSACTION_SECONDS,
+    LOCK_WAIT_SECONDS,
+    STATEMENT_SECONDS,
+)
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
-from msgplatform.env import IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS, STATEMENT_SECONDS
 
 _MAX_FACTOR = 8.0
 # A CRM whose calls take longer than this, in seconds, has enough to do.
@@ -60,7 +65,7 @@ class Pace:
 
     def factor(self, live: presence.LiveCrm | None) -> float:
         if self._next_look.take():
-            running = load.running_statements()
+            running = engines.of().running_statements(connection)
             self._database = running / (_THREADS_A_CORE * (os.cpu_count() or 1))
         answers = live.latency / _SLOW_ANSWER if live else 1.0
         return min(_MAX_FACTOR, max(1.0, self._database, answers))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ _VERSIONS = 2**63  # a version has 63 bits
 _DUPLICATE = 1062  # MySQL's number of the error
 
 
-@dataclass(frozen=True, slots=True)
-class RowRequest:
+class RowRequest(msgspec.Struct, frozen=True):
     """A row as the CRM is to hold it; `size` is that of its request in bytes. With a `problem` the
     request cannot be sent. `is_outside`: the policy does not carry the row, or not any more."""
 

@@ -18,7 +18,7 @@ from gateway.models import SgipMo, SmsAccount
 from msgplatform.core.data import ids, sql
 
 # After this time a pump has committed the rows that it dated, or MariaDB has undone the transaction
-# of a frozen pump (10 s, `env.MYSQL_OPTIONS`): the order of the rows does not change any more.
+# of a frozen pump (`IDLE_TRANSACTION_SECONDS`): the order of the rows does not change any more.
 SETTLED = timedelta(seconds=15)
 ORDER = ("biz_id", "archived_at", "id")
 

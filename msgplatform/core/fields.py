@@ -15,22 +15,19 @@ from django.db.models.query_utils import DeferredAttribute
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
+from msgplatform.core.data import engines
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.secrets import encryption
 
 
 class _Exact:
-    """A column compared byte by byte.
-
-    In MySQL's default collations `a` equals `A`, so that two idempotency keys could collide; SQLite
-    compares exactly by itself.
-    """
+    """A column compared byte by byte, so that two idempotency keys never collide."""
 
     def db_parameters(self, connection: BaseDatabaseWrapper) -> Any:
         parameters: Any = super().db_parameters(connection)  # type: ignore[misc]  # a field's
-        if connection.vendor == "mysql":
-            parameters["collation"] = "utf8mb4_bin"
+        if collation := engines.of_connection(connection).exact_collation:
+            parameters["collation"] = collation
         return parameters
 
 

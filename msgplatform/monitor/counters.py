@@ -19,7 +19,7 @@ from django.db.models import Max, Model
 from django.utils import timezone
 
 from msgplatform.core import logging
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import engines, sql, transactions
 from msgplatform.models import DayCounter, HourCounter, MinuteCounter
 from msgplatform.models.counters import Counter
 
@@ -151,12 +151,9 @@ def _roll_up_day(day: date) -> None:
 def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
     """Compute the counters of the step `at` from these parts of other steps."""
     step = model.step
-    # Both sides have a column `value`; VALUES and `excluded` name the new row's.
-    if connection.vendor == "mysql":
-        clause = "ON DUPLICATE KEY UPDATE value = VALUES(value)"
-    else:
-        key = f"{step}, flow, biz_id, subject, name"
-        clause = f"ON CONFLICT ({key}) DO UPDATE SET value=excluded.value"
+    engine = engines.of()
+    key = [step, "flow", "biz_id", "subject", "name"]
+    clause = f"{engine.upsert(key)}value = {engine.new_value('value')}"
     selects = [
         _PART.format(table=source._meta.db_table, step=source.step) for source, _, _ in parts
     ]

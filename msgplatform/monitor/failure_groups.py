@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import transaction
 from django.db.models import Sum
 
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import engines, transactions
 from msgplatform.core.flows.health import MAX_FAILURES, Failure
 from msgplatform.models import Acknowledgement, AuditLog, FailureGroup
 from msgplatform.models.failures import MAX_NOTE
@@ -113,7 +113,7 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
             # acknowledged too, and must not be taken back as well.
             row.count, row.counted_since = (
                 remaining,
-                max(row.counted_since, until + sql.clock_step()),
+                max(row.counted_since, until + engines.of().clock_step),
             )
             row.since = max(row.since, until)
             row.save(update_fields=["count", "counted_since", "since"])

@@ -19,7 +19,7 @@ from django.db import connection
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines, sql
 from msgplatform.models import FailureGroup
 from msgplatform.models.failures import MAX_ANSWER, MAX_SAID
 
@@ -83,20 +83,15 @@ def add(
 
 
 def _on_conflict() -> str:
-    """The clause that adds to a group which exists already. MariaDB assigns in this order, and each
-    expression sees the values assigned before it: `since` needs the old count."""
-    name = connection.ops.quote_name
-    if connection.vendor == "mysql":
-        start, new = "ON DUPLICATE KEY UPDATE", "VALUES({})"
-    else:
-        start, new = "ON CONFLICT (flow, subject, answer) DO UPDATE SET", "excluded.{}"
-    old = f"{_TABLE}.{{}}"
+    """The clause that adds to a group which exists already. `since` needs the old count."""
+    name, engine = connection.ops.quote_name, engines.of()
+    new, old = engine.new_value, f"{_TABLE}.{{}}"
     sets = [f"since = CASE WHEN {old.format(name('count'))} > 0 THEN {old.format('since')} "
-            f"ELSE {new.format('since')} END"]  # fmt: skip
+            f"ELSE {new('since')} END"]  # fmt: skip
     sum_columns = map(name, ("count", "lost"))
-    sets += [f"{column} = {old.format(column)} + {new.format(column)}" for column in sum_columns]
-    sets += [f"{column} = {new.format(column)}" for column in ("sample", "said", "last_at")]
-    return f"{start} {', '.join(sets)}"
+    sets += [f"{column} = {old.format(column)} + {new(column)}" for column in sum_columns]
+    sets += [f"{column} = {new(column)}" for column in ("sample", "said", "last_at")]
+    return f"{engine.upsert(['flow', 'subject', 'answer'])}{', '.join(sets)}"
 
 
 def take_back(flow: str, messages: Iterable[Rescue]) -> None:

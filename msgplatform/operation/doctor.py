@@ -20,10 +20,7 @@ from django.db.utils import OperationalError
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, writers
-from msgplatform.core.data import cell_record, schema_state, server
-from msgplatform.core.data.mysql import character_sets
-from msgplatform.core.data.mysql.error_codes import NO_QUORUM
-from msgplatform.core.data.transactions import error_code
+from msgplatform.core.data import cell_record, engines, schema_state, server, transactions
 from msgplatform.core.flows.health import Finding
 from msgplatform.core.flows.programs import BULK
 from msgplatform.core.secrets import encryption, reencrypt
@@ -114,7 +111,7 @@ def _database() -> Iterator[Finding]:
             yield Finding("ok", f"database {alias}: {connection.display_name} {version_text}")
             state = server.cluster(alias)
         except OperationalError as error:
-            if error_code(error) != NO_QUORUM:
+            if not transactions.has_no_quorum(error):
                 raise
             yield Finding(
                 "bad",
@@ -132,10 +129,11 @@ def _database() -> Iterator[Finding]:
                 yield Finding("bad", text, "start the other servers; their logs say why they ended")
             else:
                 yield Finding("ok", text)
-        if problem := _schema_problem(alias):
-            yield problem
-        if connection.vendor == "mysql":
-            yield from _mysql(connection)
+        if finding := _schema_problem(alias):
+            yield finding
+        engine = engines.of(alias)
+        for problem in (*engine.problems(connection), *engine.settings(connection)):
+            yield Finding("bad" if problem.is_serious else "warn", problem.text, problem.repair)
 
 
 def _schema_problem(alias: str) -> Finding | None:
@@ -166,36 +164,6 @@ def _secrets() -> Iterator[Finding]:
         more = len(settings.ENCRYPTION_KEYS) - 1
         repair = f"the other {more} of ENCRYPTION_KEY may be removed" if more else ""
         yield Finding("ok", f"secrets: all {current} are under the first key", repair)
-
-
-def _mysql(connection: Any) -> Iterator[Finding]:
-    for problem in character_sets.problems(connection):
-        yield Finding("bad", problem.text, problem.repair)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, "
-            "@@max_allowed_packet"
-        )
-        flush, has_log, sync, packet = map(int, cursor.fetchone())
-    if flush not in (1, 3):  # 3 is MariaDB's: InnoDB syncs a commit whatever the binary log does
-        yield Finding(
-            "warn",
-            f"innodb_flush_log_at_trx_commit={flush}: a power cut loses accepted messages",
-            "SET GLOBAL innodb_flush_log_at_trx_commit=1",
-        )
-    # With a binary log InnoDB leaves the sync to it. Without both, a commit may be taken back.
-    if flush == 1 and has_log and sync != 1:
-        yield Finding(
-            "warn",
-            f"a binary log with sync_binlog={sync}: a power cut loses accepted messages",
-            "SET GLOBAL sync_binlog=1, and the same in the server's configuration",
-        )
-    if packet < 16 << 20:  # the largest batch that the API takes
-        yield Finding(
-            "warn",
-            f"max_allowed_packet={packet}: a large batch may be refused",
-            "SET GLOBAL max_allowed_packet=16777216",
-        )
 
 
 def _users() -> Iterator[Finding]:

@@ -6,11 +6,10 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from django.db import connection
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import Applied
 from msgplatform.core.flows.bulk_pages import Page, read_id, read_time
@@ -97,11 +96,10 @@ class FailedDeliveries:
         """In the order of the index (status, biz_receive, next_at): every page costs the same. A
         key is the time and the id of a delivery.
 
-        SQLite compares times as texts, and one moment may be written in two ways (.5 and .500000):
-        there the order is by id, and each page is sorted.
+        Where one moment may be stored in two ways, the order is by id, and each page is sorted.
         """
         rows = ReceiveMsg.objects.filter(status=self._statuses[0], biz_receive_id=subscription)
-        by_time = connection.vendor == "mysql"
+        by_time = engines.of().has_exact_times
         if key:
             time_text, _comma, id_text = key.partition(",")
             next_at, last_id = read_time(time_text), read_id(id_text)

@@ -21,15 +21,15 @@ from django.db import OperationalError, ProgrammingError, connections, transacti
 from django.db.models import F
 from django.db.models.functions import Now
 
-from msgplatform.core.data import claims, databases, transactions
+from msgplatform.core.data import claims, databases, engines, transactions
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data.engines.contract import Fault
 from msgplatform.core.errors import LeaseLost, Unavailable
 from msgplatform.core.failpoints import failpoint
 from notify.agent.models import Outbox
 
 ALIAS = "outbox"
 COUNTED = 20_000  # rows of a table
-_NO_SUCH_TABLE = 1146  # MySQL's error code
 _TEXT_LENGTH = 500  # of last_error and reason
 
 
@@ -85,9 +85,6 @@ class Store:
 
     def __init__(self, alias: str) -> None:
         self.alias = alias
-        self._mysql = connections[alias].vendor == "mysql"
-        # Texts are read as bytes, whatever their encoding is.
-        self._bytes = "BINARY" if self._mysql else "BLOB"
 
     def claim(self, limit: int, lease: float) -> claims.Claim:
         """Up to `limit` due rows, lowest ids first, for `lease` seconds. Raises Unavailable."""
@@ -98,13 +95,14 @@ class Store:
     def due(self, claim: claims.Claim) -> list[Due]:
         """Size and attempts of the claimed rows, before their content is read, in the claim's
         order."""
-        length = f"LENGTH(CAST(payload AS {self._bytes}))"
+        length = f"LENGTH(CAST(payload AS {engines.of(self.alias).bytes_type}))"
         return [Due(*row) for row in self._rows(f"id, {length}, attempts", claim, claim.ids)]
 
     def read(self, claim: claims.Claim, ids: Sequence[int]) -> list[Event]:
         """The rows of `ids` that still carry the claim."""
         names = ("msg_key", "event_type", "channel", "payload", "traceparent")
-        columns = ", ".join(f"CAST({name} AS {self._bytes})" for name in names)
+        bytes_type = engines.of(self.alias).bytes_type
+        columns = ", ".join(f"CAST({name} AS {bytes_type})" for name in names)
         return [Event(*row) for row in self._rows(f"id, {columns}", claim, ids)]
 
     def settle(
@@ -144,20 +142,17 @@ class Store:
 
         Raises Unavailable when there are no tables.
         """
-        # The database's clock wrote created_at.
-        age = (
-            "TIMESTAMPDIFF(MICROSECOND, MIN(created_at), UTC_TIMESTAMP(6)) / 1000000.0"
-            if self._mysql
-            else "(JULIANDAY('now') - JULIANDAY(MIN(created_at))) * 86400.0"
-        )
-        now = "UTC_TIMESTAMP(6)" if self._mysql else "STRFTIME('%Y-%m-%d %H:%M:%f', 'now')"
-        is_scheduled = f"next_at > {now} AND claimed_by = '' AND attempts = 0 AND last_error = ''"
         with _tables_needed(), connections[self.alias].cursor() as cursor:
+            engine = engines.of(self.alias)
+            age = engine.age("MIN(created_at)")  # the database's clock wrote it
+            is_scheduled = (
+                f"next_at > {engine.now()} AND claimed_by = '' AND attempts = 0 AND last_error = ''"
+            )
             first = (
                 f"SELECT CASE WHEN {is_scheduled} THEN NULL ELSE created_at END AS created_at "  # noqa: S608
                 f"FROM outbox ORDER BY id LIMIT {COUNTED}"
             )
-            cursor.execute(f"SELECT COUNT(*), {age} FROM ({first}) AS first_rows")  # noqa: S608
+            cursor.execute(f"SELECT COUNT(*), {age} FROM ({first}) AS first_rows", ())  # noqa: S608
             pending, oldest = cursor.fetchone()
             dead_ids = f"SELECT id FROM outbox_dead LIMIT {COUNTED}"  # noqa: S608
             cursor.execute(f"SELECT COUNT(*) FROM ({dead_ids}) AS some_rows")  # noqa: S608
@@ -209,12 +204,7 @@ class Store:
             return deleted_count + self._delete(cursor, claim, delivered_ids)
 
     def _delete(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> int:
-        # The form with a table list is the one that takes an index hint.
-        what = (
-            "DELETE outbox FROM outbox FORCE INDEX (PRIMARY)"
-            if self._mysql
-            else "DELETE FROM outbox"
-        )
+        what = engines.of(self.alias).delete_by_key("outbox")
         deleted_count = 0
         for condition, parameters in _claimed_conditions(claim, ids):
             cursor.execute(f"{what} WHERE {condition}", parameters)
@@ -228,7 +218,7 @@ def _tables_needed() -> Iterator[None]:
     try:
         yield
     except (ProgrammingError, OperationalError) as error:
-        if transactions.error_code(error) != _NO_SUCH_TABLE and "no such table" not in str(error):
+        if engines.fault(error) is not Fault.NO_TABLE:
             raise
         raise Unavailable(
             "the database has no table outbox: load notify/agent/ddl/mysql.sql or sqlite.sql, "

@@ -203,9 +203,9 @@ def _publish_later(
     biz: int, body: PublishBody, call: Callable[[Verdict | None, Exception | None], None]
 ) -> None:
     """Publish from the fast intake. It runs in the event loop, so it asks no database: an event
-    that may have to match a schema goes to Django."""
-    if not catalogue.passes_without_query(biz):
-        raise NotNow("a schema may have to be looked at")
+    whose schema must be read, or may not be matched, goes to Django."""
+    if not catalogue.passes_at_once(biz, body.event_type, body.payload):
+        raise NotNow("its schema must be looked at")
     intake.publish_later(_event(biz, body), call)
 
 

@@ -22,7 +22,7 @@ from msgplatform.core.archive.walk import Walk, look_ages
 from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import engines, sql, transactions
 from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.lazy_text import lazy_message
 from notify.archive import answers, retention, stores
@@ -127,13 +127,7 @@ def walk(now: datetime) -> Walk:
 
 def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     """The transaction that locks the messages is idle while another server copies them."""
-    if connection.vendor != "mysql":
-        return
-    if not connection.mysql_is_mariadb:  # type: ignore[attr-defined]  # the vendor's
-        connection.idle_transaction_seconds = _COPY_SECONDS  # type: ignore[attr-defined]  # ours
-    else:
-        with connection.cursor() as cursor:
-            cursor.execute("SET idle_transaction_timeout = %s", [_COPY_SECONDS])
+    engines.of_connection(connection).allow_idle_transactions(connection, _COPY_SECONDS)
 
 
 def _is_unavailable(error: Exception) -> bool:

@@ -85,7 +85,13 @@ class Places:
     whoever does not need it. While all places are taken by reads that have lasted long, and for
     some seconds after such a read has failed, the next one fails at once."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        max_wait_seconds: float = _MAX_WAIT_SECONDS,
+        long_seconds: float = _LONG_SECONDS,
+        away_seconds: float = _AWAY_SECONDS,
+    ) -> None:
+        self._max_wait, self._long, self._away = max_wait_seconds, long_seconds, away_seconds
         self._lock = threading.Condition()
         self._begun: list[float] = []  # when the reads that go on began, in monotonic seconds
         self._away_until = 0.0
@@ -99,7 +105,7 @@ class Places:
             return
         with self._lock:
             is_free = self._lock.wait_for(
-                lambda: len(self._begun) < _MAX_READS or self._is_hanging(), _MAX_WAIT_SECONDS
+                lambda: len(self._begun) < _MAX_READS or self._is_hanging(), self._max_wait
             )
             now = time.monotonic()
             if not is_free or self._is_hanging() or now < self._away_until:
@@ -109,8 +115,8 @@ class Places:
         try:
             yield
         except (OperationalError, InterfaceError):
-            if time.monotonic() - now > _LONG_SECONDS:
-                self._away_until = time.monotonic() + _AWAY_SECONDS
+            if time.monotonic() - now > self._long:
+                self._away_until = time.monotonic() + self._away
             raise
         finally:
             self._of_thread.has_place = False
@@ -120,7 +126,7 @@ class Places:
 
     def _is_hanging(self) -> bool:
         is_full = len(self._begun) >= _MAX_READS
-        return is_full and time.monotonic() - min(self._begun) > _LONG_SECONDS
+        return is_full and time.monotonic() - min(self._begun) > self._long
 
 
 _places = Places()

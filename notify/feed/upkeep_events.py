@@ -40,6 +40,6 @@ def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
     insert(rows)
 
 
-def insert(rows: Sequence[sql.Row]) -> None:
+def insert(rows: Sequence[tuple[object, ...]]) -> None:
     """Store rows of COLUMNS; an event that exists stays as it is."""
     sql.insert_or_keep(EventQueue._meta.db_table, COLUMNS, rows)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from django.db import connection
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines, sql
 from msgplatform.core.data.chunks import chunks
 from notify.feed.models import FeedUser
 
@@ -49,8 +49,7 @@ def lock_with_authors(
 
 def _share_lock_pushed(biz: int, uids: Sequence[str]) -> list[str]:
     """Take shared locks on the users whose `merging` is PUSHED; returns their uids."""
-    # SQL, because Django has no shared locks. SQLite needs none: the caller is its only writer.
-    share = "LOCK IN SHARE MODE" if connection.vendor == "mysql" else ""
+    share = engines.of().share_lock  # SQL, because Django has no shared locks
     locked_uids: list[str] = []
     for chunk in chunks(uids, _CHUNK):
         placeholders = ", ".join(["%s"] * len(chunk))

@@ -15,7 +15,7 @@ from django.db import connection
 from django.db.models import TextField
 from django.db.models.functions import Cast
 
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import engines, ids, sql
 from msgplatform.core.errors import Undecryptable
 from notify import orders
 from notify.maker.payloads import Message, numbers, read_texts, select
@@ -53,9 +53,6 @@ def _filter(event_types: str, channels: str) -> Filter:
     return compile_filter(json.loads(event_types), json.loads(channels))
 
 
-# Messages first, by their keys: left to itself MariaDB goes through all messages of the system for
-# each subscription.
-_MESSAGES = {"mysql": "biz_msg m FORCE INDEX (PRIMARY)", "sqlite": "biz_msg m"}
 # Of a few sets of recipients the statement has each message and each subscription once. More sets
 # are written as pairs: each would be compared with every message and every subscription.
 _MAX_SETS = 4
@@ -219,7 +216,7 @@ class Recipients:
 
 def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
     """The number of subscriptions of each system, and the sum of the checksums of their filters."""
-    checksum = sql.sum_of_checksums(["id", "event_types", "channels", "filter"])
+    checksum = engines.of().sum_of_checksums(["id", "event_types", "channels", "filter"])
     if checksum is None:
         return None
     rows = select(
@@ -294,9 +291,15 @@ def _few(sets: _Sets) -> tuple[str, str]:
     if len(sets) == 1:
         condition = f"s.id IN ({numbers(next(iter(sets)))})"
     return "", (
-        f"{_MESSAGES[connection.vendor]} {sql.ordered_join()} biz_receive s ON s.biz_id = m.biz_id "
+        f"{_messages()} {engines.of().ordered_join} biz_receive s ON s.biz_id = m.biz_id "
         f"WHERE m.id IN ({numbers(message_ids)}) AND ({condition})"
     )
+
+
+def _messages() -> str:
+    """Messages first, by their keys: left to itself MariaDB goes through all messages of the system
+    for each subscription."""
+    return f"biz_msg m {engines.of().force_index('PRIMARY')}"
 
 
 def _pairs(sets: _Sets) -> tuple[str, str]:
@@ -307,9 +310,9 @@ def _pairs(sets: _Sets) -> tuple[str, str]:
         for message_id in messages
         for subscription_id in subscriptions
     )
-    join = sql.ordered_join()
+    join = engines.of().ordered_join
     return sql.table_of("p", ("message", "subscription"), pairs), (
-        f"p {join} {_MESSAGES[connection.vendor]} ON m.id = p.message "
+        f"p {join} {_messages()} ON m.id = p.message "
         f"{join} biz_receive s ON s.id = p.subscription WHERE s.biz_id = m.biz_id"
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.db import connection
 
-from msgplatform.core.data import transactions
+from msgplatform.core.data import engines, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.tracing.context import is_on
 from notify import orders
@@ -85,29 +85,22 @@ def lock_accepted(limits: Mapping[int, int], payloads: bool = True) -> list[Mess
     """Lock the first messages of each system that wait to be split, by id, and pass over those that
     another maker has locked, where the database can do that. `limits` is the number for each
     system. Without `payloads` their size and text are unknown."""
-    if not connection.features.has_select_for_update:  # SQLite: this process is its one writer
-        lock = ""
-    elif connection.features.has_select_for_update_skip_locked:
-        lock = " FOR UPDATE SKIP LOCKED"
-    else:
-        lock = " FOR UPDATE"
+    engine = engines.of()
     columns = _with_trace(_SIZED if payloads else _UNSIZED)
     parts = [
         f"SELECT {columns} FROM biz_msg {_index()} WHERE {_accepted(biz_id)} "  # noqa: S608
-        f"ORDER BY biz_id, state, id LIMIT {int(limits[biz_id])}{lock}"
+        f"ORDER BY biz_id, state, id LIMIT {int(limits[biz_id])} {engine.skip_locked}"
         for biz_id in sorted(limits)  # in one order, so that two makers cannot wait for each other
     ]
-    if connection.vendor == "sqlite":  # its UNION takes no LIMIT of a part
-        parts = [f"SELECT * FROM ({part})" for part in parts]  # noqa: S608
-    elif len(parts) > 1:
-        parts = [f"({part})" for part in parts]
+    if len(parts) > 1:
+        parts = [engine.branch(part) for part in parts]
     messages = map(_message, select(" UNION ALL ".join(parts)))
     return sorted(messages, key=lambda message: message.id)
 
 
 def _index() -> str:
     """Left to itself MariaDB may go through all messages by their ids."""
-    return "FORCE INDEX (biz_msg_to_split_of_biz)" if connection.vendor == "mysql" else ""
+    return engines.of().force_index("biz_msg_to_split_of_biz")
 
 
 def _accepted(biz_id: int) -> str:

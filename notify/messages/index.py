@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
 from msgplatform.core.archive.ages import horizon
+from msgplatform.core.data import engines, sql
 from msgplatform.core.data import ids as id_numbers
-from msgplatform.core.data import sql
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import (
@@ -60,9 +60,9 @@ def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterat
     """Bytes are compared. JSON may write letters that are not ASCII as \\u escapes, so the text is
     looked for in each way that it can be written."""
     connection = connections[store.using]
-    mysql = connection.vendor == "mysql"
+    engine = engines.of(store.using)
     needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
-    holds = "LOCATE(%s, payload) > 0" if mysql else "INSTR(payload, %s) > 0"
+    holds = engine.contains("payload")
     # A sealed payload holds any short text by chance.
     is_clear = f"SUBSTR(payload, 1, {len(encryption.PREFIX)}) <> %s"
     places = ", ".join(["%s"] * len(message_ids))
@@ -71,9 +71,7 @@ def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterat
         f"SELECT id FROM {table} WHERE id IN ({places})"  # noqa: S608
         f" AND ({' OR '.join([holds] * len(needles))}) AND {is_clear}"
     )
-    # MySQL compares a text with the column's bytes as UTF-8; SQLite only bytes with bytes.
-    texts = [*sorted(needles), encryption.PREFIX]
-    parameters = [text if mysql else text.encode() for text in texts]
+    parameters = map(engine.bytes_of, (*sorted(needles), encryption.PREFIX))
     with connection.cursor() as cursor:
         cursor.execute(statement, [*message_ids, *parameters])
         yield from (row_id for (row_id,) in cursor.fetchall())

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import venv
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 
 from tests.cluster import ROOT
+from tests.program_host import ProgramHost
 
 # Packages of which the TypeScript client is made: a compiler is there, too.
 NODE_MODULES = Path(sys.prefix) / "npm-client" / "node_modules"
@@ -39,6 +41,15 @@ class PythonProject:
             [sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet",
              "--no-compile", f"{self.wheel}[cli,types]", "types-PyYAML"],
             folder,
+        )  # fmt: skip
+
+    @cached_property
+    def host(self) -> ProgramHost:
+        """Runs `msgp`, whose start loads more than a command does."""
+        folder = self.folder
+        return ProgramHost(
+            os.environ, folder, folder / "host.log",
+            "import msgplatform_client.cli.commands", self.python,
         )  # fmt: skip
 
     def run(self, program: Path, *arguments: str, **environment: str) -> str:

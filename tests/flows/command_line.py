@@ -9,10 +9,11 @@ import pty
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import IO, Any
 
 import requests
@@ -58,15 +59,36 @@ class CommandLine:
 
     def __call__(self, *arguments: str, stdin: str = "", code: int = 0, **environment: str) -> Done:
         """Runs a command to its end. Fails when its exit code is another one."""
-        ended = subprocess.run(
-            [str(self.project.msgp), *arguments], cwd=self.folder, input=stdin,
-            env={**self.environment, **environment}, capture_output=True, text=True,
-            timeout=_SECONDS, check=False,
-        )  # fmt: skip
-        done = Done(ended.returncode, ended.stdout, ended.stderr)
+        variables = {**self.environment, **environment}
+        if "FORCE_COLOR" in variables:  # it is looked at when the libraries are loaded
+            ended = subprocess.run(
+                [str(self.project.msgp), *arguments], cwd=self.folder, input=stdin, env=variables,
+                capture_output=True, text=True, timeout=_SECONDS, check=False,
+            )  # fmt: skip
+            done = Done(ended.returncode, ended.stdout, ended.stderr)
+        else:
+            done = self._run_forked(arguments, stdin, variables)
         self.check(done)
         assert done.code == code, f"{done.code}: {done.out[-2000:]}\n{done.err[-2000:]}"
         return done
+
+    def _run_forked(
+        self, arguments: Sequence[str], stdin: str, environment: Mapping[str, str]
+    ) -> Done:
+        with TemporaryFile() as typed, TemporaryFile() as out, TemporaryFile() as error:
+            typed.write(stdin.encode())
+            typed.seek(0)
+            program = self.project.host.start(
+                "from msgplatform_client.cli import main; main()", ["msgp", *arguments],
+                typed.fileno(), out, error, environment, self.folder,
+            )  # fmt: skip
+            try:
+                program.wait(_SECONDS)
+            finally:
+                program.kill()
+            out.seek(0)
+            error.seek(0)
+            return Done(program.wait(), out.read().decode(), error.read().decode())
 
     def check(self, done: Done) -> None:
         assert "Traceback" not in done.err, done.err

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import sqlite3
 import tempfile
 import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -154,12 +155,12 @@ class Platform:
         status = self.ask(
             "POST", "leads", {"appkey": "spring", "name": name, "phone": "13812345678"}
         )
-        self._wait(lambda: name.encode() in b"".join(self._rows()))
+        self._wait(lambda: name in self._customer_names())
         return status
 
-    def _rows(self) -> list[bytes]:
-        files = self._crm.parent.glob(f"{self._crm.name}*")
-        return [file.read_bytes() for file in files]
+    def _customer_names(self) -> set[str]:
+        with closing(sqlite3.connect(self._crm)) as crm:
+            return {name for (name,) in crm.execute("SELECT name FROM customer")}
 
     def _wait(self, is_there: Callable[[], bool]) -> None:
         until = time.monotonic() + ARRIVAL_SECONDS

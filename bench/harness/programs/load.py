@@ -5,7 +5,8 @@
 On SIGTERM it sends nothing new, waits for requests in flight and prints how many messages each
 connection saw accepted. Anything but 202 ends it with an error, because every key is sent once.
 With `--behind FILE --at-most N` it holds back while N messages are accepted and not yet in FILE's
-count. Standard library only, and one epoll loop, because it must cost little beside the server.
+count; with `--kinds N` the messages have so many event types in turns. Standard library only, and
+one epoll loop, because it must cost little beside the server.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.harness.programs import quantiles
-from bench.harness.programs.messages import key, request_body, scattered_key
+from bench.harness.programs.messages import (
+    EVENT_TYPE,
+    event_type,
+    key,
+    request_body,
+    scattered_key,
+)
 from bench.harness.programs.progress import Progress
 
 _CONNECT_SECONDS = 60.0
@@ -39,6 +46,7 @@ class Connection:
     path = "/api/v1/messages"
     status = 202
     units = 1
+    event_types: Sequence[str] = (EVENT_TYPE,)
 
     def __init__(self, port: int, token: str, prefix: str, scattered: bool = False) -> None:
         self._port = port
@@ -78,7 +86,8 @@ class Connection:
 
     def body(self) -> bytes:
         """The body of the next request."""
-        return request_body(self._key(self._prefix, self.accepted))
+        event_type = self.event_types[self.accepted % len(self.event_types)]
+        return request_body(self._key(self._prefix, self.accepted), event_type)
 
     def take(self, answer: bytes) -> None:
         """Look at the body of a good answer. Raises RuntimeError for a message that was refused."""
@@ -195,7 +204,10 @@ def run(options: argparse.Namespace, connections: Sequence[Connection]) -> None:
 def main() -> None:
     parser = options("Publish as fast as the server answers.")
     parser.add_argument("--scattered", action="store_true", help="keys like UUIDs, in no order")
+    parser.add_argument("--kinds", type=int, default=0)
     given = parser.parse_args()
+    if given.kinds:
+        Connection.event_types = [event_type(kind) for kind in range(given.kinds)]
     connections = [
         Connection(given.port, given.token, f"{given.prefix}-{number}", given.scattered)
         for number in range(given.connections)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -34,7 +34,7 @@ from crmsync.adapters.sql import errors
 from crmsync.adapters.sql.statements import SqlSettings, Statements
 from crmsync.adapters.sql.table import Table, read_table
 from msgplatform.core import outbound
-from msgplatform.core.data import databases, transactions
+from msgplatform.core.data import databases, engines
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _NAME = re.compile(r"[\w$][\w$ -]{0,63}")
@@ -74,12 +74,10 @@ class SqlAdapter(CRMAdapter):
         )
         databases.refuse_unsafe(databases.configuration(self.credentials.url, "url"), "url")
         config = databases.for_writing(self.credentials.url, "url")
-        if not databases.is_mysql(config):  # a wrong path is an error, not a new database
-            config["NAME"] = f"file:{quote(str(config['NAME']))}?mode=rw"
+        self._engine = engines.of_config(config)
         # Not among Django's own connections: nothing migrates this one, and it is closed with the
         # adapter.
-        self._handler = ConnectionHandler({"default": config})
-        self._mysql = databases.is_mysql(config)
+        self._handler = ConnectionHandler({"default": self._engine.existing_only(config)})
         self._cached_table: Table | None = None
 
     def secrets(self) -> Iterable[str]:
@@ -147,15 +145,14 @@ class SqlAdapter(CRMAdapter):
         try:
             connection = self._open()
             with connection.cursor() as cursor:
-                # SQLite takes the write lock at once: waiting for it later ends in an error.
-                cursor.execute("START TRANSACTION" if self._mysql else "BEGIN IMMEDIATE")
+                cursor.execute(self._engine.begin)
                 stage = "work"
                 outcomes = Statements(cursor, table, self.settings).write(records)
                 stage = "commit"
                 cursor.execute("COMMIT")
             return outcomes
         except DatabaseError as error:
-            if stage != "begin" and transactions.error_code(error) not in errors.LOST:
+            if stage != "begin" and not errors.is_lost(error):
                 try:
                     with self._open().cursor() as cursor:
                         cursor.execute("ROLLBACK")
@@ -165,7 +162,7 @@ class SqlAdapter(CRMAdapter):
                 self._drop()
             outcome = self._outcome(error, len(records))
             # The server may have committed before the connection broke.
-            if stage == "commit" and transactions.error_code(error) in errors.LOST:
+            if stage == "commit" and errors.is_lost(error):
                 outcome = Unknown(_("The connection was lost while the transaction was committed."))
             return {record.key: outcome for record in records}
         except BaseException:  # such as a value that the driver cannot write: a fault of ours

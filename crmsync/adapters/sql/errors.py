@@ -2,84 +2,57 @@
 
 from __future__ import annotations
 
-import re
-
-from django.db import DatabaseError, DataError, IntegrityError, InterfaceError, OperationalError
+from django.db import DatabaseError, DataError, IntegrityError
 
 from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry
-from msgplatform.core.data import transactions
-from msgplatform.core.data.mysql import error_codes
+from msgplatform.core.data import engines
+from msgplatform.core.data.engines.contract import Fault
 
-LOST = error_codes.LOST | {2055}
-# Nothing was sent: cannot connect, unknown host, too many connections.
-_UNREACHABLE = frozenset({2002, 2003, 2005, 2026, 1040, 1129, 1203})
-_CREDENTIALS = frozenset({1044, 1045, 1130, 1142, 1143, 1227, 1251, 1698, 1820, 1862, 2059, 4151})
-_SETUP = frozenset({1049, 1146})  # no such database, no such table
-# The statement is right and comes too early: locks, a full disk, a restart, read-only for a while.
-_LATER = frozenset({1021, 1053, 1114, 1205, 1213, 1226, 1290, 1317, 1836, 1927, 3024})
-_VALUES = error_codes.OF_VALUES | {
-    *(1048, 1054, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1586, 3819, 4025)
-}
-_SQLITE_COLUMN = re.compile(
-    r"(?:constraint failed: [^.\s]+\.|no such column: |has no column named )(\w+)"
-)
+_SETUP = frozenset({Fault.NO_DATABASE, Fault.NO_TABLE, Fault.DAMAGED})
+_LATER = frozenset({Fault.LOST, Fault.UNREACHABLE, Fault.LATER, Fault.NO_FILE})
+_VALUES = frozenset({Fault.VALUE, Fault.OUT_OF_RANGE, Fault.NO_COLUMN})
 # The minimum wait for a server that cannot be reached.
 _BUSY_SECONDS = 5.0
 
 
 def verdict(error: DatabaseError, size: int) -> Outcome:
     """The outcome of each of `size` records whose statement was rolled back with this error."""
-    code, text = transactions.error_code(error), message(error)
+    fault, text = engines.fault(error), message(error)
     if is_credentials(error) or is_setup(error):
         return Auth(text)
-    if code in LOST or code in _UNREACHABLE or code in _LATER or _is_sqlite_later(error, text):
-        return Retry(_BUSY_SECONDS if code in _UNREACHABLE else 0.0, text)
-    if code in _VALUES or isinstance(error, DataError | IntegrityError) or column(text):
+    if fault in _LATER:
+        return Retry(_BUSY_SECONDS if fault is Fault.UNREACHABLE else 0.0, text)
+    if fault in _VALUES or isinstance(error, DataError | IntegrityError) or column(text):
         return Invalid(column(text), text) if size == 1 else Refused(text)
     return Retry(0.0, text)
 
 
 def is_credentials(error: DatabaseError) -> bool:
-    return transactions.error_code(error) in _CREDENTIALS or "readonly database" in str(error)
+    return engines.fault(error) is Fault.REFUSED
 
 
 def is_setup(error: DatabaseError) -> bool:
-    text = str(error)
-    return (
-        transactions.error_code(error) in _SETUP
-        or "no such table" in text
-        or "empty pragma" in text
-        or "file is not a database" in text
-    )
+    return engines.fault(error) in _SETUP
+
+
+def is_lost(error: DatabaseError) -> bool:
+    return engines.fault(error) is Fault.LOST
 
 
 def is_out_of_range(error: DatabaseError) -> bool:
-    return transactions.error_code(error) == 1264
+    return engines.fault(error) is Fault.OUT_OF_RANGE
 
 
 def is_unknown_column(error: DatabaseError) -> bool:
-    text = str(error)
-    return (
-        transactions.error_code(error) == 1054
-        or "no such column" in text
-        or "no column named" in text
-    )
+    return engines.fault(error) is Fault.NO_COLUMN
 
 
 def column(text: str) -> str:
     """The column at fault by the message, '' when it names none."""
-    if column_match := _SQLITE_COLUMN.search(text):
-        return column_match.group(1)
-    return error_codes.column(text)
+    return engines.column_of(text)
 
 
 def message(error: BaseException) -> str:
     """The server's own sentence."""
     parts = [part for part in error.args if isinstance(part, str)]
     return parts[-1] if parts else type(error).__name__
-
-
-def _is_sqlite_later(error: DatabaseError, text: str) -> bool:
-    if transactions.error_code(error) or not isinstance(error, OperationalError | InterfaceError):
-        return False
-    return "locked" in text or "unable to open" in text or "disk" in text

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from crmsync.adapters.base import AdapterSettings, Record, Stored
 from crmsync.adapters.outcomes import Ok, Outcome
 from crmsync.adapters.sql.table import Table
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines
 from msgplatform.core.data.chunks import chunks
 
 _KEYS_AT_ONCE = 500
@@ -28,6 +28,7 @@ class Statements:
 
     def __init__(self, cursor: Any, table: Table, settings: SqlSettings) -> None:
         self.cursor, self.table, self.settings = cursor, table, settings
+        self._engine = engines.of_connection(table.connection)
 
     def read(self, keys: Collection[str]) -> dict[str, Stored]:
         settings, table = self.settings, self.table
@@ -106,31 +107,10 @@ class Statements:
             ]
             for record in records
         ]
-        start = f"INSERT INTO {quote(settings.table)} ({', '.join(map(quote, columns))}) VALUES "  # noqa: S608
-        changed_columns = [quote(name) for name in columns[1:]]
-        key, version = quote(settings.key_column), quote(settings.version_column)
-        if self.table.connection.vendor == "mysql":
-            # The duplicate may be of another unique key: then the row belongs to another record.
-            takes = (
-                f"CAST({key} AS BINARY) = CAST(VALUES({key}) AS BINARY) "
-                f"AND ({version} IS NULL OR VALUES({version}) >= {version})"
-            )
-            sets = ", ".join(
-                f"{name} = IF({takes}, VALUES({name}), {name})" for name in changed_columns
-            )
-            end = f" ON DUPLICATE KEY UPDATE {sets}".encode()
-            for values in sql.statements(self.table.connection, rows):
-                self.cursor.execute(cast(str, start.encode() + b",".join(values) + end))
-            return
-        old, stored_key = (f"{quote(settings.table)}.{name}" for name in (version, key))
-        sets = ", ".join(f"{name} = excluded.{name}" for name in changed_columns)
-        places = ", ".join(["%s"] * len(columns))
-        self.cursor.executemany(
-            f"{start}({places}) ON CONFLICT ({key}) DO UPDATE SET {sets} "
-            f"WHERE {self._exact(stored_key)} = {self._exact(f'excluded.{key}')} "
-            f"AND ({old} IS NULL OR excluded.{version} >= {old})",
-            rows,
-        )
+        table_name, *names = map(quote, (settings.table, *columns))
+        start = f"INSERT INTO {table_name} ({', '.join(names)}) VALUES "  # noqa: S608
+        clause = self._engine.keep_newer(table_name, names, table.key_is_number)
+        self._engine.insert(self.cursor, start, rows, clause)
 
     def _delete(self, records: Sequence[Record]) -> None:
         """Delete the rows, or mark them where there is a column for it; newer rows stay."""
@@ -161,9 +141,7 @@ class Statements:
         """A key as bytes of one character set, whatever those of the column are."""
         if self.table.key_is_number:
             return key
-        if self.table.connection.vendor == "mysql":
-            return f"CAST(CONVERT({key} USING utf8mb4) AS BINARY)"
-        return f"CAST({key} AS BLOB)"
+        return self._engine.exact(key)
 
     def _rows(self, columns: str, keys: Collection[str]) -> Iterable[tuple[Any, ...]]:
         settings, table = self.settings, self.table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
@@ -16,6 +16,7 @@ from django.utils.translation import gettext as _
 
 from crmsync.adapters.base import Field, Record
 from crmsync.adapters.outcomes import Invalid
+from msgplatform.core.data import engines
 
 # Integers of databases have at most 64 bits.
 _BIGGEST = 2**63
@@ -39,15 +40,18 @@ class Table:
     key_is_number: bool
     key_is_unique: bool
     others: tuple[str, ...]
-    # MySQL's columns that hold times → "timestamp", "datetime" or "date".
+    # Columns that hold times → "timestamp", "datetime" or "date".
     time_kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def can_find_other_row(self) -> bool:
-        """True if an upsert may find another record's row: by another unique key, which only MySQL
-        does silently, or by a key that the column's collation treats as equal."""
-        is_mysql = self.connection.vendor == "mysql"
-        return not self.key_is_number or (is_mysql and bool(self.others))
+        """True if an upsert may find another record's row: by another unique key, or by a key that
+        the column's collation treats as equal."""
+        return not self.key_is_number or (self._finds_by_any_key and bool(self.others))
+
+    @property
+    def _finds_by_any_key(self) -> bool:
+        return engines.of_connection(self.connection).finds_rows_by_any_key
 
     def problem(self, record: Record) -> Invalid | None:
         """The reason why the table cannot take the record, as far as it shows beforehand."""
@@ -87,9 +91,9 @@ class Table:
         return ""
 
     def duplicate_row(self) -> Invalid:
-        if not self.others or self.connection.vendor != "mysql":
+        if not self.others or not self._finds_by_any_key:
             return Invalid("", _("Another row has a key that the table takes for the same."))
-        # MySQL does not say which unique key it was when there are several.
+        # The database does not say which unique key it was when there are several.
         text = _("Another row has the same value in a unique column (%s).")
         name = self.others[0] if len(self.others) == 1 else ""
         return Invalid(name, text % ", ".join(self.others))
@@ -150,18 +154,8 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
         any(word in kinds.get(key_column, "") for word in ("Integer", "AutoField")),
         (key_column,) in unique,
         tuple(sorted(others)),
-        _time_kinds(connection, descriptions),
+        engines.of_connection(connection).time_kinds(descriptions),
     )
-
-
-def _time_kinds(connection: BaseDatabaseWrapper, descriptions: Iterable[Any]) -> dict[str, str]:
-    if connection.vendor != "mysql":
-        return {}
-    from MySQLdb.constants import FIELD_TYPE  # needs the driver
-
-    kinds = {FIELD_TYPE.TIMESTAMP: "timestamp", FIELD_TYPE.DATETIME: "datetime",
-             FIELD_TYPE.DATE: "date"}  # fmt: skip
-    return {c.name: kinds[c.type_code] for c in descriptions if c.type_code in kinds}
 
 
 def _time(text: str, kind: str) -> str:

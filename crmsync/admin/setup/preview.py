@@ -138,7 +138,8 @@ def _newest(source: Source, limit: int) -> list[Row]:
     columns, quote = source.columns, database.quote
     deleted_column = f"COALESCE({quote(columns.is_deleted)}, 0)" if columns.is_deleted else "0"
     column_list = ", ".join(map(quote, (columns.key, columns.update_time, *columns.values)))
-    force = f"FORCE INDEX ({quote(index)})" if index and database.is_mysql else ""
+    engine = database.engine
+    force = engine.force_index(quote(index)) if index and engine.is_server else ""
     order = f"{quote(columns.update_time)} DESC, {quote(columns.key)} DESC"
     statement = (
         f"SELECT {deleted_column}, {column_list} FROM {quote(source.table)} {force} "  # noqa: S608 - quoted

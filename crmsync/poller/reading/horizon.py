@@ -2,7 +2,7 @@
 
 `UpdateTime` is set when a statement begins, and its row appears when the transaction commits, so
 rows do not appear in the order of their times. A program that reads up to the newest row misses
-rows that are committed later with an earlier time. `mysql_horizon.py` has the horizon of servers.
+rows that are committed later with an earlier time. `server_horizon.py` has the horizon of servers.
 
 **SQLite** has one writer at a time. While this program holds the write lock there is no other
 writer, and the present time is the horizon. While another writer holds it, its rows are not older
@@ -57,7 +57,7 @@ class Horizon(Protocol):
         """A moment as the column would have it."""
 
 
-class SqliteHorizon:
+class FileHorizon:
     def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
         self._lag = source.lag
         self._database = database

@@ -11,14 +11,16 @@ import math
 import struct
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from crmsync.poller.reading.database import Database
-from crmsync.poller.reading.horizon import Bound, Horizon, Reading, SqliteHorizon
-from crmsync.poller.reading.mysql_horizon import MysqlHorizon
+from crmsync.poller.reading.horizon import Bound, FileHorizon, Horizon, Reading
+from crmsync.poller.reading.server_horizon import ServerHorizon
 from crmsync.poller.reading.source import Source
 from crmsync.poller.reading.table import FIRST_TIME, Table, inspect
 from msgplatform.core import logging
@@ -49,8 +51,7 @@ class Watermark:
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """A row as it was read. `version` is None in a source without versions. With a `problem` its
     values could not be read."""
 
@@ -108,8 +109,12 @@ class Increment:
         self._database = Database(source)
         table = inspect(source, self._database)
         self._zone = table.zone
-        horizon_class = MysqlHorizon if self._database.is_mysql else SqliteHorizon
-        self._horizon: Horizon = horizon_class(source, self._database, table.zone)
+        activity = self._database.engine.activity
+        self._horizon: Horizon = (
+            ServerHorizon(source, self._database, table.zone, activity)
+            if activity
+            else FileHorizon(source, self._database, table.zone)
+        )
         self._select = _Select(source, self._database, table)
         self._without_time, self._counted_at = 0, float("-inf")
         self._reading: Reading | None = None
@@ -224,10 +229,10 @@ class _Select:
         columns, quote, index = source.columns, database.quote, table.index
         self._key, self._time = key, moment = quote(columns.key), quote(columns.update_time)
         self._table = self._from = f"FROM {quote(source.table)}"
-        time_text = f"{moment} || ''"
-        if database.is_mysql:
-            time_text = f"CAST(CAST({moment} AS DATETIME(6)) AS CHAR)"
-            self._from += f" FORCE INDEX ({quote(index)})" if index else ""
+        engine = database.engine
+        time_text = engine.time_text(moment)
+        if index and engine.is_server:
+            self._from += f" {engine.force_index(quote(index))}"
         is_deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
 
         def value(name: str) -> str:
@@ -270,9 +275,9 @@ class _Select:
         by_key = {row.key: row for row in whole}
         # With the times of the first statement: a row that changed since is read again.
         return [
-            replace(row, problem=_unreadable(unreadable[row.key]))
+            msgspec.structs.replace(row, problem=_unreadable(unreadable[row.key]))
             if row.key in unreadable
-            else replace(by_key[row.key], time=row.time)
+            else msgspec.structs.replace(by_key[row.key], time=row.time)
             for row in bare
             if row.key in unreadable or row.key in by_key
         ]
@@ -324,11 +329,8 @@ class _Select:
     def _after(self, after: Watermark | None) -> tuple[str, list[Any]]:
         if after is None:
             return f"{self._time} >= %s", [FIRST_TIME]
-        if self._database.is_mysql:
-            # A comparison of pairs would not use the index.
-            condition = f"(({self._time} = %s AND {self._key} > %s) OR {self._time} > %s)"
-            return condition, [after.time, after.key, after.time]
-        return f"({self._time}, {self._key}) > (%s, %s)", [after.time, after.key]
+        condition, places = self._database.engine.seek_condition(self._time, self._key)
+        return condition, [(after.time, after.key)[place] for place in places]
 
 
 def _reader(name: str, table: Table) -> Callable[[Any], Any] | None:

@@ -28,9 +28,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--timeout", type=float, default=300, help="seconds for delivery (default 300)"
         )
+        parser.add_argument(
+            "--database", default="", metavar="URL",
+            help="mysql://… of an empty database (default: SQLite, whatever DATABASE_URL says)",
+        )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
-        show.enter(options["port"])
+        show.enter(options["port"], options["database"])
         stop = threading.Event()
         waiting = threading.Event()
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db import connections, router, transaction
+from django.db import router, transaction
 from django.db.models import Model, Q, QuerySet
 
 from msgplatform.core.archive.ages import earliest_part
+from msgplatform.core.data import engines
 from msgplatform.core.data.chunks import chunks
+from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.failpoints import failpoint
 
 
@@ -90,9 +92,9 @@ class Table:
         return router.db_for_write(self.model)
 
     @property
-    def has_partitions(self) -> bool:
-        """True if its database can have partitions."""
-        return connections[self.using].vendor == "mysql"
+    def engine(self) -> Engine:
+        """The engine of its database."""
+        return engines.of(self.using)
 
     def rows(self) -> QuerySet[Any]:
         return self.model._base_manager.using(self.using).order_by(self.column)

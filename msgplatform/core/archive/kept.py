@@ -53,7 +53,7 @@ def of_table(
         first = table.rows().values_list(table.column, flat=True).first()
         return None if first is None else ids.datetime_of(first)
 
-    step = table.step if table.has_partitions else None
+    step = table.step if table.engine.has_partitions else None
     return KeptData(title, settings, seconds, oldest, step=step)
 
 

@@ -8,8 +8,7 @@ for days.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -21,16 +20,12 @@ from django.utils import timezone
 
 from msgplatform.core import logging
 from msgplatform.core.archive.description import MONTHLY, Archive, Step, Table
-from msgplatform.core.data import ids, transactions
-from msgplatform.core.data.mysql import error_codes
+from msgplatform.core.data import engines, ids, transactions
 from msgplatform.core.errors import Unavailable
 
 log = logging.get(__name__)
 
 LAST = "pmax"
-# Behind a long read of the table we would wait, and everybody else behind us: better to try later.
-_LOCK_WAIT_SECONDS = 2
-_IDLE_SECONDS = 10  # a process that freezes while it has locked the table loses its connection
 
 
 class Partition(NamedTuple):
@@ -55,11 +50,12 @@ def partition(
     The server writes a table anew, and nobody else can write to it meanwhile. Nothing happens on a
     database without partitions.
     """
-    if connection.vendor != "mysql":
+    engine = engines.of_connection(connection)
+    if not engine.has_partitions:
         return
     for table in tables:
         with connection.cursor() as cursor:
-            if len(_described(cursor, table)) > 1:
+            if len(engine.partitions(cursor, table)) > 1:
                 continue  # it has its months; again it would be written anew
             cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
             (oldest,) = cursor.fetchone()
@@ -124,26 +120,13 @@ def _listed(parts: list[tuple[str, int]]) -> str:
 # -- read and dropped ----------------------------------------------------------------------------
 def partitions_of(table: Table) -> list[Partition]:
     """Its partitions, oldest first; none when the table has none."""
-    if not table.has_partitions:
-        return []
     with connections[table.using].cursor() as cursor:
         partitions = []
-        for name, text in _described(cursor, table.name):
+        for name, text in table.engine.partitions(cursor, table.name):
             end_id = None if text == "MAXVALUE" else int(text)
             first = ids.first_id_at(table.step.start(ids.datetime_of(end_id - 1))) if end_id else 0
             partitions.append(Partition(name, first, end_id))
     return partitions
-
-
-def _described(cursor: Any, table: str) -> list[tuple[str, str]]:
-    """Name and bound of each partition as the server has them, oldest first."""
-    cursor.execute(
-        "SELECT partition_name, partition_description FROM information_schema.partitions"
-        " WHERE table_schema = DATABASE() AND table_name = %s AND partition_name IS NOT NULL"
-        " ORDER BY partition_ordinal_position",
-        [table],
-    )
-    return list(cursor.fetchall())
 
 
 def drop(table: Table, part: Partition, kept_rows: QuerySet[Any]) -> bool:
@@ -152,47 +135,27 @@ def drop(table: Table, part: Partition, kept_rows: QuerySet[Any]) -> bool:
     return _change(table, f"DROP PARTITION {part.name}", kept_rows)
 
 
-@contextmanager
-def alone(archive: Archive) -> Iterator[bool]:
-    """Yields True while no other process changes this archive's tables. Always true on a database
-    without such locks: there only rows are deleted, and it does no harm to do that twice."""
-    if not archive.tables[0].has_partitions:
-        yield True
-        return
-    with connections[archive.using].cursor() as cursor:
-        # A lock's name is global to the server, so it contains the schema's.
-        cursor.execute("SELECT DATABASE()")
-        name = f"{cursor.fetchone()[0]}.archive.{archive.name}"
-        # MySQL takes names of up to 64 characters.
-        cursor.execute("SELECT GET_LOCK(SHA2(%s, 256), 0)", [name])
-        has_lock = cursor.fetchone()[0] == 1
-        try:
-            yield has_lock
-        finally:
-            if has_lock:
-                cursor.execute("SELECT RELEASE_LOCK(SHA2(%s, 256))", [name])
+def alone(archive: Archive) -> AbstractContextManager[bool]:
+    """Yields True while no other process changes this archive's tables."""
+    engine = archive.tables[0].engine
+    return engine.lock_name(connections[archive.using], f"archive.{archive.name}")
 
 
 def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
     """Alter the table, unless it holds rows `unless`, or somebody keeps reading it; whether it was
     altered. The table is locked, so nobody can write between the look at the rows and the change.
     """
-    with connections[table.using].cursor() as cursor:
-        cursor.execute(
-            f"SET SESSION lock_wait_timeout = {_LOCK_WAIT_SECONDS}, wait_timeout = {_IDLE_SECONDS}"
-        )
-        try:
-            cursor.execute(f"LOCK TABLES {table.name} WRITE")
+    connection = connections[table.using]
+    try:
+        with table.engine.lock_table(connection, table.name):
             if unless.exists():
                 return False
-            cursor.execute(f"ALTER TABLE {table.name} {change}")
-        except OperationalError as error:
-            if transactions.error_code(error) != error_codes.LOCK_WAIT_TIMEOUT:
-                raise
-            log.info("archive_table_busy", table=table.name, change=change[:80])
-            return False
-        finally:
-            cursor.execute("UNLOCK TABLES")
-            cursor.execute("SET SESSION lock_wait_timeout = DEFAULT, wait_timeout = DEFAULT")
+            with connection.cursor() as cursor:
+                cursor.execute(f"ALTER TABLE {table.name} {change}")
+    except OperationalError as error:
+        if not transactions.is_of_lock(error):
+            raise
+        log.info("archive_table_busy", table=table.name, change=change[:80])
+        return False
     log.info("archive_changed", table=table.name, change=change[:80])
     return True

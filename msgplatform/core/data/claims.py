@@ -27,7 +27,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.db.models.sql import UpdateQuery
 
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import engines, sql, transactions
 from msgplatform.core.data.chunks import chunks
 
 CHUNK = 500  # ids in one statement
@@ -229,14 +229,7 @@ def update_by_key(
 @lru_cache(maxsize=256)
 def by_primary_key(table: str, using: str = "default") -> str:
     """The hint, behind the table's name, that makes the database find rows by primary key."""
-    if connections[using].vendor == "mysql":
-        return "FORCE INDEX (PRIMARY)"
-    # Only an INTEGER PRIMARY KEY is SQLite's row id, which NOT INDEXED leaves; another one is an
-    # index like others, and NOT INDEXED would read the whole table.
-    with connections[using].cursor() as cursor:
-        cursor.execute(f"PRAGMA index_list({connections[using].ops.quote_name(table)})")
-        names = [name for _, name, _, origin, _ in cursor.fetchall() if origin == "pk"]
-    return f"INDEXED BY {connections[using].ops.quote_name(names[0])}" if names else "NOT INDEXED"
+    return engines.of(using).by_primary_key(connections[using], table)
 
 
 def _execute(statement: str, parameters: Sequence[Any], using: str) -> int:

@@ -11,14 +11,9 @@ import dj_database_url
 from django.conf import settings
 from django.db import connections
 
+from msgplatform.core.data import engines
 from msgplatform.core.errors import InvalidInput
-from msgplatform.env import MYSQL_OPTIONS
 
-# As for our own, where no gap locks hold up inserts of other programs, nobody waits long for the
-# locks of others, and a frozen process releases its own; only less patient with a silent server.
-_MYSQL_WRITER: dict[str, Any] = {**MYSQL_OPTIONS, "read_timeout": 30, "write_timeout": 30}
-# The file is somebody else's: its journal mode stays what its owner chose.
-_SQLITE_WRITER: dict[str, Any] = {"transaction_mode": "IMMEDIATE", "timeout": 20}
 _ALLOWED_OPTIONS = frozenset({"unix_socket", "ssl", "ssl_mode"})
 _HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
 _NO_CLIENT = (
@@ -43,7 +38,7 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
         raise InvalidInput(f"the database's URL cannot be read: {_HINT}", field) from None
     if not config.get("NAME"):
         raise InvalidInput(f"the database's URL names no database: {_HINT}", field)
-    if is_mysql(config) and find_spec("MySQLdb") is None:
+    if engines.of_config(config).is_server and find_spec("MySQLdb") is None:
         raise InvalidInput(_NO_CLIENT, field)
     config["OPTIONS"] = dict(config.get("OPTIONS") or {})
     config["CONN_MAX_AGE"] = 60
@@ -54,8 +49,7 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
 def for_writing(url: str, field: str = "database") -> dict[str, Any]:
     """Like `configuration`, with the options for writing into somebody else's database."""
     config = configuration(url, field)
-    options = _MYSQL_WRITER if is_mysql(config) else _SQLITE_WRITER
-    config["OPTIONS"] = {**options, **config["OPTIONS"]}
+    config["OPTIONS"] = {**engines.of_config(config).writer_options, **config["OPTIONS"]}
     return config
 
 
@@ -69,17 +63,16 @@ def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
         raise InvalidInput(
             f"the database's URL has options that are not allowed: {', '.join(unknown)}", field
         )
-    if is_mysql(config):
+    if engines.of_config(config).is_server:
         return
     path = os.path.realpath(config["NAME"])
-    own = [each["NAME"] for each in settings.DATABASES.values() if not is_mysql(each)]
-    if path in map(os.path.realpath, own):
+    files = [
+        entry["NAME"]
+        for entry in settings.DATABASES.values()
+        if not engines.of_config(entry).is_server
+    ]
+    if path in map(os.path.realpath, files):
         raise InvalidInput("this file is the platform's own database", field)
-
-
-def is_mysql(config: Mapping[str, Any]) -> bool:
-    """True if an entry is for a MySQL or MariaDB server."""
-    return str(config["ENGINE"]).endswith("mysql")
 
 
 def add(alias: str, config: Mapping[str, Any]) -> str:

@@ -11,7 +11,8 @@ from django.db import connections
 from django.db.utils import DataError, Error, OperationalError, ProgrammingError
 
 from msgplatform.core import logging
-from msgplatform.core.data.mysql import error_codes
+from msgplatform.core.data.engines import sqlite
+from msgplatform.core.data.engines.mysql import error_codes
 from msgplatform.core.errors import InvalidInput, OutcomeUnknown
 from msgplatform.core.rates.backoff import Backoff
 
@@ -19,15 +20,10 @@ log = logging.get(__name__)
 
 R = TypeVar("R")
 
-# A note of an error that came while connecting or inside a transaction (`mysql/base.py`).
+# A note of an error that came while connecting or inside a transaction (`engines/mysql/base.py`).
 BEFORE_COMMIT = "The transaction had not come to its COMMIT: nothing of it is stored."
 ATTEMPTS = 5
 _AT_HANDSHAKE = " at '"
-_SQLITE_NOTHING_HAPPENED = (
-    "database is locked",
-    "unable to open database file",
-    "database or disk is full",
-)
 
 
 class Locked(Exception):
@@ -92,12 +88,12 @@ def nothing_happened(error: Error) -> bool:
         return False
     if isinstance(error, ProgrammingError) or error_code(error) in error_codes.NOTHING_HAPPENED:
         return True
-    return _is_certain(error) or str(error) in _SQLITE_NOTHING_HAPPENED
+    return _is_certain(error) or str(error) in sqlite.NOTHING_HAPPENED
 
 
 def is_away(error: Error) -> bool:
     """True if the server was away or busy, so that a repeat may succeed with nothing changed."""
-    return error_code(error) in error_codes.AWAY or str(error) in _SQLITE_NOTHING_HAPPENED
+    return error_code(error) in error_codes.AWAY or str(error) in sqlite.NOTHING_HAPPENED
 
 
 def refused_value(error: DataError) -> InvalidInput:
@@ -128,6 +124,11 @@ def is_of_server(error: BaseException) -> bool:
 def is_of_lock(error: BaseException) -> bool:
     """True if another transaction has the lock, or has changed the row meanwhile."""
     return error_code(error) in error_codes.OF_LOCKS
+
+
+def has_no_quorum(error: BaseException) -> bool:
+    """True if a node of a cluster refuses work, since it sees too few of the others."""
+    return error_code(error) == error_codes.NO_QUORUM
 
 
 def _is_unknown(error: BaseException | None) -> bool:

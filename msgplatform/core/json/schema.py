@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from referencing.jsonschema import DRAFT202012
 
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import keywords, patterns
+from msgplatform.core.json.quick_validator import QuickValidator, quick_validator
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_SCHEMA_BYTES = 64 * 1024
@@ -51,10 +53,18 @@ class Wrong(NamedTuple):
     reason: str
 
 
-def compiled(schema: Mapping[str, Any]) -> Validator:
-    """A validator, which any thread may use. Raises InvalidInput saying what is wrong with the
-    schema."""
-    if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema, which any thread may use. `quick` is None where `validator` must decide alone."""
+
+    validator: Validator
+    quick: QuickValidator | None
+
+
+def compiled(schema: Mapping[str, Any]) -> Schema:
+    """Raises InvalidInput saying what is wrong with the schema."""
+    size = len(msgspec.json.encode(schema))
+    if size > MAX_SCHEMA_BYTES:
         max_kib = MAX_SCHEMA_BYTES // 1024
         raise InvalidInput(lazy_message(_("A schema may have %(most)d KiB at most."), most=max_kib))
     try:
@@ -65,12 +75,12 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
         raise InvalidInput(words) from None
     draft = keywords.bounded(draft_class)
     try:
-        with keywords.counted(schema):
-            _check_schema(draft, schema)
-            _check_references(schema)
-            _check_patterns(schema)
-            validator: Validator = draft(schema, registry=Registry())
-            _best(validator, None)  # a schema that refers to itself in a circle never ends
+        keywords.begin_steps(size)
+        _check_schema(draft, schema)
+        _check_references(schema)
+        _check_patterns(schema)
+        validator: Validator = draft(schema, registry=Registry())
+        _best(validator, None)  # a schema that refers to itself in a circle never ends
     except RecursionError:
         words = lazy_message(_("The schema is nested too deeply, or refers to itself."))
         raise InvalidInput(words) from None
@@ -82,15 +92,23 @@ def compiled(schema: Mapping[str, Any]) -> Validator:
     except _UNUSABLE as error:
         words = lazy_message(_("This schema cannot be used: %(why)s"), why=_why(error))
         raise InvalidInput(words) from None
-    return validator
+    return Schema(validator, quick_validator(schema))
 
 
-def first_error(validator: Validator, value: Any) -> Wrong | None:
+def accepts(schema: Schema, value: Any) -> bool:
+    """True if the value matches, which is known within milliseconds. False: ask `first_error`.
+    Raises RecursionError for a value that is nested too deeply."""
+    return schema.quick is not None and schema.quick.accepts(value, len(msgspec.json.encode(value)))
+
+
+def first_error(schema: Schema, value: Any) -> Wrong | None:
     """The fault of a value, or None. Raises RecursionError for a value that is nested too
     deeply."""
+    if accepts(schema, value):
+        return None
     try:
-        with keywords.counted(value):
-            error = _best(validator, value)
+        keywords.begin_steps(len(msgspec.json.encode(value)))
+        error = _best(schema.validator, value)
     except keywords.TooManySteps:
         return Wrong("", _TOO_MANY_STEPS)
     except (*_UNUSABLE, InvalidInput) as unusable:  # a schema is not tried with every value

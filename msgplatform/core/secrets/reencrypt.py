@@ -28,7 +28,7 @@ from django.db.models import (
 )
 from django.db.models.functions import SHA256
 
-from msgplatform.core.data import transactions
+from msgplatform.core.data import engines, transactions
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.fields import EncryptedTextField, SealedBinaryField
@@ -130,8 +130,8 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
             yield len(page_keys)
         return
     connection, was_clear = connections[column.using], False
-    if connection.vendor == "sqlite":  # else the old text would stay in free pages of the file
-        overwrite_deleted(connection)
+    engine = engines.of(column.using)
+    engine.overwrite_deleted(connection)  # else the old text would stay in free pages of a file
     for page in _pages(column, size):
         was_clear = was_clear or any(
             not encryption.is_encrypted(stored_text) for _, stored_text in page
@@ -145,9 +145,8 @@ def renew(column: Column, size: int = PAGE) -> Iterator[int]:
             transactions.retrying(partial(_write, column, new), column.using)
         failpoint("reencrypt.page")
         yield len(page)
-    if was_clear and connection.vendor == "sqlite" and not connection.in_atomic_block:
-        with connection.cursor() as cursor:  # the write-ahead log still holds the clear text
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    if was_clear and not connection.in_atomic_block:
+        engine.clear_log(connection)
 
 
 def _renew_row(column: JSONColumn, pk: Any) -> None:
@@ -218,12 +217,6 @@ def _write_sealed(column: Column, new: list[tuple[Any, bytes, bytes]]) -> None:
     with transaction.atomic(column.using):
         for pk, stored, content in new:
             column.rows.filter(pk=pk, **{column.field: stored}).update(**{column.field: content})
-
-
-def overwrite_deleted(connection: Any) -> None:
-    """Have SQLite overwrite in its file the rows that this connection deletes from now on."""
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA secure_delete=ON")
 
 
 def _pages(column: Column, size: int) -> Iterator[list[tuple[Any, str]]]:

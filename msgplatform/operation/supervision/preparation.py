@@ -19,7 +19,7 @@ from django.db import IntegrityError, connection, connections
 from django.db.utils import Error as DatabaseError
 
 from msgplatform.core import invitations
-from msgplatform.core.data import cell_record, schema_state
+from msgplatform.core.data import cell_record, engines, schema_state
 from msgplatform.doors.web import static_files
 from msgplatform.operation.supervision.run import Refused
 
@@ -65,7 +65,7 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
             if not missing:
                 continue
             # A server's database may be used by other machines, with older programs.
-            if not migrate and connection.vendor != "sqlite":
+            if not migrate and engines.of(alias).is_server:
                 raise Refused(
                     f"The database {alias} lacks {missing} migrations. Apply them with: "
                     f"{schema_state.migrate_command(alias)} (or start with --migrate)"

@@ -8,7 +8,6 @@ from django.db import OperationalError, connection
 from django.utils import timezone
 
 from msgplatform.core.data import transactions
-from msgplatform.core.data.mysql.error_codes import LOCK_WAIT_TIMEOUT, NOT_AT_ONCE
 from msgplatform.core.errors import NotNow
 from msgplatform.models import KeptObject
 from msgplatform.setup.platform_file import kinds
@@ -65,7 +64,7 @@ def take_turn() -> None:
     try:
         KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
     except OperationalError as error:
-        if transactions.error_code(error) not in (LOCK_WAIT_TIMEOUT, NOT_AT_ONCE):
+        if not transactions.is_of_lock(error):
             raise
         raise NotNow("Another platform file is being applied: repeat it later.") from None
 

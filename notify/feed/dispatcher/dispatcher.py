@@ -16,6 +16,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
 from msgplatform.core.daemons.daemon import Worker
+from msgplatform.core.data import engines
 from notify.feed.dispatcher.pacer import Pacer
 from notify.feed.dispatcher.receiver import Receiver
 from notify.feed.dispatcher.upkeep import Upkeep
@@ -83,6 +84,6 @@ class Dispatcher(Worker):
 
 
 def _be_impatient(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    if connection.vendor == "mysql":
-        with connection.cursor() as cursor:
-            cursor.execute("SET innodb_lock_wait_timeout = %s", [_PATIENCE_SECONDS])
+    engine = engines.of_connection(connection)
+    if engine.is_server:  # a file has one lock, which everybody needs
+        engine.limit_lock_wait(connection, _PATIENCE_SECONDS)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from django.db import connection
 from django.db.models import QuerySet
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines, sql
 from notify.feed.dispatcher.queue import Event
 from notify.feed.models import Friend
 from notify.feed.models.posts import Topic
@@ -73,7 +73,7 @@ def push(topic: str, feed_ids: Sequence[int]) -> int:
     relations = ", ".join(f"'{relation}'" for relation in RELATIONS[Topic(topic)])
     # The posts first, then the relations of each author, which lie side by side.
     return _run(
-        f"{_INSERT} FROM feed f {sql.ordered_join()} friend r "
+        f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
         "ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation IN ({relations}) "
         f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0 "
@@ -88,7 +88,7 @@ def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> in
     about."""
     upper_bound = "AND r.fri_uid <= %s" if until is not None else ""
     return _run(
-        f"{_INSERT} FROM feed f {sql.ordered_join()} friend r "
+        f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
         "ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation = %s AND r.fri_uid > %s {upper_bound} "
         "WHERE f.id = %s AND f.delete_date IS NULL AND r.delivery > 0",

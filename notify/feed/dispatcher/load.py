@@ -17,7 +17,7 @@ from statistics import median
 
 from django.db import connection
 
-from msgplatform.core.data.load import running_connections
+from msgplatform.core.data import engines
 from notify.feed.models import FeedPace
 
 Cause = FeedPace.Cause
@@ -93,7 +93,7 @@ class Meter:
             cursor.execute(_PROBE)
             cursor.fetchall()
             latency = time.perf_counter() - start
-        self.add(latency, running_connections())
+        self.add(latency, engines.of().running_connections(connection))
 
     def add(self, latency: float, running: Collection[int]) -> None:
         now = self._clock()

@@ -18,8 +18,7 @@ from django.utils import timezone
 from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import sql
-from msgplatform.core.data.load import connection_id
+from msgplatform.core.data import engines, sql
 from notify.feed import presence
 from notify.feed.dispatcher import pace
 from notify.feed.dispatcher.load import STATEMENTS_SECONDS, Cause, Load, Meter, Targets, load_of
@@ -74,7 +73,9 @@ class Pacer:
     def current(self) -> Pace:
         """The last decision; half speed when none was heard for long."""
         # 0: it was closed for its age, and is opened again in this turn.
-        if (connection_now := connection_id()) and connection_now != self._connection:
+        if (
+            connection_now := engines.of().connection_id(connection)
+        ) and connection_now != self._connection:
             # A new connection, which the scheduler would take for somebody else's: report it now.
             self._connection = connection_now
             self._next.at_once()

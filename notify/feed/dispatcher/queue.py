@@ -16,7 +16,7 @@ from django.db import connection, transaction
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core import alerts
-from msgplatform.core.data import sql, transactions
+from msgplatform.core.data import engines, sql, transactions
 from msgplatform.core.lazy_text import lazy_message
 from notify.feed.models import EventQueue
 from notify.feed.monitor import counters, failures
@@ -62,10 +62,10 @@ def lock_these(qids: Sequence[int], status: int) -> list[Event]:
 def is_waiting(topic: str, since: int = 0) -> bool:
     """True if an event of this topic waits, from the id `since` on. No lock: an idle turn asks
     nothing else."""
-    hint = _hint("eventqueue_to_handle")
+    hint = engines.of().force_index("eventqueue_to_handle")
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT 1 FROM eventqueue{hint} WHERE {_oldest(_STATUS.WAITING, 1)}",  # noqa: S608
+            f"SELECT 1 FROM eventqueue {hint} WHERE {_oldest(_STATUS.WAITING, 1)}",  # noqa: S608
             (topic, since),
         )
         return cursor.fetchone() is not None
@@ -151,20 +151,14 @@ def _oldest(status: int, limit: int, skipped_ids: Collection[int] = ()) -> str:
     )
 
 
-def _hint(index: str) -> str:
-    # Left to itself MariaDB may read all of a topic in order to find what is above an id.
-    return f" FORCE INDEX ({index})" if connection.vendor == "mysql" else ""
-
-
 def _lock(condition: str, parameters: Sequence[str | int], index: str) -> list[Event]:
-    locking = ""  # SQLite has one writer, which is the caller
-    if connection.features.has_select_for_update:
-        skip = connection.features.has_select_for_update_skip_locked
-        locking = " FOR UPDATE SKIP LOCKED" if skip else " FOR UPDATE"
+    engine = engines.of()
+    # Left to itself MariaDB may read all of a topic in order to find what is above an id.
+    hint = engine.force_index(index)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT qid, biz_id, topic, kind, uid, data, position "  # noqa: S608
-            f"FROM eventqueue{_hint(index)} WHERE {condition}{locking}",
+            f"FROM eventqueue {hint} WHERE {condition} {engine.skip_locked}",
             list(parameters),
         )
         return [Event(*row) for row in cursor.fetchall()]

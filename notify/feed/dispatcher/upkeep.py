@@ -24,7 +24,7 @@ from django.db import connection, transaction
 
 from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.daemons.timer import Every
-from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.data import engines, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.failpoints import failpoint
 from notify.feed import users
@@ -217,7 +217,7 @@ def delete_entries_of_author(event: Event) -> bool:
     places = ", ".join(["%s"] * len(topics))
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT b.feed_id FROM feed_broadcast b {sql.ordered_join()} feed f "  # noqa: S608
+            f"SELECT b.feed_id FROM feed_broadcast b {engines.of().ordered_join} feed f "  # noqa: S608
             "ON f.id = b.feed_id "
             f"WHERE b.biz_id = %s AND b.fri_uid = %s AND f.uid = %s AND f.topic IN ({places}) "
             f"ORDER BY b.feed_id DESC LIMIT {MAX_ENTRIES}",

@@ -18,7 +18,7 @@ from django.db import connection, transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
 
-from msgplatform.core.data import ids, sql, transactions
+from msgplatform.core.data import engines, ids, sql, transactions
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput, OutcomeUnknown
 from msgplatform.core.intake.verdicts import Verdict, judge_each
@@ -163,13 +163,14 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
     keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in _RELATIONS]
     # A join finds each by its primary key. For a long OR, or an IN of rows, MariaDB reads all
     # relations of the author.
-    join = sql.ordered_join()
-    places = ", ".join([f"{sql.row_word()}(%s, %s, %s)"] * len(keys))
+    engine = engines.of()
+    places = ", ".join([f"{engine.row_word}(%s, %s, %s)"] * len(keys))
     with connection.cursor() as cursor:
         cursor.execute(
             f"WITH k (uid, relation, fri_uid) AS (VALUES {places})"  # noqa: S608
-            f" SELECT f.uid, f.relation, f.fri_uid FROM k {join} friend f ON f.biz_id = %s"
-            " AND f.uid = k.uid AND f.relation = k.relation AND f.fri_uid = k.fri_uid",
+            f" SELECT f.uid, f.relation, f.fri_uid FROM k {engine.ordered_join} friend f"
+            " ON f.biz_id = %s AND f.uid = k.uid AND f.relation = k.relation"
+            " AND f.fri_uid = k.fri_uid",
             [*(part for key in keys for part in key), biz],
         )
         return set(cursor.fetchall())

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from django.db import connection
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines, sql
 from notify.feed.models import Friend
 from notify.feed.models.posts import Topic
 from notify.feed.models.users import NOTHING_WRITTEN
@@ -84,7 +84,8 @@ def _find_written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
     not_own = "" if query.has_own else "AND f.uid <> b.fri_uid "
     # An entry may outlive the relation, so relations are joined. By primary key: from an EXISTS,
     # MariaDB would make a list of everybody's relations.
-    force = "FORCE INDEX (PRIMARY)" if connection.vendor == "mysql" else ""
+    engine = engines.of()
+    force = engine.force_index("PRIMARY")
     join = (
         f"LEFT JOIN friend {{name}} {force} ON {{name}}.biz_id = b.biz_id "
         "AND {name}.uid = f.uid AND {name}.relation = '{relation}' AND {name}.fri_uid = b.fri_uid "
@@ -94,7 +95,7 @@ def _find_written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
     statement = (
         f"SELECT u.active, u.floor, u.visit_date IS NULL OR u.visit_date < "  # noqa: S608
         f"{sql.now_sql(-VISIT_SECONDS)}, e.feed_id FROM feed_user u LEFT JOIN ("
-        f"SELECT b.feed_id FROM feed_broadcast b {sql.ordered_join()} feed f ON f.id = b.feed_id "
+        f"SELECT b.feed_id FROM feed_broadcast b {engine.ordered_join} feed f ON f.id = b.feed_id "
         f"{friendship} {follow} AND f.topic = '{Topic.VIP.value}' "
         f"WHERE b.biz_id = %s AND b.fri_uid = %s AND b.feed_id < %s AND b.feed_id > %s "
         f"AND b.feed_id > {floor} AND {conditions} {not_own} AND {_VISIBLE} "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from django.db import connection
 
-from msgplatform.core.data import sql
+from msgplatform.core.data import engines
 from msgplatform.core.data.chunks import chunks
 from notify.feed.models import FeedUser, Friend
 from notify.feed.models.posts import Topic
@@ -77,7 +77,7 @@ def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
     other readers they are not, or no longer, merged."""
     with connection.cursor() as cursor:
         cursor.execute(
-            f"SELECT r.uid FROM friend r {sql.ordered_join()} feed_user a "  # noqa: S608
+            f"SELECT r.uid FROM friend r {engines.of().ordered_join} feed_user a "  # noqa: S608
             "ON a.biz_id = r.biz_id AND a.uid = r.uid WHERE r.biz_id = %s AND r.fri_uid = %s "
             f"AND r.delivery = {int(Friend.Delivery.BOTH)} AND r.relation IN (%s, %s) "
             f"AND a.merging = {int(FeedUser.Merging.PUSHED)} LIMIT {int(limit)}",
@@ -121,12 +121,10 @@ def _look(
     """The first `limit` among the newest `depth` posts of each source, and the count of posts that
     were looked at."""
     conditions, filters = query.conditions()
-    force, branch = "INDEXED BY feed_of_author", "SELECT * FROM ({})"
-    if connection.vendor == "mysql":
-        force, branch = "FORCE INDEX (feed_of_author)", "({})"
+    engine = engines.of()
     # A branch is a dive into the index that ends after some posts, whether they fit or not.
-    branch = branch.format(
-        f"SELECT f.id, %s, {conditions} FROM feed f {force} "  # noqa: S608
+    branch = engine.branch(
+        f"SELECT f.id, %s, {conditions} FROM feed f {engine.force_index('feed_of_author')} "  # noqa: S608
         "WHERE f.biz_id = %s AND f.uid = %s AND f.topic = %s AND f.id > %s AND f.id < %s "
         "ORDER BY f.id DESC LIMIT %s"
     )

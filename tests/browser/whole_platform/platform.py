@@ -46,6 +46,7 @@ for name, prefix in {prefixes!r}.items():
         login_name="sp", login_password={secret!r}, smg_login_name=name,
         smg_login_password={secret!r})
 biz = Biz.objects.create(name="clinic", title={title!r})
+Biz.objects.get_or_create(name="pharmacy")  # a form chooses the only system by itself
 for name, number in (("clinic", "10655001"), ("ward", "10655002"), ({slug!r}, "10655003"),
                      ("bulk", "10655004")):
     SmsAccount.objects.create(

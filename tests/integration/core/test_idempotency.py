@@ -54,6 +54,14 @@ def test_only_new_items_are_inserted(stored: Stored) -> None:
     ]  # fmt: skip
 
 
+def test_keys_that_differ_in_case_are_two(stored: Stored) -> None:
+    verdicts = idempotency.store([item("a", "k"), item("b", "K")], IdempotencyKey, stored)
+    assert [verdict.outcome for verdict in verdicts] == ["created", "created"]
+    # The migration that asked for it may have run in another process.
+    collation = IdempotencyKey._meta.get_field("key").db_parameters(connection).get("collation")
+    assert collation == ("utf8mb4_bin" if connection.vendor == "mysql" else None)
+
+
 def test_a_key_is_free_again_when_its_item_could_not_be_stored(stored: Stored) -> None:
     def fail(items: Sequence[Item[str]], now: Any) -> None:
         raise ValueError("too long")

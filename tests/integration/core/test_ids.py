@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from django.db.models.functions import Now
 
 from msgplatform.core.cells import Cell
-from msgplatform.core.data import id_nodes, ids, sql
+from msgplatform.core.data import engines, id_nodes, ids, sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.models import BulkJob, IdNode
 from notify.maker import fanout
@@ -262,7 +262,7 @@ def test_leases_are_by_the_database_s_clock() -> None:
     after = sql.now()
     lease_until = IdNode.objects.get(node=3).lease_until
     assert lease_until
-    length, step = timedelta(seconds=id_nodes.LEASE_SECONDS), sql.clock_step()
+    length, step = timedelta(seconds=id_nodes.LEASE_SECONDS), engines.of().clock_step
     assert before + length - step <= lease_until <= after + length + step
 
 

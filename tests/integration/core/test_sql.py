@@ -14,8 +14,8 @@ from django.db.utils import IntegrityError, InterfaceError, OperationalError
 from django.utils.safestring import mark_safe
 
 from gateway.models import SgipMo
-from msgplatform.core.data import sql, transactions
-from msgplatform.core.data.mysql import error_codes
+from msgplatform.core.data import engines, sql, transactions
+from msgplatform.core.data.engines.mysql import error_codes
 from msgplatform.core.errors import OutcomeUnknown
 from msgplatform.models import Alert, Biz, IdNode, MinuteCounter
 from tests.support.children import run
@@ -33,7 +33,7 @@ def counter(name: str, minute: datetime = MINUTE) -> tuple[object, ...]:
 # -- time ----------------------------------------------------------------------------------------
 def test_the_database_s_time_is_utc_whatever_the_server_s_zone_is() -> None:
     before, now, after = datetime.now(UTC), sql.now(), datetime.now(UTC)
-    assert before - sql.clock_step() <= now <= after + sql.clock_step()
+    assert before - engines.of().clock_step <= now <= after + engines.of().clock_step
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0, -3600.0, 600.5])
@@ -47,7 +47,7 @@ def test_a_time_made_in_sql_is_stored_as_models_store_it(seconds: float) -> None
     after = sql.now()
     row = IdNode.objects.get()
     assert row.lease_until
-    moment, step = row.lease_until - timedelta(seconds=seconds), sql.clock_step()
+    moment, step = row.lease_until - timedelta(seconds=seconds), engines.of().clock_step
     assert before - step <= moment <= after + step
     assert IdNode.objects.filter(lease_until__gt=Now()).exists() == (seconds > 0)
 

@@ -13,8 +13,7 @@ from django.core import checks
 from django.db import DatabaseError, connection, connections
 
 from msgplatform.core.daemons.heartbeats import Heartbeat
-from msgplatform.core.data import ids, sql
-from msgplatform.core.data.load import connection_id, running_connections
+from msgplatform.core.data import engines, ids, sql
 from notify.feed import presence
 from notify.feed.dispatcher import pacer as pacer_module
 from notify.feed.dispatcher.load import Meter
@@ -190,7 +189,7 @@ def long_statement() -> Iterator[int]:
 
     def work() -> None:
         with suppress(DatabaseError), connection.cursor() as cursor:
-            numbers.append(connection_id())
+            numbers.append(engines.of().connection_id(connection))
             known.set()
             if ON_MARIADB:
                 cursor.execute("SELECT SLEEP(600)")
@@ -217,7 +216,10 @@ def test_statements_of_others_are_told_from_own_ones() -> None:
     with long_statement() as number:
         assert bool(number) == ON_MARIADB
         if ON_MARIADB:
-            until(lambda: number in running_connections(), "the statement to be seen")
+            until(
+                lambda: number in engines.of().running_connections(connection),
+                "the statement to be seen",
+            )
         for _ in range(20):
             meter.sample()
         theirs, own = meter.load(()), meter.load({number})
@@ -246,7 +248,9 @@ def test_a_new_connection_is_reported_at_once(dispatchers: Callable[[], Pacer]) 
 
         def reported() -> bool:
             found = presence.dispatchers.read().values()
-            return connection_id() in {working.connection for working in found}
+            return engines.of().connection_id(connection) in {
+                working.connection for working in found
+            }
 
         until(reported, "its connection")
 

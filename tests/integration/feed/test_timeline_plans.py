@@ -13,7 +13,8 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from msgplatform.core.data import ids, sql
+from msgplatform.core.data import engines, ids, sql
+from msgplatform.core.data.engines.contract import Engine
 from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE
 from msgplatform.models import Biz
@@ -196,23 +197,18 @@ def test_every_step_of_upkeep_goes_by_an_index_and_none_sorts() -> None:
     assert user("author1").merging != FeedUser.Merging.BECOMING
 
 
-@pytest.mark.parametrize(("is_mariadb", "row"), [(True, "("), (False, "ROW(")])
+@pytest.mark.parametrize(
+    ("engine", "row"), [(engines.MARIADB, "("), (engines.MYSQL, "ROW(")], ids=str
+)
 def test_relations_are_looked_up_as_each_server_writes_a_table(
-    is_mariadb: bool, row: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, row: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cursor = MagicMock()
     cursor.__enter__.return_value = cursor
     cursor.fetchall.return_value = []
 
-    class Server:
-        vendor, mysql_is_mariadb = "mysql", is_mariadb
-
-        @staticmethod
-        def cursor() -> MagicMock:
-            return cursor
-
-    for module in (sql, relations):
-        monkeypatch.setattr(module, "connection", Server)
+    monkeypatch.setattr(engines, "of", lambda: engine)
+    monkeypatch.setattr(relations, "connection", MagicMock(cursor=lambda: cursor))
     assert relations._existing(BIZ, [Change(BIZ, "follow", "ann", "bob")]) == set()
     statement, _parameters = cursor.execute.call_args.args
     assert f"AS (VALUES {row}%s, %s, %s), {row}%s" in statement

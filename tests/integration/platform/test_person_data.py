@@ -211,6 +211,25 @@ def world(shop: Caller) -> Biz:
     return shop.biz
 
 
+def test_a_text_that_a_program_writes_meanwhile_is_not_lost() -> None:
+    """Between the reading of its row and the UPDATE; it is erased from the new text afterwards."""
+    texts_of(ANN)
+    (alerts_store,) = [store for store in all_stores() if store.name == "alerts"]
+    person = Person(emails=frozenset({ANN.email}))
+    rows, newer_texts = alerts_store.find(person, "").rows, [f"write to {ANN.email}"]
+
+    def write_meanwhile(execute: Any, statement: str, *arguments: Any) -> Any:
+        if statement.startswith("UPDATE") and newer_texts:
+            Alert.objects.update(text=newer_texts.pop())
+        return execute(statement, *arguments)
+
+    with connection.execute_wrapper(write_meanwhile):
+        assert alerts_store.erase(person, rows) == 0
+    assert Alert.objects.get().text == f"write to {ANN.email}"
+    assert alerts_store.erase(person, rows) == 1
+    assert Alert.objects.get().text == f"write to {identity.MARK}"
+
+
 # -- the whole -----------------------------------------------------------------------------------
 def counts() -> list[Any]:
     return sorted(MinuteCounter.objects.values_list("flow", "name").annotate(Sum("value")))

@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import call_command
-
-FULL = bool(os.environ.get("MSGPLATFORM_FULL_LOAD"))
-# Bench → the side that is measured beside ours unless the load is full: of references the one that
-# does the same work at the nearest rate; of other states of ours one that runs what ours does not.
-# A bench that is not here always has all its sides.
-NEAREST = {
-    "intake": "drf+orm-tuned",
-    "intake-batch": "executemany",
-    "maker": "bullmq",
-    "sender": "pycurl-multi",
-    "marker": "orm-save+log",
-    "notify": "drf+orm-tuned",
-    "latency": "slow-consumer",
-    "fairness": "fan-out",
-    "notify-at-scale": "at-1m-rows",
-    "sgip": "framed-echo",
-    "sms": "kannel",
-    "feed": "insert-select",
-    "feed-backlog": "backlog-10k",
-}
 
 
 def bench(
@@ -55,13 +34,6 @@ def sigterm_as_before() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, handler)
-
-
-def chosen(name: str, references: set[str]) -> tuple[Sequence[str], set[str]]:
-    """Arguments for a bench, and the references that it measures with them, of all that it has."""
-    if FULL or name not in NEAREST:
-        return [], references
-    return ["--against", NEAREST[name]], {NEAREST[name]}
 
 
 def measured_or_left_out(result: Mapping[str, Any]) -> set[str]:

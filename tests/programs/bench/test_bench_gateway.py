@@ -19,16 +19,16 @@ from bench.references.framed_echo import echo_frames
 from bench.references.kannel import center
 from gateway.models import SgipMt
 from gateway.sgip import Report, ReportResp, SubmitResp
-from tests.programs.bench.bench_command import bench, chosen, measured_or_left_out
+from tests.programs.bench.bench_command import bench, measured_or_left_out
 
 
 class TestSgip:
     SEQUENCE = (3010012345, 1121083000, 7)
 
+    @pytest.mark.full
     def test_echoes_are_measured(self) -> None:
-        arguments, expected = chosen("sgip", {"framed-echo", "framed-echo-streams"})
-        result = bench("sgip", "--seconds", "0.3", "--database", "sqlite", *arguments)
-        assert set(result["against"]) == expected
+        result = bench("sgip", "--seconds", "0.3", "--database", "sqlite")
+        assert set(result["against"]) == {"framed-echo", "framed-echo-streams"}
         assert min(result["rate"], *result["against"].values()) > 0
         assert result["rss_of"] == ["smg", "sp"]
         assert sum(result["cpu_us"]["ours"][end] for end in ("smg", "sp")) > 0
@@ -78,10 +78,11 @@ class Transport(asyncio.Transport):
 
 
 class TestSms:
+    @pytest.mark.full
     def test_all_sides_take_every_message_all_the_way(self) -> None:
-        arguments, expected = chosen("sms", {"single-reports", "naive", "naive-least", "kannel"})
-        result = bench("sms", "--seconds", "0.5", *arguments)
-        assert measured_or_left_out(result) == expected
+        result = bench("sms", "--seconds", "0.5")
+        references = {"single-reports", "naive", "naive-least", "kannel"}
+        assert measured_or_left_out(result) == references
         assert min(result["rate"], *result["against"].values()) > 0
         assert {"web", "run_sms_sender", "run_sms_receiver", "run_report_forwarder",
                 "run_data_pump", "run_maker"} <= set(result["rss_of"])  # fmt: skip

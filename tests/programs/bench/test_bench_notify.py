@@ -16,44 +16,41 @@ from bench.notify.correspondent import Correspondent
 from msgplatform.models import Biz
 from notify.intake import intake
 from notify.models import BizMsg
-from tests.programs.bench.bench_command import FULL, bench, chosen, measured_or_left_out
+from tests.programs.bench.bench_command import bench, measured_or_left_out
 
 # Of the bench with ten million rows: as many as a test has time for.
 ROWS = (1000, 10_000)
 AT_SCALE = {"at-1m-rows", "random-keys", "random-keys-at-1m-rows"}
-# The references of each bench; under the full load the other stages are measured as well.
-SIDES = [
+REFERENCES = [
+    ("intake", {"one-schema", "fifty-schemas", "drf+orm-default", "drf+orm-tuned"}),
+    ("intake-batch", {"executemany", "bulk_create"}),
+    ("maker", {"rq-per-message", "rq-enqueue-many", "bullmq"}),
     ("sender", {"rq+requests", "bullmq", "pycurl-multi"}),
+    ("http-engine", {"pycurl-multi"}),
     ("marker", {"orm-save", "orm-save+log"}),
     ("notify", {"encrypted-payloads", "drf+orm-default", "drf+orm-tuned"}),
     ("subscriptions", {"5550-subscriptions"}),
 ]
-if FULL:
-    SIDES += [
-        ("intake", {"drf+orm-default", "drf+orm-tuned"}),
-        ("maker", {"rq-per-message", "rq-enqueue-many", "bullmq"}),
-        ("http-engine", {"pycurl-multi"}),
-    ]
 
 
 @pytest.fixture(scope="module")
 def at_scale(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str]:
     plans = tmp_path_factory.mktemp("plans") / "plans.md"
     environment = {"BENCH_ROWS": ",".join(map(str, ROWS)), "BENCH_PLANS": str(plans)}
-    arguments, _ = chosen("notify-at-scale", AT_SCALE)
-    result = bench("notify-at-scale", "--seconds", "0.3", *arguments, environment=environment)
+    result = bench("notify-at-scale", "--seconds", "0.3", environment=environment)
     return result, plans.read_text()
 
 
-@pytest.mark.parametrize(("name", "references"), SIDES)
+@pytest.mark.full
+@pytest.mark.parametrize(("name", "references"), REFERENCES)
 def test_every_side_is_measured(name: str, references: set[str]) -> None:
     """A bench that nobody runs for a while breaks unseen."""
-    arguments, expected = chosen(name, references)
-    result = bench(name, "--seconds", "0.3", *arguments)
-    assert measured_or_left_out(result) == expected
+    result = bench(name, "--seconds", "0.3")
+    assert measured_or_left_out(result) == references
     assert min(result["rate"], *result["against"].values()) > 0
 
 
+@pytest.mark.full
 class TestAtScale:
     # Rows that a step of the way of 200 messages may read: some for each message, never a table.
     MOST = 6_000
@@ -62,7 +59,7 @@ class TestAtScale:
         result, _ = at_scale
         assert result["rows"] == {"at-1m-rows": 1000, "ours": 10_000}
         assert result["buffer_pool_mb"] == 128
-        assert set(result["ratio"]) == chosen("notify-at-scale", AT_SCALE)[1]
+        assert set(result["ratio"]) == AT_SCALE
         assert min(result["rate"], *result["against"].values()) > 0
 
     def test_no_step_of_a_message_reads_a_table(self, at_scale: tuple[dict[str, Any], str]) -> None:
@@ -104,11 +101,11 @@ class TestLatency:
         correspondent._measure_capacity()
         assert correspondent.rate == pytest.approx(500, rel=0.2)  # 350 with the beginning
 
+    @pytest.mark.full
     def test_idle_at_half_of_capacity_and_a_slow_consumer(self) -> None:
-        arguments, expected = chosen("latency", {"half-of-capacity", "slow-consumer"})
-        result = bench("latency", "--seconds", "0.6", *arguments)
+        result = bench("latency", "--seconds", "0.6")
         for times in (result["answer_ms"], result["due_ms"]):
-            assert set(times) == {"ours", *expected}
+            assert set(times) == {"ours", "half-of-capacity", "slow-consumer"}
             for each in times.values():
                 # Three messages a second are too few for each quantile.
                 assert list(each) == [name for name in quantiles.NAMES if name in each]
@@ -118,11 +115,11 @@ class TestLatency:
             assert times["max_ms"] >= result["answer_ms"][side]["max_ms"], "it counts from earlier"
 
 
+@pytest.mark.full
 class TestFairness:
     def test_both_floods_and_the_same_without(self) -> None:
-        arguments, expected = chosen("fairness", {"fan-out", "alone"})
-        times = bench("fairness", "--seconds", "0.3", *arguments)["answer_ms"]
-        assert set(times) == {"ours", *expected}
+        times = bench("fairness", "--seconds", "0.3")["answer_ms"]
+        assert set(times) == {"ours", "fan-out", "alone"}
         assert all("max_ms" in t and list(t.values()) == sorted(t.values()) for t in times.values())
 
 

@@ -23,6 +23,7 @@ def result() -> dict[str, Any]:
     return bench("pages", "--seconds", "0.02", environment={"BENCH_ROWS": f"{ROWS},{ROWS}"})
 
 
+@pytest.mark.full
 class TestPages:
     def test_both_sizes_are_measured(self, result: dict[str, Any]) -> None:
         assert result["rows"] == {"at-1k-messages": 1000, "ours": ROWS}

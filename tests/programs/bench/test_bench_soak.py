@@ -53,6 +53,7 @@ def result(run: tuple[dict[str, Any], str]) -> dict[str, Any]:
     return run[0]
 
 
+@pytest.mark.full
 class TestRun:
     """A run of some seconds that deletes a delivery between two ledgers. Only two programs are
     restarted, for each start costs a second of a processor."""

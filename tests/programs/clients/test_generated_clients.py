@@ -107,7 +107,13 @@ def orval(workshop: Workshop) -> list[str | Path]:
 
 
 @pytest.mark.parametrize(
-    "generate", [openapi_generator, openapi_python_client, openapi_typescript, orval]
+    "generate",
+    [
+        pytest.param(openapi_generator, marks=pytest.mark.full),
+        openapi_python_client,
+        openapi_typescript,
+        pytest.param(orval, marks=pytest.mark.full),
+    ],
 )
 def test_a_generated_client_works(
     server: Server, tmp_path: Path, generate: Callable[[Workshop], list[str | Path]]

@@ -26,15 +26,14 @@ GENERATOR = importlib.resources.files("openapi_generator_cli") / "openapi-genera
 JAVA_LIBRARIES = f"{GENERATOR}:/usr/share/java/jakarta-annotation-api.jar"
 
 
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The folder of each language's package."""
-    folder = tmp_path_factory.mktemp("sources")
-    _run(folder, ROOT / "scripts" / "clients.sh", folder, "go", "java", "php")
-    for archive in folder.glob("*.tar.gz"):
-        with tarfile.open(archive) as content:
-            content.extractall(folder, filter="data")
-    return {path.name.split("-")[2]: path for path in folder.glob("msgplatform-client-*-0*[0-9]")}
+def make_source(folder: Path, language: str) -> Path:
+    """The folder of a language's package, made in `folder`."""
+    _run(folder, ROOT / "scripts" / "clients.sh", folder, language)
+    (archive,) = folder.glob("*.tar.gz")
+    with tarfile.open(archive) as content:
+        content.extractall(folder, filter="data")
+    (source,) = folder.glob(f"msgplatform-client-{language}-0*[0-9]")
+    return source
 
 
 @pytest.fixture
@@ -57,10 +56,11 @@ def _run(folder: Path, *command: str | Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_go(sources: dict[str, Path], tmp_path: Path, environment: dict[str, str]) -> None:
+def test_go(tmp_path: Path, environment: dict[str, str]) -> None:
+    source = make_source(tmp_path, "go")
     client = "msgplatform.example/client/go"
     (tmp_path / "go.mod").write_text(
-        f"module example\n\nrequire {client} v0.0.0\n\nreplace {client} => {sources['go']}\n"
+        f"module example\n\nrequire {client} v0.0.0\n\nreplace {client} => {source}\n"
     )
     shutil.copy(PROGRAMS / "by_go.go", tmp_path)
     offline = {"GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
@@ -69,8 +69,10 @@ def test_go(sources: dict[str, Path], tmp_path: Path, environment: dict[str, str
     assert BizMsg.objects.get().pk == int(printed)
 
 
-def test_java(sources: dict[str, Path], tmp_path: Path, environment: dict[str, str]) -> None:
-    files = [*sources["java"].glob("src/main/**/*.java"), PROGRAMS / "ByJava.java"]
+@pytest.mark.full
+def test_java(tmp_path: Path, environment: dict[str, str]) -> None:
+    source = make_source(tmp_path, "java")
+    files = [*source.glob("src/main/**/*.java"), PROGRAMS / "ByJava.java"]
     arguments = tmp_path / "files"
     arguments.write_text("\n".join(map(str, files)))
     _run(
@@ -81,6 +83,8 @@ def test_java(sources: dict[str, Path], tmp_path: Path, environment: dict[str, s
     assert BizMsg.objects.get().pk == int(printed)
 
 
-def test_php(sources: dict[str, Path]) -> None:
-    count = _run(PROGRAMS, "php", "declare_all.php", sources["php"])
-    assert int(count) == len(list(sources["php"].glob("lib/**/*.php"))) > 100
+@pytest.mark.full
+def test_php(tmp_path: Path) -> None:
+    source = make_source(tmp_path, "php")
+    count = _run(PROGRAMS, "php", "declare_all.php", source)
+    assert int(count) == len(list(source.glob("lib/**/*.php"))) > 100

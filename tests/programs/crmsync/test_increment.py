@@ -19,7 +19,7 @@ import pytest
 from django.db import connections
 
 from bench.harness.mariadb import MariaDb
-from crmsync.poller.reading import mysql_horizon
+from crmsync.poller.reading import server_horizon
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import WAITING_CAP, Increment, Row, Watermark
 from crmsync.poller.reading.source import Source, SourceUnavailable
@@ -36,6 +36,20 @@ SIZES = (1_000, 5_000_000 if os.environ.get("MSGPLATFORM_FULL_LOAD") else 200_00
 def session(mariadb: MariaDb) -> Iterator[Any]:
     with closing(mariadb.connect(NAME)) as opened:
         yield opened.cursor()
+
+
+@contextmanager
+def statement_log(mariadb: MariaDb) -> Iterator[Callable[[], list[str]]]:
+    """Let the server log its statements; what it has logged so far."""
+    mariadb.execute("SET GLOBAL log_output = 'TABLE'")
+    mariadb.execute("SET GLOBAL general_log = ON")
+    try:
+        yield lambda: [
+            str(text) for (text,) in mariadb.execute("SELECT argument FROM mysql.general_log")
+        ]
+    finally:
+        mariadb.execute("SET GLOBAL general_log = OFF")
+        mariadb.execute("TRUNCATE TABLE mysql.general_log")
 
 
 def insert(uid: str) -> str:
@@ -196,7 +210,7 @@ def test_an_old_copy_of_the_transactions_is_not_believed(
         late, following = f"late{attempt}", f"next{attempt}"
         with monkeypatch.context() as patch:
             # So long the server must not renew the copy: a busy machine makes others ask late.
-            patch.setattr(mysql_horizon, "_RENEWALS", 3)
+            patch.setattr(server_horizon, "_RENEWALS", 3)
             is_refused = _is_refused_while_others_ask(follower, mariadb, late, following)
         if is_refused:
             break
@@ -242,11 +256,14 @@ def test_many_policies_of_one_server_share_a_horizon(foreign: MakeSource, mariad
         finally:
             connections.close_all()
 
-    with ThreadPoolExecutor(POLICIES) as pool:
+    with ThreadPoolExecutor(POLICIES) as pool, statement_log(mariadb) as log:
         readers = [pool.submit(read_on) for _ in range(POLICIES)]
         ready.wait(SECONDS)
+        began = time.monotonic()
         run_as_owner(mariadb, insert("a"))
         assert [reader.result(SECONDS) for reader in readers] == [["a"]] * POLICIES
+        asked = [text for text in log() if "FROM information_schema.INNODB_TRX" in text]
+        assert 0 < len(asked) <= 1 + 5 * (time.monotonic() - began)
 
 
 def test_equal_times_page_by_page(foreign: MakeSource, mariadb: MariaDb) -> None:

@@ -18,7 +18,7 @@ import pytest
 from bench.harness.mariadb import MariaDb
 from crmsync.poller.reading.horizon import Reading
 from crmsync.poller.reading.increment import Increment, Row, Watermark
-from crmsync.poller.reading.mysql_horizon import MysqlHorizon
+from crmsync.poller.reading.server_horizon import ServerHorizon
 from crmsync.poller.reading.source import Source
 from tests.support.lead_tables import (
     LEADS,
@@ -136,14 +136,14 @@ def test_without_the_bound_rows_are_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The same test with the present time for the horizon: it can fail."""
-    read = MysqlHorizon.read
+    read = ServerHorizon.read
 
-    def unbounded(horizon: MysqlHorizon) -> Reading:
+    def unbounded(horizon: ServerHorizon) -> Reading:
         reading = read(horizon)
         now = f"{reading.now:%Y-%m-%d %H:%M:%S.%f}"
         return replace(reading, horizon=reading.now, safe_until=now, until=now)
 
-    monkeypatch.setattr(MysqlHorizon, "read", unbounded)
+    monkeypatch.setattr(ServerHorizon, "read", unbounded)
     reader = Reader(foreign())
     log, changes = reader.until_the_end(mysql_writers(""))
     report(capsys, "without the bound", reader, log, changes)

@@ -18,8 +18,7 @@ from crmsync.poller.comparison import sweep
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
-from msgplatform import env
-from msgplatform.core.data import databases
+from msgplatform.core.data import databases, engines
 from msgplatform.core.errors import InvalidInput, Permanent, PlatformError
 from msgplatform.core.servers.private_server import free_port
 from tests.support.lead_tables import INSERT, LEADS, SQLITE_TABLE
@@ -324,4 +323,4 @@ def test_no_server_gets_a_file_of_this_machine(
         handler.close_all()
     with pytest.raises(PlatformError, match="local inf"):
         Database(source).rows(load)
-    assert env.MYSQL_OPTIONS["local_infile"] == 0
+    assert engines.MYSQL.options["local_infile"] == 0

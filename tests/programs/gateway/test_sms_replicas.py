@@ -133,6 +133,16 @@ class TestAccept:
         assert verdict.outcome == "duplicate"
         assert build(pair.replica.url).exists(keys.mt(int(verdict.ids[0])))
 
+    def test_an_error_is_no_answer_of_a_replica(
+        self, pair: Pair, request_: Request, settings: Any
+    ) -> None:
+        """As from a master that becomes a replica after it has stored the message."""
+        rights = ["on", ">x", "~*", "&*", "+@all", "-wait"]
+        pair.client.execute_command("ACL SETUSER", "waitless", *rights)
+        settings.SMS_REDIS_URL = f"unix://waitless:x@{pair.master.socket}"
+        with pytest.raises(OutcomeUnknown, match="0 replicas"):
+            accept.accept([request_])
+
     def test_by_default_nobody_waits(self, pair: Pair, request_: Request, settings: Any) -> None:
         settings.SMS_REPLICAS = 0
         with pair.frozen():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 from django.core.checks import CheckMessage, run_checks
@@ -15,7 +16,7 @@ from django.db import connections
 from django.test import override_settings
 
 from msgplatform import checks, env
-from msgplatform.core.data.mysql import character_sets
+from msgplatform.core.data import engines
 from msgplatform.operation import doctor
 from tests.servers import Servers
 
@@ -269,29 +270,29 @@ class TestDatabase:
         assert run_checks(databases=None) == []
 
     @pytest.mark.parametrize(
-        ("mariadb", "version", "ids"),
+        ("version", "comment", "refusal"),
         [
-            (True, (10, 5, 29), ["msgplatform.E201"]),
-            (True, (10, 6, 0), []),
-            (True, (11, 4, 2), []),
-            (False, (8, 0, 12), ["msgplatform.W202", "msgplatform.E201"]),
-            (False, (8, 4, 0), ["msgplatform.W202"]),
+            ("10.5.29-MariaDB-log", "Debian 11", "is MariaDB 10.5.29-MariaDB-log"),
+            ("10.6.0-MariaDB", "", ""),
+            ("11.8.2-MariaDB", "", ""),
+            ("5.7.44", "MySQL Community Server (GPL)", "or a proxy that calls itself so"),
+            ("5.5.30", "(ProxySQL)", "Use MySQL 8.0.13 or later"),
+            ("8.0.12", "", "Use MySQL 8.0.13 or later"),
+            ("8.4.0", "MySQL Community Server - GPL", ""),
+            ("8.0.35-27", "Percona Server (GPL), Release 27", ""),
+            ("8.0.11-TiDB-v8.5.0", "TiDB Server (Apache License 2.0)", "TiDB (8.0.11-TiDB-v8.5.0)"),
+            ("5.7.25-OceanBase-v4.3", "OceanBase_CE", "is OceanBase"),
+            ("8.0.30-Vitess", "", "which has no triggers"),
         ],
     )
-    def test_versions(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        mariadb: bool,
-        version: tuple[int, ...],
-        ids: list[str],
-    ) -> None:
-        class Server:
-            vendor, mysql_is_mariadb, mysql_version = "mysql", mariadb, version
-
-        monkeypatch.setattr(checks, "connections", {"default": Server})
-        monkeypatch.setattr(character_sets, "problems", lambda _connection: ())
-        messages = checks.database_check(None, databases=["default"])
-        assert [message.id for message in messages] == ids
+    def test_servers_are_refused_by_name(self, version: str, comment: str, refusal: str) -> None:
+        server = MagicMock(vendor="mysql", mysql_server_data={}, alias="default")
+        server.mysql_is_mariadb = "MariaDB" in version
+        server.mysql_version = tuple(map(int, re.findall(r"\d+", version)[:3]))
+        server.cursor().__enter__().fetchone.return_value = (version, comment)
+        text = engines.of_connection(server).refusal(server)
+        assert refusal in text
+        assert bool(text) == bool(refusal)
 
 
 class TestDoctor:

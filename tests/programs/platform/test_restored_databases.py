@@ -207,7 +207,7 @@ def test_a_node_of_galera_lets_this_user_make_triggers_as_deployed(
         for words in (["migrate"], check):
             end = console.manage(*words)
             assert end.returncode == 1
-            assert "is a node of Galera, and does not let this user make triggers" in end.stderr
+            assert "does not let this user make triggers" in end.stderr
             assert not galera_node.execute(f"SHOW TABLES FROM {DATABASE}"), "nothing was done"
 
 
@@ -265,6 +265,25 @@ def test_a_load_that_stopped_is_told(
         assert "Traceback" not in said
     assert "1146" not in said
     assert "--fake" not in said
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (rb"$", "The dump is whole"),
+        (rb"(?s)\nINSERT INTO `django_migrations`.*", "was cut short"),
+        (rb"(?s)\nCREATE TABLE `sgip_user_rpt` .*?;", "lacks tables (sgip_user_rpt)"),
+    ],
+    ids=["whole", "cut short", "without a table"],
+)
+def test_a_dump_that_lacks_something_is_told_before_it_is_needed(
+    old_dump: bytes, server: MariaDb, tmp_path: Path, ended: Ended, pattern: bytes, said: str
+) -> None:
+    assert load(server, old_dump) == 0
+    file = tmp_path / "copy.sql"
+    file.write_bytes(re.sub(pattern, b"", old_dump, count=1))
+    code, words = ended(OLD_USER, "check_dump", str(file))
+    assert (code, said in words) == (int("whole" not in said), True), words
 
 
 def test_doctor_before_migrate_says_only_that(server: MariaDb, ended: Ended) -> None:

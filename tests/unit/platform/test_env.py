@@ -179,7 +179,7 @@ class TestDatabase:
     def test_mysql(self, monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
         monkeypatch.setenv(NAME, f"{scheme}://us%40er:p%2Fw@host:3307/name")
         config = database()
-        assert config["ENGINE"] == "msgplatform.core.data.mysql"
+        assert config["ENGINE"] == "msgplatform.core.data.engines.mysql"
         assert (config["USER"], config["PASSWORD"]) == ("us@er", "p/w")
         assert (config["HOST"], config["PORT"], config["NAME"]) == ("host", 3307, "name")
         assert config["OPTIONS"]["isolation_level"] == "read committed"

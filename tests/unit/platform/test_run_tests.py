@@ -30,6 +30,8 @@ def test_fails_once(name):
     file.touch()
     assert was_there, "as it happens"
 """
+# Only where it is asked for: it loads Django, which takes longer than the rest of a start.
+BRANCHES = ("-p", "tests.database_branches")
 REACHES = """
 import pytest
 
@@ -59,8 +61,7 @@ def run(program: ModuleType, folder: Path, *options: str, **files: str) -> tuple
         (folder / f"{name}.py").write_text(text)
     pytest_command = [
         *(sys.executable, "-m", "pytest", "-c", os.devnull, "-p", "no:cacheprovider"),
-        *("-p", "xdist", "-p", "tests.records"),
-        *("-p", "tests.database_branches", "--rootdir", str(folder)),
+        *("-p", "xdist", "-p", "tests.records", "--rootdir", str(folder)),
     ]  # fmt: skip
     os.environ.pop("PYTEST_CURRENT_TEST")  # or the inner run would count as a part of this test
     results = folder / "results"
@@ -123,7 +124,9 @@ def test_tests_that_did_not_run_fail_the_run(
 def test_a_branch_that_no_marked_test_reaches_on_both_is_named(
     program: ModuleType, tmp_path: Path
 ) -> None:
-    _, (run_on_sqlite,) = run(program, tmp_path, test_a=REACHES.format(mark="both_databases"))
+    _, (run_on_sqlite,) = run(
+        program, tmp_path, *BRANCHES, test_a=REACHES.format(mark="both_databases")
+    )
     unreached = program.untested_branches([run_on_sqlite])
     assert len(unreached) == 2 * len(list(program.branches())) - 1
     places = [line.split(" and no test")[0] for line in unreached]
@@ -132,7 +135,9 @@ def test_a_branch_that_no_marked_test_reaches_on_both_is_named(
 
 
 def test_a_file_without_the_mark_reaches_nothing(program: ModuleType, tmp_path: Path) -> None:
-    _, runs = run(program, tmp_path, test_a=REACHES.format(mark="skipif(False, reason='')"))
+    _, runs = run(
+        program, tmp_path, *BRANCHES, test_a=REACHES.format(mark="skipif(False, reason='')")
+    )
     assert len(program.untested_branches(runs)) == 2 * len(list(program.branches()))
 
 

@@ -31,8 +31,8 @@ from msgplatform.monitor import alert_store
 
 SCOPE = "manage:alerts"
 _BODY_BYTES = 4096
-# By then a transaction has committed, or was undone (`env.MYSQL_OPTIONS`), so that who follows the
-# changes misses none. A long one, of a platform file, stores its changes at its end.
+# By then a transaction has committed, or was undone (`IDLE_TRANSACTION_SECONDS`), so that who
+# follows the changes misses none. A long one, of a platform file, stores its changes at its end.
 SETTLED = timedelta(seconds=15)
 _CLOCKS_DIFFER = timedelta(minutes=5)
 _STATES = ("open", "acknowledged", "resolved")

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.core.management.base import CommandError
 from django.core.management.commands import migrate
-from django.db import DatabaseError, connections
+from django.db import DatabaseError, NotSupportedError, connections
 
 from msgplatform.core import cells
 from msgplatform.core.data import cell_record, schema_state, transactions
@@ -49,7 +49,7 @@ class Command(migrate.Command):
             super().handle(*args, **options)
             if is_new and not cells.own().is_only and not options.get("app_label"):
                 cell_record.write(cells.own())
-        except PlatformError as error:
+        except (PlatformError, NotSupportedError) as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
             # MySQL and MariaDB commit each change of a table by itself.

@@ -9,6 +9,10 @@ from __future__ import annotations
 
 import re
 
+from django.db import DataError, IntegrityError
+
+from msgplatform.core.data.engines.contract import Fault
+
 LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
 # MySQL's own: of NOWAIT, where MariaDB says LOCK_WAIT_TIMEOUT; and of a statement that the server
 # did not read, since it had closed the idle connection and undone its transaction.
@@ -66,7 +70,33 @@ OF_VALUES = frozenset({
     1644,
 })  # fmt: skip
 
+_FAULTS: dict[Fault, frozenset[int]] = {
+    Fault.REFUSED: frozenset(
+        {1044, 1045, 1130, 1142, 1143, 1227, 1251, 1419, 1698, 1820, 1862, 2059, 4151}
+    ),
+    Fault.NO_DATABASE: frozenset({1049}),
+    Fault.NO_TABLE: frozenset({1051, 1146}),
+    Fault.NO_COLUMN: frozenset({1054}),
+    # Cannot connect, unknown host, too many connections.
+    Fault.UNREACHABLE: frozenset({2002, 2003, 2005, 2026, 1040, 1129, 1203}),
+    Fault.LOST: LOST | {2055},
+    Fault.LATER: frozenset(
+        {1021, 1053, 1114, LOCK_WAIT_TIMEOUT, DEADLOCK, 1226, 1290, 1317, 1836, 1927, 1969, 3024,
+         NOT_AT_ONCE}
+    ),
+    Fault.OUT_OF_RANGE: frozenset({1264}),
+    Fault.VALUE: OF_VALUES - {1264} | {
+        *(1048, 1062, 1169, 1216, 1217, 1364, 1451, 1452, 1586, 3819, 4025)
+    },
+}  # fmt: skip
+_FAULT_BY_CODE = {code: fault for fault, codes in _FAULTS.items() for code in codes}
 _COLUMN = re.compile(r"[Cc]olumn (?:`[^`]*`\.`[^`]*`\.)?[`']([^`']+)[`']|Field '([^']+)'")
+
+
+def fault(code: int, error: BaseException) -> Fault:
+    if code in _FAULT_BY_CODE:
+        return _FAULT_BY_CODE[code]
+    return Fault.VALUE if isinstance(error, DataError | IntegrityError) else Fault.OTHER
 
 
 def column(text: str) -> str:

@@ -13,7 +13,8 @@ written. They are read in this order, before the rows:
    new enough. Readers have the number 0 and are left out.
 
 A horizon stays true, so pages that follow each other closely, and the sources of one server, share
-it within a process: each would keep the copy old for the others.
+it within a process, which asks five times a second at most: each would keep the copy old for the
+others.
 
 `trx_started` is in the zone of the server's operating system and in whole seconds. The privilege
 PROCESS is needed; without it the horizon is the present time minus `lag`, which is a promise of
@@ -41,6 +42,7 @@ from crmsync.poller.reading.source import (
     earliest_wall_clock,
 )
 from msgplatform.core import logging
+from msgplatform.core.data.engines.contract import Activity
 
 log = logging.get(__name__)
 
@@ -48,48 +50,9 @@ log = logging.get(__name__)
 MARGIN = timedelta(seconds=2)
 _SHARED_SECONDS = 0.2
 # INNODB_TRX is renewed when it was not read for 0.1 s; at random, since other processes ask too.
-_RENEWAL_SECONDS = (0.12, 0.36)
+_RENEWAL_SECONDS = (_SHARED_SECONDS, 0.36)
 _RENEWALS = 20
 _SECOND = timedelta(seconds=1)
-# `trx_started` comes from a clock that moves on with the kernel's ticks: it can lag behind.
-_TICK = timedelta(milliseconds=100)
-
-_READERS = (
-    "^[[:space:](]*(select|show|set|use|explain|describe|analyze|optimize|check|kill)[[:space:]]"
-)
-# Everything else may write: stored events (`Connect`), bulk statements, commands of later servers.
-_NO_STATEMENTS = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
-# The time of a replication thread is its lag. A user who logs in has no statement yet.
-_NO_WRITERS = "'system user', 'unauthenticated user'"
-_STATEMENTS = f"""
-SELECT
-    CAST(UTC_TIMESTAMP(6) AS CHAR),
-    MAX(IF(
-        USER NOT IN ({_NO_WRITERS}) AND COALESCE(INFO, '') NOT REGEXP '{_READERS}',
-        GREATEST(TIME, 0), NULL
-    )),
-    COALESCE(MAX(USER = 'system user'), 0),
-    CAST(@@GLOBAL.read_only AS CHAR)
-FROM information_schema.PROCESSLIST
-WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({_NO_STATEMENTS})
-"""  # noqa: S608 - constants
-# In the hour that a wall clock shows twice, the earlier moment is taken.
-_TRANSACTIONS = """
-SELECT
-    COALESCE(MAX(own AND started >= CONVERT_TZ(%s, '+00:00', 'SYSTEM')), 0),
-    CAST(MIN(IF(own OR number = 0, NULL, IF(
-        CONVERT_TZ(moment - INTERVAL 1 HOUR, '+00:00', 'SYSTEM') = started,
-        moment - INTERVAL 1 HOUR, moment
-    ))) AS CHAR)
-FROM (
-    SELECT
-        trx_mysql_thread_id = CONNECTION_ID() AS own,
-        trx_started AS started,
-        CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') AS moment,
-        IF(trx_id < 281474976710656, trx_id, 0) AS number
-    FROM information_schema.INNODB_TRX
-) AS transactions
-"""  # MySQL numbers its readers from 2^48 on
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,19 +97,19 @@ class _Server:
 _servers: dict[str, _Server] = {}
 
 
-class MysqlHorizon:
-    def __init__(self, source: Source, database: Database, zone: tzinfo) -> None:
+class ServerHorizon:
+    def __init__(
+        self, source: Source, database: Database, zone: tzinfo, activity: Activity
+    ) -> None:
         self._lag = source.lag
         self._database = database
         self._zone = zone
         self._bounded_by: Bound = ""
-        if self._is_in_cluster():
+        self._activity = activity
+        if activity.is_in_cluster(database.rows):
             self._bound("cluster")
-        # With the user: privileges decide what is seen.
-        ((server,),) = database.rows(
-            "SELECT CONCAT_WS(' ', CURRENT_USER(), @@hostname, @@port, @@datadir)"
-        )
-        self._server = _servers.setdefault(str(server), _Server())
+        identity = self._activity.identity(database.rows)
+        self._server = _servers.setdefault(identity, _Server())
 
     def read(self) -> Reading:
         moments = None if self._bounded_by else self._server.moments_by(self._ask)
@@ -154,8 +117,7 @@ class MysqlHorizon:
             until = self.column_text(moments.horizon)
             return Reading(moments.now, moments.horizon, until, until, moments.asked_at)
         asked_at = time.monotonic()
-        ((text,),) = self._database.rows("SELECT CAST(UTC_TIMESTAMP(6) AS CHAR)")
-        now = utc(text)
+        now = utc(self._activity.now(self._database.rows))
         horizon = now - self._lag
         early = self.column_text(now - min(MARGIN, self._lag))
         return Reading(now, horizon, self.column_text(horizon), early, asked_at, self._bounded_by)
@@ -163,11 +125,10 @@ class MysqlHorizon:
     def _ask(self) -> _Moments | None:
         """None where the horizon is only bounded, as `_bounded_by` says from now on."""
         asked_at = time.monotonic()
-        ((text, longest_statement, is_replicating, read_only),) = self._database.rows(_STATEMENTS)
+        text, longest_seconds, is_replica = self._activity.statements(self._database.rows)
         now = utc(text)
-        server_second = (now - _TICK).replace(microsecond=0)
-        # Later servers have more values than ON.
-        if is_replicating or read_only not in ("0", "OFF"):
+        server_second = (now - self._activity.clock_lag).replace(microsecond=0)
+        if is_replica:
             self._bound("replica")
             return None
         try:
@@ -178,8 +139,8 @@ class MysqlHorizon:
             self._bound("privilege")
             return None
         bounds = [server_second]  # the oldest copy of INNODB_TRX that is accepted is as old
-        if longest_statement is not None:
-            bounds.append(now - timedelta(seconds=int(longest_statement)) - _SECOND)
+        if longest_seconds is not None:
+            bounds.append(now - timedelta(seconds=longest_seconds) - _SECOND)
         if oldest is not None:
             bounds.append(oldest)
         return _Moments(asked_at, now, min(bounds) - MARGIN)
@@ -191,11 +152,10 @@ class MysqlHorizon:
     def _oldest_transaction(self, since: datetime) -> datetime | None:
         """When the oldest open transaction began that has written; None when there is none. By a
         list that the server made at `since` (whole seconds) or later."""
-        since_text = str(since.replace(tzinfo=None))
         self._database.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         try:
             for _ in range(_RENEWALS):
-                ((is_new, oldest),) = self._database.rows(_TRANSACTIONS, [since_text])
+                is_new, oldest = self._activity.oldest_transaction(self._database.rows, since)
                 if is_new:
                     return None if oldest is None else utc(oldest)
                 time.sleep(random.uniform(*_RENEWAL_SECONDS))  # noqa: S311
@@ -204,17 +164,9 @@ class MysqlHorizon:
             if self._database.connection.connection is not None:
                 self._database.rows("COMMIT")
         raise SourceUnavailable(
-            "the source's list of open transactions (INNODB_TRX) is asked for so often that the "
-            "server does not renew it: ask less often than every 0.1 s"
+            "other programs ask the source's server for its open transactions (INNODB_TRX) so "
+            "often that it does not renew the list: let them ask less often than every 0.1 s"
         )
 
     def column_text(self, moment: datetime) -> str:
         return f"{earliest_wall_clock(moment, self._zone):%Y-%m-%d %H:%M:%S.%f}"
-
-    def _is_in_cluster(self) -> bool:
-        """True if other servers take writes too: Galera, or group replication of MySQL."""
-        rows = self._database.rows(
-            "SHOW GLOBAL VARIABLES "
-            "WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name')"
-        )
-        return any(value not in ("OFF", "") for _name, value in rows)

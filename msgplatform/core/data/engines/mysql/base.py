@@ -16,12 +16,18 @@ from contextlib import contextmanager, nullcontext
 from types import TracebackType
 
 from django.db.backends.mysql import base
-from django.db.utils import DatabaseErrorWrapper, DataError, Error, ProgrammingError
+from django.db.utils import (
+    DatabaseErrorWrapper,
+    DataError,
+    Error,
+    NotSupportedError,
+    ProgrammingError,
+)
 from django.utils.functional import cached_property
 
-from msgplatform import env
-from msgplatform.core.data import server, transactions
-from msgplatform.core.data.mysql import error_codes
+from msgplatform.core.data import engines, server, transactions
+from msgplatform.core.data.engines.contract import IDLE_TRANSACTION_SECONDS, Fault
+from msgplatform.core.data.engines.mysql import error_codes
 
 
 class _MarkingErrors(DatabaseErrorWrapper):
@@ -54,11 +60,16 @@ class _MarkingErrors(DatabaseErrorWrapper):
 class DatabaseWrapper(base.DatabaseWrapper):
     is_in_cluster = False
     is_beginning = False  # connecting, or beginning a transaction
-    idle_transaction_seconds = env.IDLE_TRANSACTION_SECONDS  # of MySQL
+    idle_transaction_seconds = IDLE_TRANSACTION_SECONDS  # of MySQL
 
     @cached_property
     def wrap_database_errors(self) -> DatabaseErrorWrapper:
         return _MarkingErrors(self)
+
+    def check_database_version_supported(self) -> None:
+        """Django asks once for each database, before anything else."""
+        if refusal := engines.of_connection(self).refusal(self):
+            raise NotSupportedError(refusal)
 
     def connect(self) -> None:
         with self._beginning():
@@ -101,9 +112,11 @@ class DatabaseWrapper(base.DatabaseWrapper):
             self.is_in_cluster = any(value == "ON" for _name, value in cursor.fetchall())
             if self.is_in_cluster:
                 try:
-                    cursor.execute(f"SET STATEMENT wsrep_sync_wait = 1 FOR {server.QUESTION}")
+                    cursor.execute(
+                        f"SET STATEMENT wsrep_sync_wait = 1 FOR {engines.MYSQL.question}"
+                    )
                 except ProgrammingError as error:
-                    if transactions.error_code(error) != server.NO_SUCH_TABLE:
+                    if engines.fault(error) is not Fault.NO_TABLE:
                         raise
         server.note(self.alias, f"{host}:{port}")
 
@@ -114,7 +127,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             return True
         try:
             with self.connection.cursor() as cursor:
-                cursor.execute(server.QUESTION)
+                cursor.execute(engines.MYSQL.question)
         except self.Database.Error as error:
-            return transactions.error_code(error) == server.NO_SUCH_TABLE
+            return engines.fault(error) is Fault.NO_TABLE
         return True

@@ -1,0 +1,17 @@
+"""MariaDB, where it differs from MySQL."""
+
+from __future__ import annotations
+
+from msgplatform.core.data.engines.contract import Connection
+from msgplatform.core.data.engines.mysql.engine import MySql
+
+
+class MariaDb(MySql):
+    name = "MariaDB"
+    oldest_version = (10, 6)  # SKIP LOCKED, and the plans we rely on; Django's bound is lower
+    row_word = ""
+    explain = "EXPLAIN"
+
+    def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET idle_transaction_timeout = %s", [seconds])

@@ -1,0 +1,359 @@
+"""MySQL, and what MariaDB does in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+from msgplatform.core.data.engines.contract import (
+    IDLE_TRANSACTION_SECONDS,
+    LOCK_WAIT_SECONDS,
+    STATEMENT_SECONDS,
+    Cluster,
+    Column,
+    Connection,
+    Engine,
+    Fault,
+    Index,
+    Problem,
+    Row,
+    Rows,
+)
+from msgplatform.core.data.engines.mysql import error_codes, server, values
+
+# Behind a long read of a table we would wait, and everybody else behind us: better to try later.
+_TABLE_WAIT_SECONDS = 2
+
+
+class MySql(Engine):
+    name = "MySQL"
+    oldest_version: tuple[int, ...] = (8, 0, 13)  # defaults that are expressions, skip_scan
+    is_server = True
+    has_partitions = True
+    has_exact_times = True
+    finds_rows_by_any_key = True
+    clock_step = timedelta(microseconds=1)
+    # In the default collations `a` equals `A`.
+    exact_collation = "utf8mb4_bin"
+    ordered_join = "STRAIGHT_JOIN"
+    row_word = "ROW"
+    share_lock = "LOCK IN SHARE MODE"
+    skip_locked = "FOR UPDATE SKIP LOCKED"
+    bytes_type = "BINARY"
+    explain = (
+        "EXPLAIN FORMAT=TRADITIONAL"  # MySQL 9 answers with a tree unless it is asked for columns
+    )
+    begin = "START TRANSACTION"
+    backend = "msgplatform.core.data.engines.mysql"
+    # MySQL has no limit for idle transactions, reads it as a comment, and is told at the beginning
+    # of each transaction (`base.py`). The last part is a comment for MariaDB: by a skip scan MySQL
+    # would read a whole index for one page.
+    options: dict[str, Any] = {
+        "charset": "utf8mb4",
+        "isolation_level": "read committed",
+        "init_command": "SET time_zone='+00:00', "
+        "sql_mode='STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'"
+        f", innodb_lock_wait_timeout={LOCK_WAIT_SECONDS}"
+        f" /*M! , idle_transaction_timeout={IDLE_TRANSACTION_SECONDS} */"
+        " /*!80013 , optimizer_switch='skip_scan=off' */",
+        "connect_timeout": 5,
+        "local_infile": 0,  # no server may ask for files of this machine
+        # A connection that died without a word would otherwise hold its process for hours. In
+        # `migrate` there are no such limits.
+        "read_timeout": STATEMENT_SECONDS,
+        "write_timeout": STATEMENT_SECONDS,
+    }
+    # As for our own: no gap locks hold up inserts of other programs, nobody waits long for the
+    # locks of others, a frozen process releases its own; only less patient with a silent server.
+    writer_options: dict[str, Any] = {**options, "read_timeout": 30, "write_timeout": 30}
+    time_types = frozenset({"timestamp", "datetime"})
+    activity = server.ServerActivity()
+    # Of a table: a node of Galera without a quorum answers `SELECT 1`, and refuses this (1047).
+    question = "SELECT 1 FROM django_migrations LIMIT 1"
+
+    def fault(self, error: BaseException) -> Fault:
+        code = error.args[0] if error.args else 0
+        return error_codes.fault(code, error)
+
+    # -- words -----------------------------------------------------------------------------------
+    def now(self, seconds: float = 0.0) -> str:
+        offset = f" + INTERVAL {round(seconds * 1_000_000)} MICROSECOND" if seconds else ""
+        return f"(CURRENT_TIMESTAMP(6){offset})"
+
+    def age(self, time: str) -> str:
+        return f"TIMESTAMPDIFF(MICROSECOND, {time}, UTC_TIMESTAMP(6)) / 1000000.0"
+
+    def checksum(self, columns: Iterable[str]) -> str | None:
+        return f"CRC32({_join_texts(columns)})"
+
+    def sum_of_checksums(self, columns: Iterable[str]) -> str | None:
+        """No sum of CRC32: of two rows that swap texts of one length the differences often cancel,
+        since CRC32 is linear."""
+        return f"SUM(CAST(CONV(LEFT(SHA2({_join_texts(columns)}, 256), 15), 16, 10) AS UNSIGNED))"
+
+    def force_index(self, index: str) -> str:
+        return f"FORCE INDEX ({index})"
+
+    def by_primary_key(self, connection: Connection, table: str) -> str:
+        return "FORCE INDEX (PRIMARY)"
+
+    def delete_by_key(self, table: str) -> str:
+        # The form with a table list is the one that takes an index hint.
+        return f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY)"
+
+    def branch(self, select: str) -> str:
+        return f"({select})"
+
+    def choice(self, column: str, ids: Sequence[int]) -> str:
+        # An id that is not in the list has no place: ELT of 0 is NULL.
+        places = ",".join(["%s"] * len(ids))
+        return f"COALESCE(ELT(FIELD(id,{','.join(map(str, ids))}),{places}),{column})"
+
+    def contains(self, column: str) -> str:
+        return f"LOCATE(%s, {column}) > 0"
+
+    def bytes_of(self, text: str) -> str:
+        return text  # compared with the column's bytes as UTF-8
+
+    def exact(self, text: str) -> str:
+        return f"CAST(CONVERT({text} USING utf8mb4) AS BINARY)"
+
+    def begins_with(self, column: str, prefix: str) -> dict[str, str]:
+        return {f"{column}__istartswith": prefix}  # LIKE; `startswith` compares bytes
+
+    def equals(self, column: str, value: Any) -> dict[str, Any]:
+        """For `column = value AND id < cursor` MariaDB may use only the first column of the index,
+        and skip over every row between the newest and the cursor. Given a range on both columns,
+        it starts at the cursor. SQLite does the opposite."""
+        return {f"{column}__gte": value, f"{column}__lte": value}
+
+    # -- writing ---------------------------------------------------------------------------------
+    def upsert(self, key: Sequence[str]) -> str:
+        return " ON DUPLICATE KEY UPDATE "
+
+    def new_value(self, column: str) -> str:
+        return f"VALUES({column})"
+
+    def keep(self, table: str, column: str) -> str:
+        return f" ON DUPLICATE KEY UPDATE `{table}`.`{column}` = `{table}`.`{column}`"
+
+    def keep_newer(self, table: str, columns: Sequence[str], is_number: bool) -> str:
+        # The version is the last to be assigned: earlier columns compare with the old one. The
+        # duplicate may be of another unique key: then the row belongs to another record.
+        key, *value_columns = columns
+        version = value_columns[-1]
+        takes = (
+            f"CAST({key} AS BINARY) = CAST(VALUES({key}) AS BINARY) "
+            f"AND ({version} IS NULL OR VALUES({version}) >= {version})"
+        )
+        sets = ", ".join(f"{name} = IF({takes}, VALUES({name}), {name})" for name in value_columns)
+        return f"{self.upsert([key])}{sets}"
+
+    def insert(
+        self, cursor: Any, start: str, rows: Sequence[Row], clause: str = "", end: Row = ()
+    ) -> None:
+        for part in values.statements(cursor.db, rows, end):
+            statement = start.encode() + b",".join(part) + clause.encode()
+            cursor.execute(cast(str, statement))  # bytes, since a payload need not be text
+
+    # -- locks -----------------------------------------------------------------------------------
+    def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET innodb_lock_wait_timeout = %s", [seconds])
+
+    def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
+        connection.idle_transaction_seconds = seconds  # type: ignore[attr-defined]  # of `base.py`
+
+    @contextmanager
+    def lock_name(self, connection: Connection, name: str) -> Iterator[bool]:
+        with connection.cursor() as cursor:
+            # A lock's name is global to the server, so it contains the schema's; MySQL takes names
+            # of up to 64 characters.
+            cursor.execute("SELECT DATABASE()")
+            lock = f"{cursor.fetchone()[0]}.{name}"
+            cursor.execute("SELECT GET_LOCK(SHA2(%s, 256), 0)", [lock])
+            has_lock = cursor.fetchone()[0] == 1
+            try:
+                yield has_lock
+            finally:
+                if has_lock:
+                    cursor.execute("SELECT RELEASE_LOCK(SHA2(%s, 256))", [lock])
+
+    # -- partitions ------------------------------------------------------------------------------
+    def partitions(self, cursor: Any, table: str) -> list[tuple[str, str]]:
+        cursor.execute(
+            "SELECT partition_name, partition_description FROM information_schema.partitions"
+            " WHERE table_schema = DATABASE() AND table_name = %s AND partition_name IS NOT NULL"
+            " ORDER BY partition_ordinal_position",
+            [table],
+        )
+        return list(cursor.fetchall())
+
+    @contextmanager
+    def lock_table(self, connection: Connection, table: str) -> Iterator[None]:
+        with connection.cursor() as cursor:
+            # A process that freezes while it has locked the table loses its connection.
+            cursor.execute(
+                f"SET SESSION lock_wait_timeout = {_TABLE_WAIT_SECONDS}, "
+                f"wait_timeout = {IDLE_TRANSACTION_SECONDS}"
+            )
+            try:
+                cursor.execute(f"LOCK TABLES {table} WRITE")
+                yield
+            finally:
+                cursor.execute("UNLOCK TABLES")
+                cursor.execute("SET SESSION lock_wait_timeout = DEFAULT, wait_timeout = DEFAULT")
+
+    # -- triggers --------------------------------------------------------------------------------
+    trigger_time = "UTC_TIMESTAMP(6)"
+    trigger_version = (
+        "GREATEST(OLD.version + 1, TIMESTAMPDIFF(SECOND, '1970-01-01', UTC_TIMESTAMP()))"
+    )
+
+    def insert_trigger(self, name: str, table: str, values: Mapping[str, str]) -> str:
+        # A table's name may be a reserved word, as LEAD of MySQL is.
+        return f"CREATE TRIGGER {name} BEFORE INSERT ON `{table}` FOR EACH ROW {_setting(values)}"
+
+    def update_trigger(
+        self, name: str, table: str, values: Mapping[str, str], columns: Sequence[str]
+    ) -> str:
+        return f"CREATE TRIGGER {name} BEFORE UPDATE ON `{table}` FOR EACH ROW {_setting(values)}"
+
+    def triggers(self, cursor: Any, table: str) -> dict[str, tuple[str, str, str]]:
+        cursor.execute(
+            "SELECT TRIGGER_NAME, ACTION_STATEMENT, DEFINER, CURRENT_USER() "
+            "FROM information_schema.TRIGGERS "
+            "WHERE TRIGGER_SCHEMA = DATABASE() AND EVENT_OBJECT_TABLE = %s",
+            [table],
+        )
+        return {name: (body, definer, user) for name, body, definer, user in cursor.fetchall()}
+
+    def trigger_body(self, statement: str) -> str:
+        return statement.rpartition("FOR EACH ROW")[2]
+
+    def refused_triggers(self, connection: Connection) -> str:
+        return server.refused_triggers(connection)
+
+    # -- the server ------------------------------------------------------------------------------
+    def cluster(self, connection: Connection) -> Cluster | None:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'wsrep_%%'", ())
+            status = {str(name).lower(): str(value) for name, value in cursor.fetchall()}
+            if not status.get("wsrep_cluster_state_uuid", "").strip("0-"):
+                return None
+            cursor.execute("SELECT @@wsrep_cluster_address")
+            (address,) = cursor.fetchone()
+        names = address.partition("://")[2].partition("?")[0].split(",")
+        return Cluster(
+            state=status["wsrep_local_state_comment"],
+            size=int(status["wsrep_cluster_size"]),
+            expected=len([name for name in names if name]) or 1,
+        )
+
+    def running_statements(self, connection: Connection) -> int:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW GLOBAL STATUS LIKE 'Threads_running'")
+            ((_, running),) = cursor.fetchall()
+        return max(0, int(running) - 1)
+
+    def running_connections(self, connection: Connection) -> set[int]:
+        with connection.cursor() as cursor:
+
+            def rows(statement: str) -> Sequence[tuple[Any, ...]]:
+                cursor.execute(statement)
+                answer: Sequence[tuple[Any, ...]] = cursor.fetchall()
+                return answer
+
+            numbers = rows(
+                f"SELECT id FROM {server.processlist(rows)} "  # noqa: S608
+                "WHERE command IN ('Query', 'Execute') AND id <> CONNECTION_ID()"
+            )
+            return {number for (number,) in numbers}
+
+    def connection_id(self, connection: Connection) -> int:
+        return 0 if connection.connection is None else int(connection.connection.thread_id())
+
+    def refusal(self, connection: Connection) -> str:
+        return server.refusal(connection, self.name, self.oldest_version)
+
+    def problems(self, connection: Connection) -> Iterator[Problem]:
+        return server.problems(connection)
+
+    def settings(self, connection: Connection) -> Iterator[Problem]:
+        return server.settings(connection)
+
+    # -- databases of others ---------------------------------------------------------------------
+    def existing_only(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(config)
+
+    def reading(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        # A server that hangs keeps a reader no longer than these timeouts.
+        options = {
+            **self.writer_options,
+            "init_command": "SET time_zone='+00:00'",  # the rest stays as the server has it
+            "conv": values.conversions(),
+        }
+        return {**config, "OPTIONS": {**config["OPTIONS"], **options}}
+
+    def only_read(self, connection: Connection) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION READ ONLY")
+
+    def describe(self, rows: Rows, table: str) -> tuple[list[Column], list[Index], bool]:
+        columns = rows(
+            "SELECT COLUMN_NAME, LOWER(DATA_TYPE), IS_NULLABLE FROM information_schema.COLUMNS "
+            "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION",
+            [table],
+        )
+        parts = rows(
+            "SELECT INDEX_NAME, LOWER(COLUMN_NAME), NON_UNIQUE FROM information_schema.STATISTICS "
+            "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX",
+            [table],
+        )
+        kinds = rows(
+            "SELECT TABLE_TYPE FROM information_schema.TABLES "
+            "WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = %s",
+            [table],
+        )
+        indexes: dict[str, Index] = {}
+        for name, column, non_unique in parts:
+            columns_so_far = indexes[name].columns if name in indexes else ()
+            indexes[name] = Index(name, (*columns_so_far, column), not non_unique)
+        all_columns = [
+            Column(name, _plain(kind), nullable == "YES") for name, kind, nullable in columns
+        ]
+        return all_columns, list(indexes.values()), list(kinds) == [("VIEW",)]
+
+    def time_kinds(self, columns: Iterable[Any]) -> dict[str, str]:
+        from MySQLdb.constants import FIELD_TYPE  # needs the driver
+
+        kinds = {FIELD_TYPE.TIMESTAMP: "timestamp", FIELD_TYPE.DATETIME: "datetime",
+                 FIELD_TYPE.DATE: "date"}  # fmt: skip
+        return {c.name: kinds[c.type_code] for c in columns if c.type_code in kinds}
+
+    def time_fault(self, rows: Rows, table: str, column: str) -> str:
+        return ""
+
+    def time_text(self, column: str) -> str:
+        return f"CAST(CAST({column} AS DATETIME(6)) AS CHAR)"
+
+    def seek_condition(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
+        # A comparison of pairs would not use the index.
+        return f"(({time} = %s AND {key} > %s) OR {time} > %s)", (0, 1, 0)
+
+
+def _join_texts(columns: Iterable[str]) -> str:
+    # NULL would be left out; it differs from every text.
+    texts = ", ".join(f"IFNULL({column}, CHAR(1))" for column in columns)
+    return f"CONCAT_WS(CHAR(0), {texts})"
+
+
+def _setting(values: Mapping[str, str]) -> str:
+    return "SET " + ", ".join(f"NEW.{column} = {value}" for column, value in values.items())
+
+
+def _plain(kind: str) -> str:
+    """The plain type: `bigint` for `BIGINT(20) UNSIGNED`."""
+    return kind.lower().partition("(")[0].split(" ")[0].removeprefix("long").removeprefix("medium")

@@ -1,0 +1,256 @@
+"""A server of MySQL or MariaDB: what it has to be like (its version, its character sets, its
+settings, the rights of our user), and what it does at a moment."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.utils import OperationalError, ProgrammingError
+
+from msgplatform.core.data.engines.contract import NEEDS_TRIGGER, Fault, Problem, Rows, Statements
+from msgplatform.core.data.engines.mysql import error_codes
+
+_TESTED = "MariaDB 10.11 and MySQL 9.7"
+
+# In `utf8` (utf8mb3), latin1 or gbk one emoji in a consumer's answer is refused (1366).
+_COLUMNS = """
+SELECT table_name, column_name, column_type, is_nullable, column_default
+FROM information_schema.columns
+WHERE table_schema = DATABASE() AND character_set_name IS NOT NULL
+  AND character_set_name <> 'utf8mb4'
+ORDER BY table_name, ordinal_position
+"""
+# A word in a server's version or its comment → a product that speaks MySQL's protocol, and what the
+# platform needs and it lacks.
+_OTHERS = {
+    "tidb": ("TiDB", "triggers"),
+    "vitess": ("Vitess", "triggers"),
+    "oceanbase": ("OceanBase", "partitions that are locked and dropped as in MySQL"),
+    "singlestore": ("SingleStore", "triggers"),
+    "memsql": ("SingleStore", "triggers"),
+    "starrocks": ("StarRocks", "transactions"),
+    "doris": ("Doris", "transactions"),
+    "clickhouse": ("ClickHouse", "transactions"),
+}
+# A user without SUPER may make no trigger on a server with a binary log, or on a node of Galera,
+# which emulates one. MySQL skips what is between /*M! and */. @@wsrep_on would be an error of a
+# MariaDB that was built without Galera.
+_ASKS_FOR_SUPER = (
+    "SELECT (@@log_bin /*M! OR EXISTS (SELECT 1 FROM information_schema.GLOBAL_VARIABLES "
+    "WHERE VARIABLE_NAME = 'WSREP_ON' AND VARIABLE_VALUE = 'ON') */) "
+    "AND NOT @@log_bin_trust_function_creators AND NOT EXISTS ("
+    "SELECT 1 FROM information_schema.USER_PRIVILEGES WHERE PRIVILEGE_TYPE = 'SUPER' AND "
+    """GRANTEE = CONCAT("'", SUBSTRING_INDEX(CURRENT_USER(), '@', 1), "'@'", """
+    """SUBSTRING_INDEX(CURRENT_USER(), '@', -1), "'"))"""
+)
+# Rights are looked at before tables: with the privilege it fails since there is no such table.
+_TRIGGER_ON_NOTHING = (
+    "CREATE TRIGGER msgplatform_no_trigger BEFORE INSERT ON msgplatform_no_table "
+    "FOR EACH ROW SET @msgplatform_no_value = 1"
+)
+_NEEDS_SUPER = (
+    "SET GLOBAL log_bin_trust_function_creators = 1 as an administrator (of Galera on every node), "
+    "or grant SUPER to this user, until migrate has run"
+)
+_LARGEST_BATCH = 16 << 20  # bytes; the largest that the API takes
+
+
+def refusal(connection: Any, name: str, oldest: tuple[int, ...]) -> str:
+    """The reason why the platform cannot work on a server: another product that speaks MySQL's
+    protocol, or an old version; '' if it can."""
+    version, comment = _product(connection)
+    words = f"{version} {comment}".lower()
+    for word, (product, missing) in _OTHERS.items():
+        if word in words:
+            return (
+                f"The database {connection.alias} is {product} ({version}), which has no "
+                f"{missing}. Use {_TESTED}."
+            )
+    if connection.mysql_version < oldest:
+        return (
+            f"The database {connection.alias} is {name} {version}, or a proxy that calls itself "
+            f"so. Use {name} {'.'.join(map(str, oldest))} or later; {_TESTED} are tested."
+        )
+    return ""
+
+
+def _product(connection: Any) -> tuple[str, str]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION(), @@version_comment")
+        version, comment = cursor.fetchone()
+    return str(version), str(comment)
+
+
+def problems(connection: Any) -> Iterator[Problem]:
+    """A product that was not tested; the database, if new tables get another character set; and
+    each table that has one. Tables of other programs in the same database are left out."""
+    version, comment = _product(connection)
+    if "percona" in comment.lower():
+        yield Problem(
+            f"the database {connection.alias} is {comment} {version}: it should work, and was not "
+            "tested",
+            f"{_TESTED} are tested.",
+            "msgplatform.W202",
+            is_serious=False,
+        )
+    yield from character_sets(connection)
+
+
+def character_sets(connection: Any) -> Iterator[Problem]:
+    own_tables = set(connection.introspection.django_table_names())
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT DATABASE(), @@character_set_database")
+        name, character_set = cursor.fetchone()
+        if character_set != "utf8mb4":
+            yield Problem(
+                f"new tables of the database {name} get the character set {character_set}, which "
+                "cannot hold every character",
+                f"ALTER DATABASE `{name}` CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci;",
+                "msgplatform.E202",
+            )
+        cursor.execute(_COLUMNS)
+        columns = [column for column in cursor.fetchall() if column[0] in own_tables]
+    changes: dict[str, list[str]] = defaultdict(list)
+    for table, column, column_type, is_nullable, default in columns:
+        null = "NULL" if is_nullable == "YES" else "NOT NULL"
+        # MariaDB gives the default of a text as an expression, or as NULL.
+        value = "" if default in (None, "NULL") else f" DEFAULT {default}"
+        changes[table].append(
+            f"MODIFY `{column}` {column_type} CHARACTER SET utf8mb4 {null}{value}"
+        )
+    for table, parts in changes.items():
+        yield Problem(
+            f"{len(parts)} columns of the table {table} cannot hold every character",
+            f"ALTER TABLE `{table}` {', '.join(parts)};",
+            "msgplatform.E202",
+        )
+
+
+def refused_triggers(connection: Any) -> str:
+    """The repair if the server does not let this user make triggers, else ''."""
+    with connection.cursor() as cursor:
+        cursor.execute(_ASKS_FOR_SUPER)
+        ((asks_for_super,),) = cursor.fetchall()
+        if asks_for_super:
+            return _NEEDS_SUPER
+        # A cluster would send the statement to every node.
+        if getattr(connection, "is_in_cluster", False):
+            return ""
+        try:
+            cursor.execute(_TRIGGER_ON_NOTHING)
+        except (OperationalError, ProgrammingError) as error:
+            is_refused = error_codes.fault(error.args[0], error) is Fault.REFUSED
+            return NEEDS_TRIGGER if is_refused else ""
+    return ""
+
+
+def settings(connection: Any) -> Iterator[Problem]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT @@innodb_flush_log_at_trx_commit, @@log_bin, @@sync_binlog, "
+            "@@max_allowed_packet"
+        )
+        flush, has_log, sync, packet = map(int, cursor.fetchone())
+    if flush not in (1, 3):  # 3 is MariaDB's: InnoDB syncs a commit whatever the binary log does
+        yield Problem(
+            f"innodb_flush_log_at_trx_commit={flush}: a power cut loses accepted messages",
+            "SET GLOBAL innodb_flush_log_at_trx_commit=1",
+            is_serious=False,
+        )
+    # With a binary log InnoDB leaves the sync to it. Without both, a commit may be taken back.
+    if flush == 1 and has_log and sync != 1:
+        yield Problem(
+            f"a binary log with sync_binlog={sync}: a power cut loses accepted messages",
+            "SET GLOBAL sync_binlog=1, and the same in the server's configuration",
+            is_serious=False,
+        )
+    if packet < _LARGEST_BATCH:
+        yield Problem(
+            f"max_allowed_packet={packet}: a large batch may be refused",
+            f"SET GLOBAL max_allowed_packet={_LARGEST_BATCH}",
+            is_serious=False,
+        )
+
+
+# -- what it does ---------------------------------------------------------------------------------
+_READERS = (
+    "^[[:space:](]*(select|show|set|use|explain|describe|analyze|optimize|check|kill)[[:space:]]"
+)
+# Everything else may write: stored events (`Connect`), bulk statements, commands of later servers.
+_NO_STATEMENTS = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
+# The time of a replication thread is its lag. A user who logs in has no statement yet.
+_NO_WRITERS = "'system user', 'unauthenticated user'"
+_STATEMENTS = f"""
+SELECT
+    CAST(UTC_TIMESTAMP(6) AS CHAR),
+    MAX(IF(
+        USER NOT IN ({_NO_WRITERS}) AND COALESCE(INFO, '') NOT REGEXP '{_READERS}',
+        GREATEST(TIME, 0), NULL
+    )),
+    COALESCE(MAX(USER = 'system user'), 0),
+    CAST(@@GLOBAL.read_only AS CHAR)
+FROM {{processlist}}
+WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({_NO_STATEMENTS})
+"""  # noqa: S608 - constants
+# In the hour that a wall clock shows twice, the earlier moment is taken.
+_TRANSACTIONS = """
+SELECT
+    COALESCE(MAX(own AND started >= CONVERT_TZ(%s, '+00:00', 'SYSTEM')), 0),
+    CAST(MIN(IF(own OR number = 0, NULL, IF(
+        CONVERT_TZ(moment - INTERVAL 1 HOUR, '+00:00', 'SYSTEM') = started,
+        moment - INTERVAL 1 HOUR, moment
+    ))) AS CHAR)
+FROM (
+    SELECT
+        trx_mysql_thread_id = CONNECTION_ID() AS own,
+        trx_started AS started,
+        CONVERT_TZ(trx_started, 'SYSTEM', '+00:00') AS moment,
+        IF(trx_id < 281474976710656, trx_id, 0) AS number
+    FROM information_schema.INNODB_TRX
+) AS transactions
+"""  # MySQL numbers its readers from 2^48 on
+
+
+def processlist(rows: Rows) -> str:
+    """The table of a server's connections. That of information_schema fails on MySQL as soon as one
+    of them runs a statement with an emoji (3854)."""
+    ((has_better,),) = rows(
+        "SELECT @@performance_schema AND EXISTS (SELECT 1 FROM information_schema.TABLES "
+        "WHERE TABLE_SCHEMA = 'performance_schema' AND TABLE_NAME = 'processlist')"
+    )
+    return "performance_schema.processlist" if has_better else "information_schema.PROCESSLIST"
+
+
+class ServerActivity:
+    # `trx_started` comes from a clock that moves on with the kernel's ticks: it can lag behind.
+    clock_lag = timedelta(milliseconds=100)
+
+    def now(self, rows: Rows) -> str:
+        ((text,),) = rows("SELECT CAST(UTC_TIMESTAMP(6) AS CHAR)")
+        return str(text)
+
+    def identity(self, rows: Rows) -> str:
+        ((name,),) = rows("SELECT CONCAT_WS(' ', CURRENT_USER(), @@hostname, @@port, @@datadir)")
+        return str(name)
+
+    def is_in_cluster(self, rows: Rows) -> bool:
+        # Galera, or group replication of MySQL.
+        variables = rows(
+            "SHOW GLOBAL VARIABLES "
+            "WHERE Variable_name IN ('wsrep_on', 'group_replication_group_name')"
+        )
+        return any(value not in ("OFF", "") for _name, value in variables)
+
+    def statements(self, rows: Rows) -> Statements:
+        statement = _STATEMENTS.replace("{processlist}", processlist(rows))
+        ((now, longest, is_replicating, read_only),) = rows(statement)
+        # Later servers have more values than ON.
+        is_replica = bool(is_replicating) or read_only not in ("0", "OFF")
+        return Statements(now, None if longest is None else int(longest), is_replica)
+
+    def oldest_transaction(self, rows: Rows, since: datetime) -> tuple[bool, str | None]:
+        ((is_new, oldest),) = rows(_TRANSACTIONS, [str(since.replace(tzinfo=None))])
+        return bool(is_new), oldest
