@@ -38,7 +38,7 @@ from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import alerts, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.person.identity import Person
+from msgplatform.core.person.identity import MARK, Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
@@ -227,7 +227,7 @@ def test_a_text_that_a_program_writes_meanwhile_is_not_lost() -> None:
         assert alerts_store.erase(person, rows) == 0
     assert Alert.objects.get().text == f"write to {ANN.email}"
     assert alerts_store.erase(person, rows) == 1
-    assert Alert.objects.get().text == f"write to {identity.MARK}"
+    assert Alert.objects.get().text == f"write to {MARK}"
 
 
 # -- the whole -----------------------------------------------------------------------------------
