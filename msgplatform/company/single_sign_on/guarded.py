@@ -87,10 +87,11 @@ class _EngineAdapter(BaseAdapter):
         response.status_code = answer.status
         response.url = request.url or ""
         response.request = request
-        response.headers = CaseInsensitiveDict({
-            "content-type": "",
-            **{name.strip().lower(): value.strip() for name, _, value in pairs},
-        })  # fmt: skip
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        # Small letters and no blanks, as the library expects; the type means the same (RFC 9110,
+        # 8.3.1).
+        headers["content-type"] = headers.get("content-type", "").lower().replace(" ", "")
+        response.headers = CaseInsensitiveDict(headers)
         response.raw = BytesIO(readable(answer, _MAX_BODY))
         return response
 
