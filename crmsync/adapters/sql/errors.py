@@ -24,7 +24,10 @@ def verdict(error: DatabaseError, size: int) -> Outcome:
         return Retry(_BUSY_SECONDS if fault is Fault.UNREACHABLE else 0.0, text)
     if fault in _VALUES or isinstance(error, DataError | IntegrityError) or column(text):
         return Invalid(column(text), text) if size == 1 else Refused(text)
-    return Retry(0.0, text)
+    # The number of somebody's trigger may be anything. It may be of one record, which is tried
+    # again alone; the others are stored.
+    is_unknown = transactions.is_answer(code) and code not in error_codes.OF_SERVER
+    return Refused(text) if is_unknown and size > 1 else Retry(0.0, text)
 
 
 def is_credentials(error: DatabaseError) -> bool:
