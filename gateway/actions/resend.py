@@ -118,7 +118,7 @@ class Failed:
         if not requests:
             return Applied(0)
         # Accepted as a new message, by this call or by an earlier one, or refused by intake.
-        verdicts = accept.intake().send_many(requests)
+        verdicts = accept.accept(requests)
         reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
         if reasons:
             log.warning("resend_refused", count=len(reasons), why=reasons[0])

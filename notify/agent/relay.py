@@ -22,10 +22,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
+from django.db import DatabaseError
 
 from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.claims import Claim
@@ -44,6 +47,7 @@ MARGIN_SECONDS = 15.0
 MAX_BATCH = 1000  # events that the intake takes in one request
 _MEASURE_SECONDS = 10.0
 _LONG_TROUBLE = 60.0  # from then on it is logged as an error
+STAYS_SECONDS = 3600.0  # the pause of a row that its database does not let go
 _SLICE_SECONDS = 2.0  # of a longer pause, so that heartbeats go on
 # After the n-th time that the intake broke on a row: quickly while there are neighbours to be
 # freed from it (each time the request is halved), slowly when it is alone.
@@ -206,9 +210,20 @@ class Relay(Worker):
         self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
     ) -> int:
         """Delete delivered rows, move refused ones; returns the number that were still claimed."""
-        if not delivered_ids and not refusals:
-            return 0
-        settled_count = self.store.settle(claim, delivered_ids, refusals)
+
+        def settle(ids: Sequence[int]) -> Sequence[int]:
+            done_ids = [row_id for row_id in ids if row_id not in refusals]
+            refused_rows = {row_id: refusals[row_id] for row_id in ids if row_id in refusals}
+            return [self.store.settle(claim, done_ids, refused_rows)]
+
+        def leave(row_id: int, error: Exception) -> None:
+            """The business system's database does not let this row go: it comes again later."""
+            log.error("agent_row_stays", row=row_id, again_in=STAYS_SECONDS, exc_info=error)
+            with suppress(DatabaseError):  # nor change: then it comes again after its lease
+                self.store.release(claim, [row_id], STAYS_SECONDS, str(error), counts_attempt=True)
+
+        ids = [*delivered_ids, *refusals]
+        settled_count = sum(bisect.isolate(ids, settle, leave, bisect.is_unanswered))
         self.heartbeat.failed += len(refusals)
         self.figures.count_refused(len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:
