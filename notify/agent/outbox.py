@@ -21,7 +21,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 # The intake's own rules (docs/agent.md): an event that breaks them would end in outbox_dead.
 MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_DEPTH = 100  # arrays and objects within each other
-_EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.ASCII)
+_EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*", re.ASCII)
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -55,8 +55,8 @@ def publish(
     call is a new event. `traceparent` is the trace that the event goes on in; a malformed one is
     ignored, as W3C Trace Context says. Raises InvalidEvent, before anything is written.
     """
-    _check(_EVENT_TYPE, "event_type", event_type, "letters, digits and _ in parts joined by dots, "
-           "at most 128 characters, such as order.paid")  # fmt: skip
+    _check(_EVENT_TYPE, "event_type", event_type, "letters, digits and _ - : / in parts joined by "
+           "dots, at most 128 characters, such as order.paid")  # fmt: skip
     _check(_CHANNEL, "channel", channel, "at most 64 letters, digits and _ . : -")
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     _check(_KEY, "idempotency_key", key, "1 to 128 visible ASCII characters without spaces")

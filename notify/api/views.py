@@ -50,7 +50,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
 
     event_type: Annotated[
         str,
-        text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE),
+        text("Letters, digits and _ - : / in parts joined by dots: order.paid", 128, EVENT_TYPE),
     ]
     # Exactly the bytes that were sent.
     payload: Annotated[
