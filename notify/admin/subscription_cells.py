@@ -164,7 +164,7 @@ def card(row: BizReceive) -> dict[str, Any]:
     of_row = {"subscription": str(row.pk)}
     points = CounterQuery(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
     disabled_on = health.disabled_on(row)
-    filtered = sum(point.counts.get(FILTERED, 0) for point in points)
+    filtered_count = sum(point.counts.get(FILTERED, 0) for point in points)
     success_counts: list[float | None] = [point.counts.get("delivered", 0) for point in points]
     failure_counts: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
     lines = [  # of each hour; failures as bars
@@ -193,7 +193,11 @@ def card(row: BizReceive) -> dict[str, Any]:
             (gettext("breaker"), breaker(state)),
             (gettext("success, last hour"), success(state)),
             (gettext("failures"), failures(state)),
-            *([(gettext("filtered, 24 hours"), str(filtered))] if row.filter or filtered else []),
+            *(
+                [(gettext("filtered, 24 hours"), str(filtered_count))]
+                if row.filter or filtered_count
+                else []
+            ),
         ],
         "deliveries": deliveries,
         "chart": Chart("attempts", gettext("Attempts per hour"), times, lines, last_is_open=True),

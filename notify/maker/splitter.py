@@ -378,9 +378,9 @@ def _write(plan: _Plan, block: ids.Block, event_types: CatalogueSubjects) -> Non
     if plan.slices:
         # Last, because other makers wait for this row until the commit.
         kinds = [(message.biz_id, message.event_type) for message in plan.messages]
-        filtered = Counter(
+        filtered_counts = Counter(
             counters.Key(message.biz_id, subscription, counters.FILTERED)
             for message in (plan.messages if plan.excluded else ())
             for subscription in plan.excluded.get(message.id, ())
         )
-        counters.count_accepted(kinds, event_types, now or sql.now(), filtered)
+        counters.count_accepted(kinds, event_types, now or sql.now(), filtered_counts)

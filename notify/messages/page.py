@@ -107,7 +107,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
             _("With a key of the business system instead of YOUR_API_KEY; it becomes another "
               "message."),
         )  # fmt: skip
-    filtered = [] if after else filtered_out(store, message)
+    excluded_rows = [] if after else filtered_out(store, message)
     return Page(
         id=str(message.pk),
         title=message.event_type,
@@ -123,14 +123,14 @@ def _page(store: Store, message: Any, after: str) -> Page:
         timeline=sorted(timeline, key=lambda entry: entry.at or message.created_at),
         recipients=[
             *recipients.cards(message, deliveries, attempts, circumstances),
-            *map(recipients.filtered_card, filtered),
+            *map(recipients.filtered_card, excluded_rows),
         ],
         recipients_title=_("Subscriptions"),
         recipients_note=recipients.NOTE if attempts else "",
         headline=_headline(message, counts, attempts),
         cursor=cursor,
         no_recipient_reasons=[]
-        if counts or filtered
+        if counts or excluded_rows
         else list(explanations.no_recipient_reasons(message, biz, store.cold)),
         resend_effect=_resend_effect(store, message, counts),
         call=call,

@@ -82,11 +82,11 @@ def count_accepted(
     messages: Iterable[tuple[int, str]],
     event_types: CatalogueSubjects,
     now: datetime,
-    filtered: Mapping[Key, int],
+    filtered_counts: Mapping[Key, int],
 ) -> None:
     """Count messages, given business system and event type of each, and how many the filters of
     subscriptions left out, in the transaction that splits them."""
-    counts: Counts = Counter(filtered)
+    counts: Counts = Counter(filtered_counts)
     for (biz, event_type), value in Counter(messages).items():
         counts[Key(biz, 0, ACCEPTED)] += value
         counts[Key(biz, event_types.subject(biz, event_type), ACCEPTED)] += value
