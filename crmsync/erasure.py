@@ -13,10 +13,9 @@ the policy are read one by one; so are operations that only Redis has.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import msgspec
 from django.db import transaction
@@ -86,7 +85,15 @@ def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
 
     def rewrite(data: bytes) -> bytes | None:
         requests = _requests(operation_id, data)
-        new = [_with_fields(request, person.erased_value(request.fields)) for request in requests]
+        new = []
+        for request in requests:
+            fields = person.erased_value(request.fields)
+            if fields != request.fields:
+                # The digest stays: one that differs from its record's would never be sent.
+                digest = orders.digest(request)
+                new.append(structs.replace(request, fields=fields, row_digest=digest))
+            else:
+                new.append(request)
         if new == requests:
             return None
         operation_ids.add(operation_id)
@@ -94,14 +101,6 @@ def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
 
     transactions.retrying(partial(_rewrite, policy_id, operation_id, rewrite))
     return len(operation_ids)
-
-
-def _with_fields(request: Request, fields: Mapping[str, Any]) -> Request:
-    """The request with other fields. Its digest stays: one that differs from its record's would
-    never be sent."""
-    if fields == request.fields:
-        return request
-    return structs.replace(request, fields=fields, row_digest=orders.digest(request))
 
 
 class _Keys:

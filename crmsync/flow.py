@@ -9,7 +9,7 @@ from crmsync import orders
 from crmsync.actions.actions import ACTIONS
 from crmsync.messages.index import MESSAGES
 from crmsync.models import LeadIdempotency
-from crmsync.monitor import conditions, failures, findings, first_steps, metrics, runbooks
+from crmsync.monitor import conditions, failures, findings, first_steps, metrics
 from crmsync.monitor.activity import ACTIVITY
 from crmsync.person_data import stores
 from crmsync.retention import ARCHIVE, kept_data
@@ -77,8 +77,8 @@ FLOW = Flow(
         metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
         declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
-        runbooks=runbooks.RUNBOOKS,
-        runbook_texts=runbooks.TEXTS,
+        runbooks=conditions.RUNBOOKS,
+        runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
     setup=Setup(
         first_steps=first_steps.steps,

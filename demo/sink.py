@@ -1,7 +1,7 @@
 """A consumer for demo, tests and benches: answers webhooks and writes them down.
 
     python -m demo.sink --file seen.log [--port 9000] [--delay 0.2] [--fail-every 10]
-        [--status 503] [--down-for 5] [--secret whsec_…] [--bodies]
+        [--status 503] [--down-for 5] [--secret whsec_…] [--bodies] [--answer-text said.txt]
 
 Prints its port, then appends a line `<webhook-id> <unix time> [<body>]` for every message that it
 answers with 2xx, flushed before the answer. With a secret it verifies signatures by the
@@ -33,7 +33,8 @@ class Behaviour:
 
     `status`: from 300 on, the answer to everything. `down_for`: everything is answered 503 for so
     many seconds from the first request on. `fail_every`: of every so many messages one is answered
-    503, once. `has_bodies`: bodies are written down, too.
+    503, once. `has_bodies`: bodies are written down, too. `answer_text`: a file; while it is there,
+    each answer has its text as body and in the header X-Request-Id.
     """
 
     file: BinaryIO
@@ -43,6 +44,7 @@ class Behaviour:
     down_for: float = 0.0
     secret: str = ""
     has_bodies: bool = False
+    answer_text: Path | None = None
     refused: set[bytes] = field(default_factory=set)  # by `fail_every`: accepted the next time
     seen: int = 0
     first_at: float = 0.0
@@ -67,6 +69,15 @@ class Behaviour:
         self.file.write(b"%s %.6f%s\n" % (message_id, time.time(), tail))
         self.file.flush()
         return self.status
+
+    def text(self) -> bytes:
+        """The text of an answer, b'' without one."""
+        if self.answer_text is None:
+            return b""
+        try:
+            return self.answer_text.read_bytes()
+        except FileNotFoundError:
+            return b""
 
 
 class SinkProtocol(asyncio.Protocol):
@@ -94,7 +105,12 @@ class SinkProtocol(asyncio.Protocol):
                 return
             self._buffer = rest[length:]
             status = self._behaviour.answer(headers, rest[:length])
-            response = b"HTTP/1.1 %d x\r\ncontent-length: 0\r\n\r\n" % status
+            text = self._behaviour.text()
+            header = b"x-request-id: %s\r\n" % text if text else b""
+            response = (
+                b"HTTP/1.1 %d x\r\n%scontent-length: %d\r\n\r\n%s"
+                % (status, header, len(text), text)
+            )  # fmt: skip
             if self._behaviour.delay:
                 loop = asyncio.get_running_loop()
                 loop.call_later(self._behaviour.delay, self._write, response)
@@ -144,11 +160,14 @@ def main() -> None:
     )  # fmt: skip
     parser.add_argument("--secret", default="", help="verify signatures made with this secret")
     parser.add_argument("--bodies", action="store_true", help="write bodies down, too")
+    parser.add_argument(
+        "--answer-text", type=Path, help="a file: while it is there, each answer has its text"
+    )
     options = parser.parse_args()
     with options.file.open("ab") as file, contextlib.suppress(KeyboardInterrupt):
         behaviour = Behaviour(
             file, options.delay, options.fail_every, options.status, options.down_for,
-            options.secret, options.bodies,
+            options.secret, options.bodies, options.answer_text,
         )  # fmt: skip
         asyncio.run(_serve(behaviour, options.port))
     os._exit(0)  # the thread that reads standard input must not hold the process

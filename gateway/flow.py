@@ -10,7 +10,7 @@ from gateway.actions import resend
 from gateway.connections import SMS
 from gateway.messages.index import MESSAGES
 from gateway.models import SmsGateway
-from gateway.monitor import conditions, failures, first_steps, metrics, runbooks
+from gateway.monitor import conditions, failures, first_steps, metrics
 from gateway.monitor.activity import ACTIVITY
 from gateway.moving import SmsKeys
 from gateway.person_data import stores
@@ -83,8 +83,8 @@ FLOW = Flow(
         metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
         declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
-        runbooks=runbooks.RUNBOOKS,
-        runbook_texts=runbooks.TEXTS,
+        runbooks=conditions.RUNBOOKS,
+        runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
     setup=Setup(
         first_steps=first_steps.steps,

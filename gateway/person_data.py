@@ -139,8 +139,8 @@ _MT_COLUMNS = ("biz_id", "account_id", "user_number", "charge_number", "text", "
 _MO_COLUMNS = ("biz_id", "account_id", "user_number", "sp_number", "text", "received_at")
 
 
-def _of_number(person: Person, model: type[Model], column: str = "user_number") -> QuerySet[Any]:
-    rows = model._default_manager.filter(**{f"{column}__in": person.phone_spellings})
+def _of_number(person: Person, model: type[Model]) -> QuerySet[Any]:
+    rows = model._default_manager.filter(user_number__in=person.phone_spellings)
     return rows.order_by("id")
 
 

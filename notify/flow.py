@@ -20,7 +20,7 @@ from notify.archive.kept_data import kept_data
 from notify.archive.retention import ARCHIVE
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, IdempotencyKey, Receive
-from notify.monitor import conditions, findings, first_steps, metrics, runbooks, subjects
+from notify.monitor import conditions, first_steps, metrics, subjects
 from notify.monitor.activity import ACTIVITY
 from notify.person_data import stores
 
@@ -96,12 +96,12 @@ FLOW = Flow(
         condition_kinds=conditions.KINDS,
         failures=subjects.failures,
         has_failures_of_systems=True,
-        examine=findings.examine,
+        examine=conditions.examine,
         metrics=lambda: [*metrics.samples(), *kept.samples(ARCHIVE)],
         declared_metrics=(*metrics.METRICS, kept.metric(ARCHIVE)),
         activity=ACTIVITY,
-        runbooks=runbooks.RUNBOOKS,
-        runbook_texts=runbooks.TEXTS,
+        runbooks=conditions.RUNBOOKS,
+        runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
     setup=Setup(
         first_steps=first_steps.steps,

@@ -18,7 +18,7 @@ from msgplatform.messages import engine
 from notify import orders
 from notify.archive import due as walk
 from notify.archive import stores
-from notify.archive.move import move
+from notify.archive.archiver import move
 from notify.intake import intake
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker

@@ -17,7 +17,7 @@ from crmsync.messages import policies
 from crmsync.messages.fields import CRM, ERROR_CLASS, POLICY
 from crmsync.messages.lines import RECORD
 from crmsync.models import Record, RecoveryEntry
-from crmsync.recovery import entries, resend
+from crmsync.recovery import entries
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.data.chunks import chunks
@@ -86,7 +86,7 @@ class Records:
         self._values, self._begun, self._by = values, started_at, _BULK
 
     def apply(self, ids: Sequence[int]) -> Applied:
-        return Applied(resend.resend(ids, self._begun, self._by))
+        return Applied(entries.resend(ids, self._begun, self._by))
 
     def page(self, position: str, limit: int) -> Page:
         policy_ids = policies.matching(policies.by_id(), self._values)
@@ -104,7 +104,7 @@ class Records:
             Row(
                 record_id,
                 key,
-                state not in resend.EXCLUDED_STATES
+                state not in entries.EXCLUDED_STATES
                 and updated_at <= self._begun
                 and ("since" not in values or values["since"] <= updated_at)
                 and ("until" not in values or updated_at < values["until"]),

@@ -66,6 +66,14 @@ class UnknownField(InvalidInput):
     """A mapping names a field that the CRM does not have; `field` is its name."""
 
 
+def outcome_of_error(error: CredentialsRefused | Unavailable | InvalidInput) -> Outcome:
+    """The outcome of records that were not sent, because a login or a question to the CRM ended in
+    this error of `fields` or `read`."""
+    if isinstance(error, CredentialsRefused):
+        return Auth(str(error))
+    return Throttled(error.after) if isinstance(error, TooManyCalls) else Retry(0.0, str(error))
+
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """The result of testing a CRM's settings; `message` is a sentence for people. `untested`: the
@@ -188,10 +196,8 @@ class CRMAdapter(ABC):
         """
         try:
             stored_records = self.read({record.key for record in records})
-        except CredentialsRefused as error:
-            return [Auth(self.clean(str(error)))] * len(records)
-        except TooManyCalls as error:
-            return [Throttled(error.after)] * len(records)
+        except (CredentialsRefused, TooManyCalls) as error:
+            return [self._clean_outcome(outcome_of_error(error))] * len(records)
         except (Unavailable, InvalidInput) as error:
             return [Unknown(self.clean(str(error)))] * len(records)
         return [compare(record, stored_records.get(record.key)) for record in records]
@@ -272,12 +278,8 @@ class CRMAdapter(ABC):
         try:
             stored_records = self.read_ids({record.remote_id for record in records}, names)
             return {r.key: keep_empty_fields(r, stored_records.get(r.remote_id)) for r in records}
-        except CredentialsRefused as error:
-            failure = Auth(str(error))
-        except TooManyCalls as error:
-            failure = Throttled(error.after)
-        except Unavailable as error:
-            failure = Retry(0.0, str(error))
+        except (CredentialsRefused, Unavailable) as error:
+            failure = outcome_of_error(error)
         except InvalidInput as error:
             failure = Invalid("", str(error))
         outcomes.update((record.key, self._clean_outcome(failure)) for record in records)

@@ -26,6 +26,7 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
+from crmsync.adapters.records import NOT_JSON, describe_not_json
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response import readable, retry_after
@@ -280,9 +281,8 @@ class RestAdapter(CRMAdapter):
         for record in batch:
             try:
                 msgspec.json.encode([record.key, record.fields])
-            except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-                text = _("The values cannot be written as JSON: %s.") % type(error).__name__
-                outcomes[record.key] = Invalid("", text)
+            except NOT_JSON as error:
+                outcomes[record.key] = Invalid("", describe_not_json(error))
             else:
                 good.append(record)
         if good:

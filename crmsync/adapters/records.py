@@ -55,6 +55,14 @@ class Field:
     max_length: int = 0
 
 
+# The errors of values that JSON cannot have.
+NOT_JSON = (UnicodeEncodeError, TypeError, ValueError, OverflowError)
+
+
+def describe_not_json(error: Exception) -> str:
+    return _("The values cannot be written as JSON: %s.") % type(error).__name__
+
+
 def keep_empty_fields(record: Record, crm_record: Stored | None) -> Record:
     """The record without the fields that have a value in the CRM."""
     if crm_record is None or crm_record.deleted:

@@ -2,15 +2,14 @@
 
 landing_pages  what people fill in, with a link to the page
 setup          CRMs, sources, policies: forms that can be tried before they are saved
-runs           how far each reading of a source is
-operations     what was sent in one round, as it is stored, and what the CRM said
-exceptions     calls that failed as a whole
+runs           how far each reading of a source is, and that progress as a cell
+operations     what was sent in one round, as it is stored, and what the CRM said; calls that
+               failed as a whole
 recovery       dead records: tried again, corrected, dismissed
 request_form   the request of a dead record as a form
 rows           names and filters that these lists share
-run_cells      a run's progress, as a cell
 """
 
-from crmsync.admin import exceptions, landing_pages, operations, recovery, runs, setup
+from crmsync.admin import landing_pages, operations, recovery, runs, setup
 
-__all__ = ["exceptions", "landing_pages", "operations", "recovery", "runs", "setup"]
+__all__ = ["landing_pages", "operations", "recovery", "runs", "setup"]

@@ -1,4 +1,5 @@
-"""Operations: the requests of one round of reading as they are stored, and the CRM's answers."""
+"""Operations: the requests of one round of reading as they are stored, and the CRM's answers.
+And the exception log: calls that failed as a whole."""
 
 from __future__ import annotations
 
@@ -12,14 +13,14 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
 from django.utils import formats, timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter, timeline_link
 from crmsync.messages.tries import first_tries
-from crmsync.models import Item, Operation, Record
+from crmsync.models import ExceptionEntry, Item, Operation, Record
 from msgplatform.core import personal
 from msgplatform.doors.admin import IdTimeFilter, PickFilter, audit, cells, row_id
 
@@ -157,3 +158,38 @@ def moment(milliseconds: int | None) -> str:
         return ""
     when = timezone.localtime(datetime.fromtimestamp(milliseconds / 1000, UTC))
     return f"{formats.date_format(when, 'Y-m-d H:i:s')}.{milliseconds % 1000:03d}"
+
+
+@admin.register(ExceptionEntry)
+class ExceptionAdmin(NamedRowsAdmin):
+    list_display = ["time", "where", "kind_mark", "says", "records", "operation"]
+    list_display_links = None
+    list_filter = [CrmFilter, ("id", IdTimeFilter)]
+    search_help_text = _("An operation's id")
+
+    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+        number = row_id(text)
+        return rows.none() if number is None else rows.filter(operation_id=number)
+
+    @admin.display(description=_("time"))
+    def time(self, row: ExceptionEntry) -> str:
+        return cells.moment(row.at)
+
+    @admin.display(description=_("CRM or source"))
+    def where(self, row: Any) -> str:
+        return cells.lines(row.crm_name or row.source_name, _("from %s") % row.source_name)
+
+    @admin.display(description=_("kind"))
+    def kind_mark(self, row: ExceptionEntry) -> str:
+        return cells.mark(row.kind, "warn")
+
+    @admin.display(description=_("what was said"))
+    def says(self, row: ExceptionEntry) -> str:
+        return cells.cut(personal.in_sentence(row.message), 300)
+
+    @admin.display(description=_("operation"))
+    def operation(self, row: ExceptionEntry) -> str:
+        if not row.operation_id:
+            return cells.NOTHING
+        url = reverse("admin:crmsync_operation_change", args=[row.operation_id])
+        return cells.link(url, row.operation_id)

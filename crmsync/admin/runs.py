@@ -9,13 +9,14 @@ from django.contrib import admin
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync.admin import run_cells
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
-from crmsync.monitor import progress
+from crmsync.monitor.progress import Progress, of_runs
 from msgplatform.core.durations import age
 from msgplatform.doors.admin import ChoiceFilter, IdTimeFilter, cells
 
@@ -37,7 +38,7 @@ class RunAdmin(NamedRowsAdmin):
     def add_details(self, rows: list[Any]) -> list[Any]:
         runs = super().add_details(rows)
         # For the whole page at once.
-        how_far = progress.of_runs(runs)
+        how_far = of_runs(runs)
         for row in runs:
             row.far = how_far[row.pk]
         return runs
@@ -47,8 +48,8 @@ class RunAdmin(NamedRowsAdmin):
         operations = Operation.objects.filter(run_id=row.pk).defer("data")[:_OPERATIONS]
         return {
             "far": run_progress,
-            "percent": run_cells.percent(row, run_progress),
-            "state": run_cells.progress(row, run_progress),
+            "percent": percent(row, run_progress),
+            "state": progress(row, run_progress),
             "left": age(run_progress.left) if run_progress.left is not None else "",
             "operations": list(operations),
             "seconds": 0 if run_progress.is_over else _RENEWED_SECONDS,
@@ -71,7 +72,7 @@ class RunAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("state"))
     def how_far(self, row: Any) -> str:
-        return run_cells.progress(row, row.far)
+        return progress(row, row.far)
 
     @admin.display(description=_("read"))
     def read_rows(self, row: Run) -> str:
@@ -94,8 +95,57 @@ class RunAdmin(NamedRowsAdmin):
 
     @admin.display(description=_("speed"))
     def speed(self, row: Any) -> str:
-        return run_cells.rate(row.far)
+        return rate(row.far)
 
 
 def _count(number: int) -> str:
     return str(number) if number else cells.nothing("0")
+
+
+# -- cells of a run's progress --------------------------------------------------------------------
+def percent(run: Run, progress: Progress) -> int:
+    """The share of the known rows that is done, in percent; 100 only when the run is over."""
+    if progress.is_over:
+        return 100
+    records_done = progress.unchanged + progress.confirmed + progress.replaced + progress.dead
+    total = max(run.unread, progress.read) if run.state == Run.State.READING else progress.read
+    return min(99, records_done * 100 // total) if total else 0
+
+
+def progress(run: Run | None, run_progress: Progress | None) -> SafeString:
+    """A bar while the run goes on, and its result afterwards."""
+    if run is None or run_progress is None:
+        return cells.NOTHING
+    if not run_progress.is_over:
+        share = percent(run, run_progress)
+        return format_html(
+            '<progress max="100" value="{}"></progress> <small>{} %</small>', share, share
+        )
+    if run.state == Run.State.FAILED:
+        return cells.mark(gettext("failed"), "bad", below=run.problem)
+    if run_progress.dead:
+        return cells.mark(gettext("%d dead") % run_progress.dead, "bad")
+    return cells.mark(gettext("done"), "good")
+
+
+def last_run(run: Run | None, run_progress: Progress | None, has_link: bool) -> SafeString:
+    """The progress of a run and when it began; with a link to its page."""
+    cell = progress(run, run_progress)
+    if run is None:
+        return cell
+    if has_link:
+        url = reverse("admin:crmsync_run_change", args=[run.pk])
+        cell = format_html('<a href="{}">{}</a>', url, cell)
+    return format_html(
+        '<span class="lines">{} <small class="why">{}</small></span>',
+        cell, cells.moment(run.started_at),
+    )  # fmt: skip
+
+
+def rate(run_progress: Progress) -> str:
+    if run_progress.rate is None:
+        return cells.NOTHING
+    if run_progress.left is None:
+        return gettext("%.0f/s") % run_progress.rate
+    left = gettext("%s left") % age(run_progress.left)
+    return cells.lines(gettext("%.0f/s") % run_progress.rate, left)

@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 
 from crmsync.models import Crm
 from crmsync.setup.crms import addresses_of
-from crmsync.trials import connection, lead
+from crmsync.trials import lead, probing
 from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.management.resources import audit
@@ -61,7 +61,7 @@ class CrmTestView(_TestView):
         row = self.crm(name)
         addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
-        return Response(CrmCheckSerializer(connection.check(row)).data)
+        return Response(CrmCheckSerializer(probing.check(row)).data)
 
 
 class TestLeadBody(msgspec.Struct, forbid_unknown_fields=True):

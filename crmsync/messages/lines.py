@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from django.utils.translation import gettext as _
 
@@ -72,41 +72,36 @@ def of_records(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:
         CrmState(policies_by_id[record.policy_id], record, error_class=error_classes[record.pk])
         for record in records
     ]
-    return {
-        record.pk: _record_line(state, record, leads.get(keys.get(record.pk) or 0), names)
-        for state, record in zip(states, records, strict=True)
-    }
-
-
-def _record_line(
-    state: CrmState, record: Record, lead: Lead | None, names: Mapping[int, str]
-) -> Hit:
-    policy, reason = state.policy, ""
-    if record.state != _State.CONFIRMED:
-        reason = str(ERROR_CLASSES.get(state.error_class, state.error_class))
-        if reason and record.attempt:
-            reason = _("%(why)s; %(tries)d failed") % {"why": reason, "tries": record.attempt}
-    if state.next_try_at:
-        time = _("next try at %s") % explanations.local(state.next_try_at)
-    else:
-        time = _("changed at %s") % explanations.local(record.updated_at)
-    version = _("version %d") % record.version if record.version >= 0 else ""
-    if record.sent_version and record.sent_version != record.version:
-        version = joined([version, _("the CRM holds %d") % record.sent_version])
-    remote_id = record.remote_id and _("id in the CRM %s") % record.remote_id
-    details = (_("from %s") % policy.source, version, remote_id)
-    return Hit(
-        id=str(lead.pk) if lead else f"{RECORD}{record.pk}",
-        title=lead_title(lead) if lead else f"{policy.source} · {record.key}",
-        masked_title=lead_title(lead, is_masked=True) if lead else "",
-        state=state.title,
-        tone=state.tone,
-        reason=reason,
-        at=id_numbers.datetime_of(record.pk),
-        duration=time,
-        biz=names.get(lead.biz_id, "") if lead else str(policy.biz or ""),
-        details=" · ".join(part for part in details if part),
-    )
+    lines = {}
+    for state, record in zip(states, records, strict=True):
+        lead = leads.get(keys.get(record.pk) or 0)
+        policy, reason = state.policy, ""
+        if record.state != _State.CONFIRMED:
+            reason = str(ERROR_CLASSES.get(state.error_class, state.error_class))
+            if reason and record.attempt:
+                reason = _("%(why)s; %(tries)d failed") % {"why": reason, "tries": record.attempt}
+        if state.next_try_at:
+            time = _("next try at %s") % explanations.local(state.next_try_at)
+        else:
+            time = _("changed at %s") % explanations.local(record.updated_at)
+        version = _("version %d") % record.version if record.version >= 0 else ""
+        if record.sent_version and record.sent_version != record.version:
+            version = joined([version, _("the CRM holds %d") % record.sent_version])
+        remote_id = record.remote_id and _("id in the CRM %s") % record.remote_id
+        details = (_("from %s") % policy.source, version, remote_id)
+        lines[record.pk] = Hit(
+            id=str(lead.pk) if lead else f"{RECORD}{record.pk}",
+            title=lead_title(lead) if lead else f"{policy.source} · {record.key}",
+            masked_title=lead_title(lead, is_masked=True) if lead else "",
+            state=state.title,
+            tone=state.tone,
+            reason=reason,
+            at=id_numbers.datetime_of(record.pk),
+            duration=time,
+            biz=names.get(lead.biz_id, "") if lead else str(policy.biz or ""),
+            details=" · ".join(part for part in details if part),
+        )
+    return lines
 
 
 def lead_title(lead: Lead, is_masked: bool = False) -> str:

@@ -19,9 +19,9 @@ from crmsync.messages.lines import RECORD, lead_title
 from crmsync.messages.policies import Policies
 from crmsync.messages.states import CrmState, read_problems, read_states
 from crmsync.messages.timeline import as_json
-from crmsync.models import Item, LandingPage, Lead, LeadIdempotency, Record
+from crmsync.models import LandingPage, Lead, LeadIdempotency, Record
 from crmsync.orders import Request
-from crmsync.recovery.resend import EXCLUDED_STATES
+from crmsync.recovery.entries import EXCLUDED_STATES
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.data import sql
@@ -80,6 +80,13 @@ def _lead_page(lead: Lead, policies_by_id: Policies) -> Page:
             _("No policy carries it to a CRM."),
             PageLink(_("Policies"), address, "crmsync.view_policy"),
         ]
+    columns = {"appkey": lead.appkey, "uid": lead.uid, "name": lead.name, "phone": lead.phone}
+    values: dict[str, Any] = {name: value for name, value in columns.items() if value}
+    values |= {"extra": lead.extra} if lead.extra else {}
+    call = Call.of_intake(
+        _("Submit this once more with curl"), "/api/v1/leads", as_json(values, indent=None),
+        _("With a key of the business system instead of YOUR_API_KEY; it becomes another lead."),
+    )  # fmt: skip
     return Page(
         id=str(lead.pk),
         title=lead_title(lead),
@@ -99,7 +106,7 @@ def _lead_page(lead: Lead, policies_by_id: Policies) -> Page:
         recipients_title=_("CRMs"),
         no_recipient_reasons=no_policy,
         resend_effect=story.resend_effect(),
-        call=_call(lead) if not lead.is_delete else None,
+        call=None if lead.is_delete else call,
     )
 
 
@@ -122,20 +129,6 @@ def _record_page(record: Record, policies_by_id: Policies) -> Page:
 
 def _fields(request: Request, indent: int | None = 2) -> str:
     return as_json({"erased": True} if request.erased else request.fields, indent)
-
-
-def _call(lead: Lead) -> Call:
-    fields = {"appkey": lead.appkey, "uid": lead.uid, "name": lead.name, "phone": lead.phone}
-    body: dict[str, Any] = {name: value for name, value in fields.items() if value}
-    body |= {"extra": lead.extra} if lead.extra else {}
-    return Call(
-        _("Submit this once more with curl"),
-        "/api/v1/leads",
-        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
-        as_json(body, indent=None),
-        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
-               "lead."),
-    )  # fmt: skip
 
 
 class _Story:
@@ -193,6 +186,26 @@ class _Story:
         if items:
             notes.append(_("What was sent is shown as far as its operation is kept; of an answer "
                            "its outcome and message."))  # fmt: skip
+        attempts = []
+        for item in items[: -_SHOWN_TRIES - 1 : -1]:
+            request = self.tries.requests.get((item.operation_id, state.policy.pk))
+            is_deletion = request is not None and request.deleted
+            parts = [_("to be deleted") if is_deletion else "", *tries.answer_parts(item)]
+            sections = []
+            if request and not request.deleted:
+                sections.append(Section(_("What was sent"), _fields(request, indent=None)))
+            numbers = {"try": item.attempt, "version": item.version}
+            attempts.append(
+                Attempt(
+                    at=item.at,
+                    title=_("Try %(try)d of version %(version)d") % numbers,
+                    answer=tries.outcome_text(item),
+                    tone="good" if tries.is_success(item) else "bad",
+                    seconds=item.milliseconds / 1000,
+                    detail=" · ".join(part for part in parts if part),
+                    sections=sections,
+                )
+            )
         return Recipient(
             id=str(record.pk) if record else f"policy-{state.policy.pk}",
             name=PageLink.to(state.policy.crm),
@@ -202,33 +215,10 @@ class _Story:
             why=explanations.explain(state, self._lanes, self._now),
             next_at=next_at if next_at and next_at > self._now else None,
             facts=facts,
-            attempts=[self._attempt(item, state) for item in items[: -_SHOWN_TRIES - 1 : -1]],
+            attempts=attempts,
             attempts_title=_("Tries, newest first"),
             notes=notes,
             resend_effect=_resend_effect(record),
-        )
-
-    def _attempt(self, item: Item, state: CrmState) -> Attempt:
-        request = self.tries.requests.get((item.operation_id, state.policy.pk))
-        parts = [
-            _("to be deleted") if request and request.deleted else "",
-            *tries.answer_parts(item),
-        ]
-        sections = []
-        if request and not request.deleted:
-            sections.append(Section(_("What was sent"), _fields(request, indent=None)))
-        title = _("Try %(try)d of version %(version)d") % {
-            "try": item.attempt,
-            "version": item.version,
-        }
-        return Attempt(
-            at=item.at,
-            title=title,
-            answer=tries.outcome_text(item),
-            tone="good" if tries.is_success(item) else "bad",
-            seconds=item.milliseconds / 1000,
-            detail=" · ".join(part for part in parts if part),
-            sections=sections,
         )
 
 

@@ -32,38 +32,6 @@ def entries(
     if read.earlier:
         more = _("There were more tries; the last %d are shown.") % len(read.items)
         yield TimelineEntry(read.earlier.at, more, "linked")
-    yield from _operations(states, read)
-    for item in read.items:
-        parts = [
-            _("version %d") % item.version,
-            *tries.answer_parts(item),
-            _("operation %d") % item.operation_id,
-            f"{item.milliseconds} ms",
-        ]
-        yield TimelineEntry(
-            item.at,
-            f"{by_record[item.record_id].policy.crm}: {tries.outcome_text(item)}",
-            "delivered" if tries.is_success(item) else "attempt",
-            " · ".join(parts),
-        )
-    yield from _recoveries(by_record)
-    for state in states:
-        yield _ending(state, now)
-
-
-def in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
-    """Sorted by time; entries without a time come last, since they are still to happen."""
-    latest = datetime.max.replace(tzinfo=UTC)
-    return sorted(entries, key=lambda entry: entry.at or latest)
-
-
-def as_json(value: Any, indent: int | None = 2) -> str:
-    """JSON for people, with the letters of every script as they are."""
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _operations(states: Sequence[CrmState], read: tries.Tries) -> Iterator[TimelineEntry]:
-    """Each version that was read, with the request that the mapping made of it."""
     crms = {state.policy.pk: str(state.policy.crm) for state in states}
     columns = ("id", "policy_id", "run_id", "start_at")
     rows = Operation.objects.filter(id__in=read.operations).order_by("id").values_list(*columns)
@@ -83,6 +51,49 @@ def _operations(states: Sequence[CrmState], read: tries.Tries) -> Iterator[Timel
             where = _("version %d") % request.version + " · " + where
         at = datetime.fromtimestamp(start / 1000, UTC)
         yield TimelineEntry(at, title, "accepted", where, content)
+    for item in read.items:
+        parts = [
+            _("version %d") % item.version,
+            *tries.answer_parts(item),
+            _("operation %d") % item.operation_id,
+            f"{item.milliseconds} ms",
+        ]
+        yield TimelineEntry(
+            item.at,
+            f"{by_record[item.record_id].policy.crm}: {tries.outcome_text(item)}",
+            "delivered" if tries.is_success(item) else "attempt",
+            " · ".join(parts),
+        )
+    yield from _recoveries(by_record)
+    for state in states:
+        record, ended_at, detail = state.record, None, ""
+        if record is None:
+            detail = explanations.unread(state)
+        # A record that waits shows why nothing happens, or else when it is tried next.
+        elif record.state in (_State.WAITING, _State.RETRY):
+            next_try = _("due now")
+            if record.next_at and record.next_at > now:
+                next_try = _("next try at %s") % explanations.local(record.next_at)
+            detail = explanations.joined(explanations.blocker(state) or next_try, state.message)
+        elif record.state == _State.QUEUED:
+            detail = explanations.blocker(state) or explanations.lease_end(record)
+        else:
+            ended_at = record.updated_at
+            detail = state.message if record.state == _State.DEAD else ""
+            if record.state == _State.CONFIRMED:
+                detail = _("version %d") % record.sent_version
+        yield TimelineEntry(ended_at, state.title, _DOTS.get(state.name, state.name), detail)
+
+
+def in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
+    """Sorted by time; entries without a time come last, since they are still to happen."""
+    latest = datetime.max.replace(tzinfo=UTC)
+    return sorted(entries, key=lambda entry: entry.at or latest)
+
+
+def as_json(value: Any, indent: int | None = 2) -> str:
+    """JSON for people, with the letters of every script as they are."""
+    return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
 def _recoveries(by_record: Mapping[int, CrmState]) -> Iterator[TimelineEntry]:
@@ -100,24 +111,3 @@ def _recoveries(by_record: Mapping[int, CrmState]) -> Iterator[TimelineEntry]:
         }  # fmt: skip
         link = PageLink.to(entry, _("why it was dead"))
         yield TimelineEntry(entry.handled_at, title, "linked", link)
-
-
-def _ending(state: CrmState, now: datetime) -> TimelineEntry:
-    """The state of a record now; without a time while something is still to happen."""
-    record, at, detail = state.record, None, ""
-    if record is None:
-        detail = explanations.unread(state)
-    # A record that waits shows why nothing happens, or else when it is tried next.
-    elif record.state in (_State.WAITING, _State.RETRY):
-        next_try = _("due now")
-        if record.next_at and record.next_at > now:
-            next_try = _("next try at %s") % explanations.local(record.next_at)
-        detail = explanations.joined(explanations.blocker(state) or next_try, state.message)
-    elif record.state == _State.QUEUED:
-        detail = explanations.blocker(state) or explanations.lease_end(record)
-    else:
-        at = record.updated_at
-        detail = state.message if record.state == _State.DEAD else ""
-        if record.state == _State.CONFIRMED:
-            detail = _("version %d") % record.sent_version
-    return TimelineEntry(at, state.title, _DOTS.get(state.name, state.name), detail)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -42,16 +42,6 @@ class Tries:
     requests: Requests
 
 
-@dataclass(frozen=True)
-class _ReadOperations:
-    """The requests of records in operations, and the tries of which there are no items. Operations
-    with `older_ids` were not read."""
-
-    requests: Requests
-    first_tries: Sequence[Item]
-    older_ids: Collection[int]
-
-
 def read_tries(states: Sequence[CrmState]) -> Tries:
     """The latest tries of all records together; a query for each version that is shown, at most."""
     records = {state.record.pk: state.record for state in states if state.record}
@@ -61,14 +51,36 @@ def read_tries(states: Sequence[CrmState]) -> Tries:
     operation_ids = {item.operation_id for item in items}
     for record in records.values():
         operation_ids |= {record.operation_id, record.sending_operation}
-    read = _read_operations(states, operation_ids - {0})
+    # These operations and the ones before, as far as they are kept. At most SHOWN_OPERATIONS are
+    # decoded, since each holds hundreds of requests.
+    by_policy = {state.policy.pk: state.record for state in states if state.record}
+    keys = {s.policy.pk: s.policy.key_prefix + s.record.key for s in states if s.record}
+    columns = ("id", "policy_id", "first_try_at", "first_try_ms", "data")
+    requests: dict[tuple[int, int], orders.Request] = {}
+    without_items: list[Item] = []
+    seen_ids: set[int] = set()
+    unread_ids = operation_ids - {0}
+    while unread_ids and len(seen_ids) < SHOWN_OPERATIONS:
+        # The newest first, of all records together.
+        newest_ids = sorted(unread_ids, reverse=True)[: SHOWN_OPERATIONS - len(seen_ids)]
+        seen_ids.update(newest_ids)
+        operations = Operation.objects.filter(id__in=newest_ids, policy_id__in=keys)
+        for pk, policy, at, milliseconds, data in operations.values_list(*columns):
+            for request in orders.load(bytes(data)):
+                if request.key == keys[policy]:
+                    requests[pk, policy] = request
+                    unread_ids.add(request.previous or 0)
+                    if at is not None:
+                        item = _first_try(by_policy[policy], pk, request, at, milliseconds)
+                        without_items.append(item)
+        unread_ids -= seen_ids | {0}
     # The smaller id comes first where tries have the same millisecond.
-    items = sorted([*read.first_tries, *reversed(items)], key=lambda item: item.at)
+    items = sorted([*without_items, *reversed(items)], key=lambda item: item.at)
     earlier = items.pop(-SHOWN_TRIES - 1) if len(items) > SHOWN_TRIES else None
-    if earlier is None and read.older_ids:
-        earlier = Item(at=ids.datetime_of(max(read.older_ids)))
-    operations = sorted(operation_ids - {0} | {pk for pk, _policy in read.requests}, reverse=True)
-    return Tries(items[-SHOWN_TRIES:], earlier, operations, read.requests)
+    if earlier is None and unread_ids:
+        earlier = Item(at=ids.datetime_of(max(unread_ids)))
+    shown_ids = sorted(operation_ids - {0} | {pk for pk, _policy in requests}, reverse=True)
+    return Tries(items[-SHOWN_TRIES:], earlier, shown_ids, requests)
 
 
 def first_tries(operation: Operation, limit: int) -> list[Item]:
@@ -116,29 +128,3 @@ def answer_parts(item: Item) -> list[str]:
         item.message,
     ]
     return [part for part in parts if part]
-
-
-def _read_operations(states: Iterable[CrmState], operation_ids: Collection[int]) -> _ReadOperations:
-    """These operations and the ones before, as far as they are kept. At most SHOWN_OPERATIONS are
-    decoded, since each holds hundreds of requests."""
-    records = {state.policy.pk: state.record for state in states if state.record}
-    keys = {s.policy.pk: s.policy.key_prefix + s.record.key for s in states if s.record}
-    columns = ("id", "policy_id", "first_try_at", "first_try_ms", "data")
-    requests: dict[tuple[int, int], orders.Request] = {}
-    items: list[Item] = []
-    seen: set[int] = set()
-    unread = set(operation_ids)
-    while unread and len(seen) < SHOWN_OPERATIONS:
-        # The newest first, of all records together.
-        newest_ids = sorted(unread, reverse=True)[: SHOWN_OPERATIONS - len(seen)]
-        seen.update(newest_ids)
-        rows = Operation.objects.filter(id__in=newest_ids, policy_id__in=keys)
-        for pk, policy, at, milliseconds, data in rows.values_list(*columns):
-            for request in orders.load(bytes(data)):
-                if request.key == keys[policy]:
-                    requests[pk, policy] = request
-                    unread.add(request.previous or 0)
-                    if at is not None:
-                        items.append(_first_try(records[policy], pk, request, at, milliseconds))
-        unread -= seen | {0}
-    return _ReadOperations(requests, items, unread)

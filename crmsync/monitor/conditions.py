@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import msgspec
 from django.db.models import Q
@@ -22,10 +23,12 @@ from crmsync import presence
 from crmsync.models import Crm, Record
 from crmsync.monitor import backlog, counters
 from crmsync.monitor.backlog import PolicyProgress
+from crmsync.monitor.failures import CRM
 from crmsync.presence import PolicyFacts
 from msgplatform.core.alerts import Condition
 from msgplatform.core.connections import work_redis
 from msgplatform.core.data import sql
+from msgplatform.core.flows.health import Runbook
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.alert_store import open_conditions, unless_away
 
@@ -259,3 +262,22 @@ def _source_trouble(
             )
     keys = [f"{kind}:{pk}" for kind in (SOURCE, HORIZON) for pk in unheld_ids]
     yield from open_conditions(Q(open_key__in=keys))
+
+
+_POLICY = "admin:crmsync_policy_change"
+_RECOVERY = "admin:crmsync_recoveryentry_changelist"
+# Where to act on the alerts; `runbooks.md` beside this file says what to do.
+RUNBOOKS: Mapping[str, Runbook] = {
+    "crm.stalled": CRM.runbook(),
+    "crm.paused": CRM.runbook(),
+    "crm.unusable": CRM.runbook(),
+    "crm.fault": Runbook(_RECOVERY),
+    "crm.policy": Runbook(_POLICY, takes_subject=True),
+    "crm.source": Runbook(_POLICY, takes_subject=True),
+    "crm.horizon": Runbook(_POLICY, takes_subject=True),
+    "crm.dead": Runbook(_RECOVERY),
+    "crm.recovery": Runbook(_RECOVERY),
+    "crmsync.failures": Runbook("console:failures"),
+    "crmsync.retention": Runbook("console:overview"),
+}
+RUNBOOK_TEXTS = Path(__file__).with_name("runbooks.md")

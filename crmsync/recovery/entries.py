@@ -1,4 +1,5 @@
-"""Retry or dismiss entries of the recovery log, for the console and for bulk jobs.
+"""Retry or dismiss entries of the recovery log, for the console and for bulk jobs; and resend
+records as if they had never been sent.
 
     open ── tried again ──> retried ── the CRM confirms the record ──> solved
       ├──── tried again, to be read ──> open, until it was read and confirmed
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -31,7 +33,8 @@ from crmsync.models import Operation, Policy, Record, RecoveryEntry
 from crmsync.models.operations import UNKNOWN
 from crmsync.monitor import failures
 from crmsync.operations import take_back_endings
-from msgplatform.core.data import claims, sql
+from msgplatform.core.data import claims, sql, transactions
+from msgplatform.core.data.chunks import chunks
 
 MAPPING = "mapping"  # the error class of a row of which the mapping made no request
 _State = Record.State
@@ -179,3 +182,52 @@ def _lock(entry_ids: Iterable[int]) -> tuple[list[RecoveryEntry], dict[int, Reco
 def _update(record_ids: Sequence[int], change: Mapping[str, Any]) -> None:
     if record_ids:
         claims.update_by_key(Record.objects.filter(id__in=record_ids), change)
+
+
+# -- sending records from scratch ----------------------------------------------------------------
+EXCLUDED_STATES = (_State.QUEUED, _State.DISMISSED)
+_NOT_CONFIRMED: Mapping[str, Any] = {"sent_version": 0, "sent_digest": ""}
+
+
+def resend(record_ids: Sequence[int], started_at: datetime, by: str) -> int:
+    """Send the newest version of these records once more, now. Returns their number.
+
+    The version that the CRM confirmed is forgotten. Records in flight are left alone, since they
+    are being sent anyway, and so are dismissed records, since a person decided that. `remote_id`
+    stays, because without it some CRMs would store a record twice. A record whose request is no
+    longer stored is read again from its source.
+
+    Only records that last changed before `started_at` are sent: a step that is repeated sends
+    nothing twice.
+    """
+
+    @transaction.atomic
+    def send_page(page: Sequence[int]) -> int:
+        rows = Record.objects.select_for_update().filter(id__in=page, updated_at__lte=started_at)
+        records = list(rows.exclude(state__in=EXCLUDED_STATES).order_by("id"))
+        send_from_scratch(records, by)
+        return len(records)
+
+    return sum(
+        transactions.retrying(partial(send_page, page)) for page in chunks(record_ids, claims.CHUNK)
+    )
+
+
+def send_from_scratch(records: Sequence[Record], by: str) -> None:
+    """Send records as if they had never been sent. They are locked by the caller, and neither in
+    flight nor dismissed."""
+    sendable, unread = split(records)
+    # Entries of records that have to be read stay open until their rows are found and sent.
+    solve_entries([record.pk for record in sendable if record.state == _State.DEAD], by)
+    begin_anew(sendable, **_NOT_CONFIRMED)
+    read_again(unread, by, **_NOT_CONFIRMED)
+
+
+def solve_entries(record_ids: Sequence[int], by: str) -> None:
+    """Close the open entries of records that are sent again."""
+    if record_ids:
+        rows = RecoveryEntry.objects.filter(
+            record_id__in=record_ids, state=RecoveryEntry.State.OPEN
+        )
+        entry_ids = list(rows.select_for_update().order_by("id").values_list("id", flat=True))
+        close(entry_ids, RecoveryEntry.State.RETRIED, sql.now(), by)

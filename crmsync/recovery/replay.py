@@ -19,7 +19,7 @@ from crmsync.models import Operation, Policy, Record
 from crmsync.models.operations import UNKNOWN
 from crmsync.operations import add_endings
 from crmsync.orders import Request
-from crmsync.recovery import resend
+from crmsync.recovery import entries
 from crmsync.recovery.operation_finder import KnownOperation, OperationFinder
 from msgplatform.core.data import claims, ids, sql, transactions
 from msgplatform.core.errors import Unavailable
@@ -210,7 +210,7 @@ def _replay(
                 lookups = Record.objects.filter(pk__in=record_ids)
                 claims.update_by_key(lookups, {"error_class": UNKNOWN})
         # Also records that the CRM has confirmed: that is the purpose of a replay.
-        resend.send_from_scratch(plan.to_resend, by)
+        entries.send_from_scratch(plan.to_resend, by)
     return plan.counts()
 
 
@@ -226,7 +226,7 @@ def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
                 operation_ids.discard(record.sending_operation)
             outdated_counts.update((operation_id, "replaced") for operation_id in operation_ids)
     add_endings(outdated_counts, now)
-    resend.solve_entries([record.pk for record in plan.older], by)
+    entries.solve_entries([record.pk for record in plan.older], by)
     for record in [*plan.new, *plan.older]:
         record.state, record.attempt, record.next_at = _State.WAITING, 0, now
         record.claimed_by, record.sending_operation = "", 0

@@ -18,9 +18,9 @@ from crmsync.adapters.outcomes import Ok, Outcome, sentence
 from crmsync.adapters.registry import open_adapter
 from crmsync.models import Crm
 from crmsync.trials import probing
-from crmsync.trials.connection import mapped_fields
+from crmsync.trials.probing import mapped_fields
 from msgplatform.core.errors import InvalidInput, NotNow, PlatformError, Unavailable
-from msgplatform.core.http.engine import Request, Response
+from msgplatform.core.http.engine import Response
 from msgplatform.core.lazy_text import lazy_message
 
 # The key begins so, so that no real lead is changed.
@@ -107,7 +107,19 @@ def send(
         try:
             # Signs in too, so the login is not among the calls on the page.
             adapter.check_mapping(list(record.fields))
-            return _send(adapter, record, remove)
+            with record_answers() as answers:
+                (outcome,) = adapter.send([record])
+            calls = [_call(adapter, answer) for answer in answers]
+            crm_record = None
+            with suppress(PlatformError):  # not every CRM can be read
+                crm_record = adapter.read([record.key]).get(record.key)
+            removal_outcome: Outcome | None = None
+            if remove and isinstance(outcome, Ok):
+                deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
+                (removal_outcome,) = adapter.send([deletion])
+            if crm_record:  # the mapping or the adapter's settings may have put a secret there
+                crm_record = replace(crm_record, fields=_clean(adapter, crm_record.fields))
+            return Trial(outcome, calls, crm_record, removal_outcome)
         finally:
             adapter.close()
 
@@ -117,22 +129,6 @@ def send(
         raise
     except PlatformError as error:
         raise NotNow(probing.sentence(error)) from None
-
-
-def _send(adapter: CRMAdapter, record: Record, remove: bool) -> Trial:
-    with record_answers() as answers:
-        (outcome,) = adapter.send([record])
-    calls = [_call(adapter, answer) for answer in answers]
-    crm_record = None
-    with suppress(PlatformError):  # not every CRM can be read
-        crm_record = adapter.read([record.key]).get(record.key)
-    removal_outcome: Outcome | None = None
-    if remove and isinstance(outcome, Ok):
-        deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
-        (removal_outcome,) = adapter.send([deletion])
-    if crm_record:  # the mapping or the adapter's settings may have put a secret there
-        crm_record = replace(crm_record, fields=_clean(adapter, crm_record.fields))
-    return Trial(outcome, calls, crm_record, removal_outcome)
 
 
 def _clean(adapter: CRMAdapter, value: Any) -> Any:
@@ -148,18 +144,14 @@ def _call(adapter: CRMAdapter, answer: Response) -> Call:
         words = text[: 4 * _SHOWN].decode("utf-8", "replace")[:_SHOWN]
         return _TOKEN.sub(r'\1"•••"', adapter.without_secrets(words))
 
-    return Call(
-        request="\n".join([*_head(adapter, answer.request), "", clean(answer.request.body)]),
-        status=answer.status,
-        seconds=answer.seconds,
-        answer=clean(answer.body) or answer.detail,
-    )
-
-
-def _head(adapter: CRMAdapter, request: Request) -> list[str]:
-    """Method, address and headers; of those that may sign in only the name."""
+    request = answer.request
     lines = [f"{request.method} {adapter.without_secrets(request.url)}"]
     for name, value in request.headers:
         text = value if name.lower() in ("content-type", "accept") else "•••"
         lines.append(adapter.without_secrets(f"{name}: {text}"))
-    return lines
+    return Call(
+        request="\n".join([*lines, "", clean(answer.request.body)]),
+        status=answer.status,
+        seconds=answer.seconds,
+        answer=clean(answer.body) or answer.detail,
+    )

@@ -1,18 +1,24 @@
-"""Ask other systems for a person who waits: a few questions at a time, each with a deadline."""
+"""Ask other systems for a person who waits: a few questions at a time, each with a deadline. One of
+them is the test of a CRM's settings and credentials."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 from django.db import connections
 from django.utils import timezone, translation
 from django.utils.translation import gettext as _
 
+from crmsync.adapters.base import Check
+from crmsync.adapters.registry import open_adapter
+from crmsync.models import Crm, Policy
+from crmsync.policies import mapping
 from msgplatform.core import logging
-from msgplatform.core.errors import Permanent, PlatformError, Unavailable
+from msgplatform.core.errors import InvalidInput, Permanent, PlatformError, Unavailable
 
 log = logging.get(__name__)
 
@@ -70,3 +76,32 @@ def as_sentence(text: str) -> str:
     text = text.strip()
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def mapped_fields(row: Crm, max_policies: int | None = None) -> list[str]:
+    """The fields of a CRM, saved or not, that its policies fill in, each once; only of the first
+    `max_policies`."""
+    names: list[str] = []
+    mappings = Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True)
+    for text in mappings[:max_policies]:
+        with suppress(InvalidInput):  # an alert about the policy says so
+            names += mapping.parse(text).fields
+    return list(dict.fromkeys(names))
+
+
+def check(row: Crm) -> Check:
+    """Test a CRM's settings and credentials, and the fields of its mappings."""
+    names = mapped_fields(row)
+    try:
+        settings, credentials = row.settings, row.credentials
+
+        def work() -> Check:
+            adapter = open_adapter(row.adapter, settings, credentials)
+            try:
+                return adapter.check(names)
+            finally:
+                adapter.close()
+
+        return ask(work)
+    except PlatformError as error:
+        return Check("settings", sentence(error))

@@ -114,11 +114,27 @@ class Failed:
         rows = list(SgipMt.objects.filter(id__in=ids).order_by("id"))
         accounts = SmsAccount.objects.in_bulk({row.account_id for row in rows})
         rows = [row for row in rows if row.account_id in accounts]
-        requests = [_request(row, accounts[row.account_id]) for row in rows]
+        requests = []
+        for row in rows:
+            account = accounts[row.account_id]
+            # An account's number may have changed since: then there is no extension to repeat.
+            is_same = row.sp_number.startswith(account.sp_number)
+            requests.append(
+                Request(
+                    biz=row.biz_id,
+                    to=(sgip.written_form(row.user_number),),
+                    text=row.text,
+                    account=account.name,
+                    extension=row.sp_number[len(account.sp_number) :] if is_same else "",
+                    priority=row.priority,
+                    reference=row.reference,
+                    idempotency_key=failures.resend_key(row.pk),
+                )
+            )
         if not requests:
             return Applied(0)
         # Accepted as a new message, by this call or by an earlier one, or refused by intake.
-        verdicts = accept.intake().send_many(requests)
+        verdicts = accept.accept(requests)
         reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
         if reasons:
             log.warning("resend_refused", count=len(reasons), why=reasons[0])
@@ -202,22 +218,6 @@ def _values(filter: Mapping[str, Any]) -> Values:
     # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
     return {**states, **values, "since": min(since, MAX_ID)}
-
-
-def _request(row: SgipMt, account: SmsAccount) -> Request:
-    # An account's number may have changed since: then there is no extension to repeat.
-    sp_number = account.sp_number
-    extension = row.sp_number[len(sp_number) :] if row.sp_number.startswith(sp_number) else ""
-    return Request(
-        biz=row.biz_id,
-        to=(sgip.written_form(row.user_number),),
-        text=row.text,
-        account=account.name,
-        extension=extension,
-        priority=row.priority,
-        reference=row.reference,
-        idempotency_key=failures.resend_key(row.pk),
-    )
 
 
 ACTION = BulkAction(

@@ -40,7 +40,14 @@ class MoIntake:
                 )
                 whole.append((report, request.sequence))
             elif (part := sgip.part_of(request)).total > 1:
-                self._keep(_mo(message, gateway, request, "", part), part, request.sequence)
+                mo = _mo(message, gateway, request, "", part)
+                parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
+                parts = (parts_key, part.number, part.total, mo, request.sequence)
+                # The handset uses a reference anew: the older message is taken in as it came.
+                while (outcome := mo_store.keep_part(*parts)).what == "cut":
+                    self._join(parts_key, outcome.parts)
+                if outcome.what == "whole":
+                    self._join(parts_key, outcome.parts)
             else:
                 text = sgip.decode_text(part.payload, request.message_coding)
                 whole.append((_mo(message, gateway, request, text), request.sequence))
@@ -52,16 +59,6 @@ class MoIntake:
         for parts_key, parts in late.items():
             self._join(parts_key, parts)
         return len(late)
-
-    def _keep(self, mo: Mo, part: sgip.Part, sequence: mo_store.SequenceWords) -> None:
-        parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
-        outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
-        # The handset uses a reference anew: the older message is taken in as far as it came.
-        while outcome.what == "cut":
-            self._join(parts_key, outcome.parts)
-            outcome = mo_store.keep_part(parts_key, part.number, part.total, mo, sequence)
-        if outcome.what == "whole":
-            self._join(parts_key, outcome.parts)
 
     @staticmethod
     def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:

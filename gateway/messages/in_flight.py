@@ -104,7 +104,17 @@ class InFlight:
             return [], ""
 
         def matches(mt: Mt, final: str) -> bool:
-            return _matches(values, mt, final) and (systems is None or mt.biz in systems)
+            message_id = int(mt.id)
+            columns = {
+                "id": message_id, "account": mt.account, "state": final, "biz": mt.biz,
+                "reference": mt.reference, "key": mt.key,
+            }  # fmt: skip
+            return (
+                mt.user_number in values.get("number", (mt.user_number,))
+                and all(columns[name] == value for name, value in values.items() if name in columns)
+                and values.get("since", 0) <= message_id
+                and message_id < values.get("until", message_id + 1)
+            ) and (systems is None or mt.biz in systems)
 
         warning = ""
         if "id" in values:
@@ -148,21 +158,6 @@ class InFlight:
             looked_at,
         )
         return TextSearchResult(live_lines(part.ids), following, sentence % looked_at)
-
-
-def _matches(values: Values, mt: Mt, final: str) -> bool:
-    """True if a message matches the whole filter."""
-    message_id = int(mt.id)
-    columns = {
-        "id": message_id, "account": mt.account, "state": final, "biz": mt.biz,
-        "reference": mt.reference, "key": mt.key,
-    }  # fmt: skip
-    return (
-        mt.user_number in values.get("number", (mt.user_number,))
-        and all(columns[name] == value for name, value in values.items() if name in columns)
-        and values.get("since", 0) <= message_id
-        and message_id < values.get("until", message_id + 1)
-    )
 
 
 def ids_of_key(key: str) -> list[str]:

@@ -47,37 +47,32 @@ def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
     systems = _names(Biz, (row.biz_id for row in rows))
     accounts = _names(SmsAccount, (row.account_id for row in rows))
     gateways = _names(SmsGateway, (row.gateway_id for row in rows))
-    return [
-        Hit(
-            id=str(row.pk),
-            title=f"{row.user_number} · {row.text[:_SHOWN_TEXT]}"
-            + ("…" if len(row.text) > _SHOWN_TEXT else ""),
-            masked_title=personal.masked(row.user_number),
-            state=states[row.pk],
-            tone=TONES.get(row.final, "plain"),
-            reason=codes.with_meaning(row.error_code) or row.error,
-            at=row.accepted_at,
-            duration=_duration(row),
-            biz=systems.get(row.biz_id, str(row.biz_id)),
-            details=" · ".join(
-                name
-                for name in (accounts.get(row.account_id), gateways.get(row.gateway_id))
-                if name
-            ),
+    hits = []
+    for row in rows:
+        ended_at, duration = row.ended_at or row.reported_at, ""
+        if row.final and ended_at is not None:
+            seconds = (ended_at - row.accepted_at).total_seconds()
+            duration = _("ended after %s") % age(max(0.0, seconds))
+        names = (accounts.get(row.account_id), gateways.get(row.gateway_id))
+        is_cut = len(row.text) > _SHOWN_TEXT
+        hits.append(
+            Hit(
+                id=str(row.pk),
+                title=f"{row.user_number} · {row.text[:_SHOWN_TEXT]}{'…' if is_cut else ''}",
+                masked_title=personal.masked(row.user_number),
+                state=states[row.pk],
+                tone=TONES.get(row.final, "plain"),
+                reason=codes.with_meaning(row.error_code) or row.error,
+                at=row.accepted_at,
+                duration=duration,
+                biz=systems.get(row.biz_id, str(row.biz_id)),
+                details=" · ".join(name for name in names if name),
+            )
         )
-        for row in rows
-    ]
+    return hits
 
 
 def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
     """Id → name; a row that was deleted has none."""
     row_ids = {pk for pk in ids if pk}
     return {row.pk: str(row) for row in model.objects.filter(pk__in=row_ids)} if row_ids else {}
-
-
-def _duration(row: SgipMt) -> str:
-    ended_at = row.ended_at or row.reported_at
-    if not row.final or ended_at is None:
-        return ""
-    seconds = (ended_at - row.accepted_at).total_seconds()
-    return _("ended after %s") % age(max(0.0, seconds))

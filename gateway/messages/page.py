@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
@@ -22,7 +22,7 @@ from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.messages.explanations import TONES, ending_reason, waiting_reason
-from gateway.messages.steps import Step, archived_steps, live_steps
+from gateway.messages.steps import archived_steps, live_steps
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor.failures import RESENDABLE, resend_key
 from msgplatform.core import personal
@@ -91,6 +91,22 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     number_query = urlencode({"number": sgip.written_form(row.user_number)})
     number_url = f"{reverse('console:find', args=['sms'])}?{number_query}"
     missing = _("The SMS Redis does not answer: whether it was sent again is not known.")
+    steps = [*submits, *reports]
+    is_waiting = message is not None and not row.final
+    is_scheduled = is_waiting and row.schedule_at and row.schedule_at.timestamp() > time.time()
+    resend_effect = ""
+    # Only archived messages are resent, unless another message resends this one already.
+    if not repeat_id and row.archived_at is not None and row.final in RESENDABLE:
+        resend_effect = _("It is sent once more, as a new message with an id of its own.")
+        if row.final == SgipMt.Final.UNKNOWN:
+            resend_effect += " " + _("It may arrive twice: nobody knows whether it did.")
+    values = {"to": sgip.written_form(row.user_number), "text": row.text}
+    values |= {"account": account.name} if account else {}
+    values |= {"reference": row.reference} if row.reference else {}
+    call = Call.of_intake(
+        _("Send this once more with curl"), "/api/v1/sms", json.dumps(values, ensure_ascii=False),
+        _("With a key of the business system instead of YOUR_API_KEY; it becomes another message."),
+    )  # fmt: skip
     return Page(
         id=str(row.pk),
         title=row.user_number,
@@ -114,48 +130,30 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         body=row.text,
         timeline=timeline + _links(row.idempotency_key, repeat_id),
         recipients=[
-            _recipient(row, message, [*submits, *reports], gateway, can_resend=not repeat_id)
+            Recipient(
+                id=str(row.pk),
+                name=row.user_number,
+                state=_(message.state) if message and is_waiting else str(row.get_final_display()),
+                tone=TONES.get(row.final, "plain"),
+                since=row.ended_at
+                or row.reported_at
+                or row.responded_at
+                or row.submitted_at
+                or row.accepted_at,
+                why=waiting_reason(message, gateway)
+                if message and is_waiting
+                else ending_reason(row),
+                next_at=row.schedule_at if is_scheduled else None,
+                attempts=[step.attempt() for step in reversed(steps)],
+                attempts_title=_("Submits and Reports, newest first"),
+                notes=[_("The frames themselves are not kept.")] if steps else [],
+                resend_effect=resend_effect,
+            )
         ],
         recipients_title=_("Recipient"),
         notices=[missing] if problem else [],
-        call=_call(row, account),
+        call=call,
         trace_id=trace_id_of(message.mt.trace) if message else "",
-    )
-
-
-def _recipient(
-    row: SgipMt,
-    message: Finished | None,
-    steps: Sequence[Step],
-    gateway: SmsGateway | None,
-    can_resend: bool,
-) -> Recipient:
-    """How the message stands, why, and every try. `message` is None for one of the archive.
-    `can_resend` is False if another message resends this one already."""
-    is_waiting = message is not None and not row.final
-    is_scheduled = is_waiting and row.schedule_at and row.schedule_at.timestamp() > time.time()
-    resend_effect = ""
-    # Only archived messages are resent.
-    if can_resend and row.archived_at is not None and row.final in RESENDABLE:
-        resend_effect = _("It is sent once more, as a new message with an id of its own.")
-        if row.final == SgipMt.Final.UNKNOWN:
-            resend_effect += " " + _("It may arrive twice: nobody knows whether it did.")
-    return Recipient(
-        id=str(row.pk),
-        name=row.user_number,
-        state=_(message.state) if message and is_waiting else str(row.get_final_display()),
-        tone=TONES.get(row.final, "plain"),
-        since=row.ended_at
-        or row.reported_at
-        or row.responded_at
-        or row.submitted_at
-        or row.accepted_at,
-        why=waiting_reason(message, gateway) if message and is_waiting else ending_reason(row),
-        next_at=row.schedule_at if is_scheduled else None,
-        attempts=[step.attempt() for step in reversed(steps)],
-        attempts_title=_("Submits and Reports, newest first"),
-        notes=[_("The frames themselves are not kept.")] if steps else [],
-        resend_effect=resend_effect,
     )
 
 
@@ -177,20 +175,6 @@ def _submit_facts(row: SgipMt) -> dict[str, Value]:
 def _title_of(column: str) -> str:
     field: Any = SgipMt._meta.get_field(column)
     return capfirst(str(field.verbose_name))
-
-
-def _call(row: SgipMt, account: SmsAccount | None) -> Call:
-    fields = {"to": sgip.written_form(row.user_number), "text": row.text}
-    fields |= {"account": account.name} if account else {}
-    fields |= {"reference": row.reference} if row.reference else {}
-    return Call(
-        _("Send this once more with curl"),
-        "/api/v1/sms",
-        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
-        json.dumps(fields, ensure_ascii=False),
-        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
-               "message."),
-    )  # fmt: skip
 
 
 def _events(row: SgipMt) -> Iterator[TimelineEntry]:

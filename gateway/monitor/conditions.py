@@ -11,9 +11,9 @@ for an alert about its own end.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from functools import lru_cache
+from pathlib import Path
 
 from django.conf import settings
 from django.db.models import Q, Sum
@@ -23,11 +23,12 @@ from gateway import presence, replicas
 from gateway.directory import Directory
 from gateway.models import SgipMt, SmsGateway
 from gateway.monitor.counters import FLOW
+from gateway.monitor.failures import GATEWAY
 from gateway.presence import LinkState
 from msgplatform.core import outbound
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
-from msgplatform.core.flows.health import Finding
+from msgplatform.core.flows.health import Finding, Runbook
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import MinuteCounter
 from msgplatform.monitor.alert_store import AlertTable, open_conditions, unless_away
@@ -40,6 +41,7 @@ MIN_FAILED = 10  # messages: two wrong numbers need no person
 _Final = SgipMt.Final
 _GOOD = (_Final.DELIVERED, _Final.ACCEPTED)
 _shortage = replicas.Shortage()
+_directory = Directory()
 
 
 def conditions() -> Iterator[Condition]:
@@ -50,25 +52,19 @@ def conditions() -> Iterator[Condition]:
 
 
 # -- no connection -------------------------------------------------------------------------------
-@lru_cache(maxsize=1)
-def _directory() -> Directory:
-    return Directory()
-
-
 def _outages() -> Iterator[Condition]:
     """Gateways without a connection. A gateway that cannot be used has an alert of its own. While
     nothing may leave the platform none is expected to be connected: alerts stay as they are."""
     if outbound.is_off():
         yield from open_conditions(Q(kind=OUTAGE))
         return
-    directory = _directory()
-    directory.refresh(at_once=True)
+    _directory.refresh(at_once=True)
     states = presence.live()
     connected_ids = presence.connected_gateways(states)
-    down_ids = [id for id in directory.gateways if id not in connected_ids]
+    down_ids = [id for id in _directory.gateways if id not in connected_ids]
     open_keys = AlertTable().open_keys(OUTAGE)
     for id, seconds in sorted(presence.seconds_down(down_ids).items()):
-        gateway, key = directory.gateways[id], f"{OUTAGE}:{id}"
+        gateway, key = _directory.gateways[id], f"{OUTAGE}:{id}"
         # An outage that has an alert is not over because it is unknown when it began.
         if seconds < OUTAGE_SECONDS and key not in open_keys:
             continue
@@ -146,3 +142,25 @@ def _failing() -> Iterator[Condition]:
                     minutes=f"{minutes:g}",
                 ),
             )
+
+
+_GATEWAYS = "admin:gateway_smsgateway_changelist"
+# Where to act on the alerts; `runbooks.md` beside this file says what to do.
+RUNBOOKS: Mapping[str, Runbook] = {
+    "sms.gateway": GATEWAY.runbook(severity="critical"),
+    "sms.failures": Runbook("console:failures"),
+    "sms.failing": GATEWAY.runbook(),
+    "sms.gateway_settings": GATEWAY.runbook(),
+    "sms.account_settings": Runbook(
+        "admin:gateway_smsaccount_change", takes_subject=True, model="gateway.SmsAccount"
+    ),
+    "sms.archive": Runbook("console:overview"),
+    "sms.event": Runbook("console:overview"),
+    "sms.mo": Runbook(_GATEWAYS),
+    "sms.report": Runbook(_GATEWAYS),
+    "sms.stranger": Runbook(_GATEWAYS, severity="info"),
+    "sms.login": Runbook(_GATEWAYS, severity="info"),
+    "sms.replicas": Runbook("console:overview", severity="critical"),
+    "sms.retention": Runbook("console:overview"),
+}
+RUNBOOK_TEXTS = Path(__file__).with_name("runbooks.md")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -121,8 +121,21 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
         *lists, claimed_ids, scheduled_count, due, first = pipe.execute()
     pending_ids = {int(message) for members in (*lists[1::2], claimed_ids) for message in members}
     times = [at for _message, at in first if at <= now]
-    if (oldest := _oldest(client, sorted(pending_ids))) is not None:
-        times.append(oldest)
+    # Ids grow with time, and no message is due before it is accepted: only messages are read that
+    # were accepted before the oldest known time.
+    oldest_at: float | None = None
+    for page in chunks(sorted(pending_ids), _READ_AT_ONCE):
+        with client.pipeline(transaction=False) as message_pipe:
+            for message in page:
+                message_pipe.hmget(keys.mt(message), "accepted_at", "msg")
+            rows = [(float(at), msg) for at, msg in message_pipe.execute() if at and msg]
+        for accepted_at, msg in rows:
+            due_at = max(accepted_at, _decode_schedule(msg).schedule_at)
+            oldest_at = due_at if oldest_at is None else min(oldest_at, due_at)
+        if oldest_at is not None and rows and oldest_at <= rows[-1][0]:
+            break
+    if oldest_at is not None:
+        times.append(oldest_at)
     return Queue(
         gateway,
         sum(lists[::2]) + due,
@@ -130,23 +143,6 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
         scheduled_count - due,
         min(times, default=None),
     )
-
-
-def _oldest(client: Any, messages: Sequence[int]) -> float | None:
-    """When the first of these messages was due. Ids grow with time, and no message is due before it
-    is accepted: only messages are read that were accepted before the oldest known time."""
-    oldest: float | None = None
-    for page in chunks(messages, _READ_AT_ONCE):
-        with client.pipeline(transaction=False) as pipe:
-            for message in page:
-                pipe.hmget(keys.mt(message), "accepted_at", "msg")
-            rows = [(float(at), msg) for at, msg in pipe.execute() if at and msg]
-        for accepted_at, msg in rows:
-            due_at = max(accepted_at, _decode_schedule(msg).schedule_at)
-            oldest = due_at if oldest is None else min(oldest, due_at)
-        if oldest is not None and rows and oldest <= rows[-1][0]:
-            break
-    return oldest
 
 
 def waits() -> Iterator[Wait]:

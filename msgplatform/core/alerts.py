@@ -123,9 +123,10 @@ def raise_event(event: AlertEvent, comes_again: bool = False) -> None:
     _when_committed(event, comes_again)
 
 
-def resolve(key: str) -> None:
-    """The condition is over; nothing happens when no such alert is open."""
-    _when_committed(_resolution(key))
+def resolve(key: str, comes_again: bool = False) -> None:
+    """The condition is over; nothing happens when no such alert is open. `comes_again`: the caller
+    looks at the condition once more."""
+    _when_committed(_resolution(key), comes_again)
 
 
 def reconcile(

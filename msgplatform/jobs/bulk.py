@@ -20,14 +20,15 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.sessions.models import Session
-from django.db import DatabaseError, transaction
+from django.db import DatabaseError, InterfaceError, OperationalError, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from msgplatform.core import features, flows
+from msgplatform.core import features, flows, logging
 from msgplatform.core.archive.copying import NotVerified
+from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.data import claims, ids
 from msgplatform.core.errors import UNAVAILABLE
@@ -35,6 +36,8 @@ from msgplatform.jobs.outcomes import Batch, Outcomes
 from msgplatform.jobs.upkeep import DeletedRows
 from msgplatform.models import BulkJob, MessageTrace
 from msgplatform.monitor import counters
+
+log = logging.get(__name__)
 
 PAGE = 500
 LEASE_SECONDS = 30.0  # a page takes a second or two; a killed runner's job waits this long
@@ -80,14 +83,28 @@ class BulkRunner(Worker):
 
     def turn(self) -> bool:
         """One page of one job; at times, counters, upkeep, and what became of messages that jobs
-        sent again. True when there may be more."""
+        sent again. True when there may be more. A part that fails at each turn holds up no other:
+        the first error is raised at the end."""
+        may_have_more, errors = False, list[Exception]()
+        parts = [self._turn_of_counters, *(task.turn for task in self._upkeep), self._turn_of_jobs]
+        for turn in parts:
+            try:
+                may_have_more |= turn()
+            except Exception as error:
+                is_of_database = isinstance(error, OperationalError | InterfaceError)
+                if is_of_database and bisect.is_unanswered(error):
+                    raise  # the others would wait for it, too
+                if errors:
+                    log.exception("turn_failed", role=self.role)
+                errors.append(error)
+        if errors:
+            raise errors[0]
+        return may_have_more
+
+    def _turn_of_counters(self) -> bool:
         self._housekeeping.turn_if_due()
         self._outcomes.turn_if_due()
-        # Before the jobs: one that fails at each turn does not hold up an erasure.
-        may_have_more = False
-        for task in self._upkeep:
-            may_have_more |= task.turn()
-        return self._turn_of_jobs() or may_have_more
+        return False
 
     def _turn_of_jobs(self) -> bool:
         """One page of one job; true when there was one."""

@@ -15,10 +15,11 @@ from datetime import timedelta
 
 from django.db.models import Sum
 from django.db.models.functions import Now
-from django.db.utils import InterfaceError, OperationalError
+from django.db.utils import DatabaseError, InterfaceError, OperationalError
 
 from msgplatform.core import flows, logging
 from msgplatform.core.connections import briefly
+from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE
@@ -118,11 +119,13 @@ class Outcomes:
                 outcome = flow.action(batch.job.action).outcome
                 with briefly():  # jobs of the other flows wait for this thread
                     endings = outcome(ids) if outcome else {}
-            except (OperationalError, InterfaceError):
-                raise
-            except Exception as error:  # noqa: BLE001 - asked again later; others go on
+            except Exception as error:
+                is_of_database = isinstance(error, OperationalError | InterfaceError)
+                if is_of_database and bisect.is_unanswered(error):
+                    raise
+                # It is asked again later; others go on.
                 log.warning("outcome_unknown", job=batch.job_id, why=str(error)[:200])
-                if isinstance(error, UNAVAILABLE):
+                if not is_of_database and isinstance(error, UNAVAILABLE):
                     away_flows.add(flow.name)
             else:
                 counts = Counter(endings.get(pk) for pk in ids)
@@ -134,7 +137,12 @@ class Outcomes:
                     values["look_at"] = batch.created_at + KEEP_IDS + timedelta(seconds=1)
             # Two runners may do this at once: the later one writes the later state. A runner that
             # adds ids meanwhile has set another time.
-            BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
+            try:
+                BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
+            except DatabaseError as error:
+                if bisect.is_unanswered(error):
+                    raise
+                log.warning("outcome_not_stored", job=batch.job_id, why=str(error)[:200])
 
 
 def sums(job: BulkJob) -> Sums:

@@ -5,10 +5,12 @@ A feature adds its own to `features.upkeep`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django.db.models import QuerySet
 
+from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import transactions
 
@@ -45,9 +47,13 @@ class DeletedRows(Upkeep):
             return False
         rows = self.old_rows()
         keys = list(rows.values_list("pk", flat=True)[:CHUNK])
-        if keys:
-            transactions.retrying(rows.model._default_manager.filter(pk__in=keys).delete)
-        if len(keys) < CHUNK:
+        model = rows.model
+
+        def delete(part: Sequence[Any]) -> Sequence[Any]:
+            transactions.retrying(model._default_manager.filter(pk__in=part).delete)
+            return part
+
+        if len(keys) < CHUNK:  # before an error, which other work must not wait for
             self._next.restart()
-            return False
-        return True
+        bisect.leave_refused(keys, delete, table=model._meta.db_table)
+        return len(keys) == CHUNK

@@ -254,7 +254,7 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
 def _daemons() -> Iterator[Finding]:
     exits_by_program = exits.everywhere()
     for end in exits_by_program.values():
-        yield Finding("bad", f"{end.program} ends again and again on {end.host}: {end.text}")
+        yield Finding("bad", f"{end.subject} on {end.host}: {end.text}")
     running = {beat.role for beat in heartbeats.alive()}
     of_flows = [daemon.command for flow in flows.all() for daemon in flow.daemons]
     for command in [*of_flows, BULK.command]:

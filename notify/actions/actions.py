@@ -24,8 +24,7 @@ from msgplatform.messages import filter_fields
 from msgplatform.messages.bulk import Select, bulk_action
 from notify import presence
 from notify.actions import backfill, replay
-from notify.actions.deliveries import FAILED
-from notify.actions.resend import FailedDeliveries, select_message
+from notify.actions.resend import FAILED, FailedDeliveries, select_message
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.fields import EVENT_TYPE, SUBSCRIPTION, statuses

@@ -22,7 +22,7 @@ from msgplatform.core.flows.actions import Applied
 from msgplatform.core.flows.bulk_pages import Page
 from msgplatform.core.flows.messages import Check, Source, Values
 from msgplatform.messages.engine import select_ids
-from notify.actions.deliveries import FAILED, is_ended, resend_deliveries
+from notify.actions.resend import FAILED, is_ended, resend_deliveries
 from notify.archive import stores
 from notify.archive.stores import Store, reading
 from notify.messages.index import messages_of

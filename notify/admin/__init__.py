@@ -2,13 +2,11 @@
 
 consumers            URL, headers, networks, the signing secret and its rotation
 subscriptions        which consumer gets what: the form, the list, the page of one
-subscription_cells   cells of the list and of the card
-states               pausing, resuming, discarding: for the list and for the page
+subscription_cells   cells of the list; the card above one subscription: live state, chart, failures
+states               pausing, resuming, discarding, delivering now: for the list and for the page
 health               live state and counters of a page's rows, read in sets
 trial_sends          a test send: any event type of the catalogue, its request and its answer
-deliver_now          the button Deliver now
-event_types          the catalogue of event types
-dashboard            the card above one subscription's settings: live state, chart, failures
+event_types          the catalogue of event types, and the reference of events
 """
 
 from notify.admin import consumers, event_types, subscriptions

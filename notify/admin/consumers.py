@@ -188,8 +188,11 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         if "url" in changes:
             changes["url"] = [shown_url(text) if text else None for text in changes["url"]]
         if "headers" in changes:
-            before = form.initial.get("headers") if change else None
-            changes["headers"] = _headers(before or {}, form.instance.headers)
+            before = (form.initial.get("headers") if change else None) or {}
+            after = form.instance.headers
+            # A name with a new value is marked.
+            names = [n if before.get(n) in (None, after[n]) else f"{n} *" for n in after]
+            changes["headers"] = [sorted(before), sorted(names)]
         return changes
 
     def response_add(
@@ -240,9 +243,3 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
 def _old_still_signs(consumer: Receive) -> bool:
     until = consumer.previous_secret_until
     return bool(until and until > timezone.now())
-
-
-def _headers(before: Mapping[str, str], after: Mapping[str, str]) -> list[list[str]]:
-    """The names of the headers before and after; a name with a new value is marked."""
-    names = [name if before.get(name) in (None, after[name]) else f"{name} *" for name in after]
-    return [sorted(before), sorted(names)]

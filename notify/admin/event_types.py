@@ -1,22 +1,45 @@
-"""The catalogue of event types."""
+"""The catalogue of event types, and the reference of events that is made of it: what consumers get,
+for the people who write them, in the texts of the AsyncAPI document."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import msgspec
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
 from django.db.models import BooleanField, ExpressionWrapper, Q, QuerySet
-from django.http import HttpRequest
-from django.urls import URLPattern
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform import person_limits
-from msgplatform.doors.admin import AutocompleteFilter, ResourceAdmin, ResourceForm, cells
+from msgplatform.doors.admin import (
+    AutocompleteFilter,
+    ModelAdmin,
+    ResourceAdmin,
+    ResourceForm,
+    cells,
+)
 from msgplatform.doors.admin.fields import JsonField, ObjectField
-from notify.admin import event_reference
+from notify.api.asyncapi import fields
+from notify.api.asyncapi.messages import (
+    BINARY_HEADERS,
+    SCHEMAS,
+    WEBHOOK_HEADERS,
+    Described,
+    Header,
+    Way,
+)
 from notify.models import EventType
 from notify.setup.event_types import SharedEventType
+from notify.subscriptions import formats
 
 
 class EventTypeForm(ResourceForm):
@@ -46,7 +69,7 @@ class EventTypeAdmin(ResourceAdmin):
     list_before_template = "notify/event_types_bar.html"
 
     def get_urls(self) -> list[URLPattern]:
-        return [*event_reference.urls(self), *super().get_urls()]
+        return [*reference_urls(self), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
         """Without the long columns; the page of one entry reads them."""
@@ -80,3 +103,100 @@ class EventTypeAdmin(ResourceAdmin):
     @admin.display(description=_("schema"))
     def has_schema(self, row: Any) -> str:
         return cells.mark("JSON Schema", "plain") if row.with_schema else cells.nothing("–")
+
+
+# -- the reference of events ----------------------------------------------------------------------
+_PAGE = 50
+_MAX_EXAMPLE = 20_000  # characters that are shown
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request to a consumer, or to the platform, as text."""
+
+    title: str
+    text: str
+
+
+def reference_urls(admin: ModelAdmin) -> list[URLPattern]:
+    wrap = admin.admin_site.admin_view
+    return [
+        path("reference/", wrap(_with(admin, reference)), name="event_reference"),
+        path("reference/<int:id>/", wrap(_with(admin, entry)), name="event_reference_entry"),
+    ]
+
+
+def _with(admin: ModelAdmin, view: Any) -> Any:
+    """The view for people who may see the catalogue."""
+
+    def allowed(request: HttpRequest, **address: Any) -> HttpResponse:
+        if not admin.has_view_permission(request):
+            raise PermissionDenied
+        context = {**admin.admin_site.each_context(request), "opts": None}
+        return TemplateResponse(request, *view(admin, request, context, **address))
+
+    return allowed
+
+
+def reference(
+    admin: ModelAdmin, request: HttpRequest, context: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """The list of all event types, filtered by words."""
+    words = request.GET.get("q", "").strip()
+    has_schema = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
+    rows = EventType.objects.select_related("biz").defer("example", "schema")
+    rows = rows.annotate(with_schema=has_schema).order_by("name", "owner")
+    for word in words.split()[:10]:
+        rows = rows.filter(Q(name__icontains=word) | Q(description__icontains=word))
+    page = Paginator(rows, _PAGE).get_page(request.GET.get("page"))
+    entries = [(row, Described.of(row).summary) for row in page]
+    return "notify/event_reference.html", {
+        **context,
+        "title": gettext("Event reference"),
+        "page": page,
+        "entries": entries,
+        "words": words,
+        "can_add": admin.has_add_permission(request),
+        "document": reverse("asyncapi"),
+    }
+
+
+def entry(
+    admin: ModelAdmin, request: HttpRequest, context: dict[str, Any], id: int
+) -> tuple[str, dict[str, Any]]:
+    """One event type: its fields, headers and requests."""
+    row = get_object_or_404(EventType.objects.select_related("biz"), pk=id)
+    described = Described.of(row)
+    table = fields.rows(described.schema, f"{SCHEMAS}{described.schema_key}")
+    deliveries = []
+    for way in Way:
+        if way != Way.PUBLISH:
+            headers = BINARY_HEADERS if way == Way.CLOUDEVENTS_BINARY else WEBHOOK_HEADERS
+            text = _request(described, way, "/your/path", headers)
+            deliveries.append(Request(way.label, text))
+    return "notify/event_reference_entry.html", {
+        **context,
+        "title": gettext("Event %s") % row.name,
+        "row": row,
+        "entry": described,
+        "fields": table,
+        "is_cut": len(table) == fields.MAX_ROWS,
+        "deliveries": deliveries,
+        "publication": _request(described, Way.PUBLISH, "/api/v1/messages", (_AUTHORIZATION,)),
+        "headers": BINARY_HEADERS,
+        "can_change": admin.has_change_permission(request, row),
+        "document": f"{reverse('asyncapi')}?event_type={row.name}",
+    }
+
+
+_AUTHORIZATION = Header("authorization", "", "Bearer mp_…")
+
+
+def _request(entry: Described, way: Way, address: str, headers: tuple[Header, ...]) -> str:
+    content_type = formats.CONTENT_TYPES.get(way, formats.JSON)
+    values = {"ce-type": entry.name, **({"ce-source": entry.source} if entry.source else {})}
+    lines = [f"{header.name}: {values.get(header.name, header.example)}" for header in headers]
+    body = msgspec.json.format(msgspec.json.encode(entry.body(way)), indent=2).decode()
+    if len(body) > _MAX_EXAMPLE:
+        body = f"{body[:_MAX_EXAMPLE]}…"
+    return "\n".join([f"POST {address}", f"content-type: {content_type}", *lines, "", body])

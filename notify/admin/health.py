@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
 from django.conf import settings
 from django.db.models import Case, IntegerField, Q, QuerySet, Sum, Value, When
@@ -93,19 +92,28 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     # The oldest due times of each: index dives for each of the page's rows.
     statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
-    due_times = oldest.values_list("id", Now(), *map(first_due, statuses_of_work))
-    due_by_id = {pk: (now, *times) for pk, now, *times in due_times}
+    due_times = list(oldest.values_list("id", Now(), *map(first_due, statuses_of_work)))
     # The waiting deliveries of each: the part of an index for each, read up to COUNTED.
     statuses = ", ".join(str(int(status)) for status in OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
     waiting = dict(zip(ids, counts, strict=True))
-    attempts, states, lost_counts = _last_hour(ids), _from_redis(), subjects.counts(ids)
+    last_hour = MinuteCounter.objects.filter(
+        minute__gte=timezone.now() - timedelta(hours=1), flow=FLOW, subject__in=ids,
+        name__in=["delivered", "failed"],
+    )  # fmt: skip
+    counters = last_hour.order_by().values_list("subject", "name").annotate(Sum("value"))
+    attempts = {(subject, name): int(total) for subject, name, total in counters}
+    states, lost_counts = _from_redis(), subjects.counts(ids)
     live = states or {}
+    due_seconds = {
+        pk: waiting_seconds(pending_due, queued_until, live.get(pk), now)
+        for pk, now, pending_due, queued_until in due_times
+    }
     return {
         pk: Health(
             waiting=waiting.get(pk, 0),
-            due_seconds=_due_seconds(due_by_id.get(pk), live.get(pk)),
+            due_seconds=due_seconds.get(pk),
             live=live.get(pk),
             is_known=states is not None,
             delivered=attempts.get((pk, "delivered"), 0),
@@ -116,34 +124,12 @@ def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
     }
 
 
-def _due_seconds(first: Sequence[Any] | None, live: presence.LaneState | None) -> float | None:
-    if first is None:
-        return None
-    now, pending_due, queued_until = first
-    return waiting_seconds(pending_due, queued_until, live, now)
-
-
 def _from_redis() -> dict[int, presence.LaneState] | None:
     """The reports of senders; None when Redis is unavailable."""
     try:
         return presence.read()
     except RedisError:
         return None
-
-
-def _last_hour(ids: Collection[int]) -> dict[tuple[int, str], int]:
-    rows = (
-        MinuteCounter.objects.filter(
-            minute__gte=timezone.now() - timedelta(hours=1),
-            flow=FLOW,
-            subject__in=ids,
-            name__in=["delivered", "failed"],
-        )
-        .values_list("subject", "name")
-        .annotate(Sum("value"))
-        .order_by()
-    )
-    return {(subject, name): int(total) for subject, name, total in rows}
 
 
 # -- what needs attention ------------------------------------------------------------------------

@@ -74,9 +74,28 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         user: Any = request.user
         if not user.has_perms(PERMISSIONS):
             raise PermissionDenied
-        systems = _systems(request)
-        system = _system_name(request, systems)
-        form = PublishForm(request.POST or None, initial=_initial(request, system))
+        # Only those for which this person may publish.
+        rows = Biz.objects.filter(enabled=True).order_by("name")
+        ids = person_limits.ids_of(request)
+        systems = rows if ids is None else rows.filter(pk__in=ids)
+        name = request.POST.get("system") or request.GET.get("system", "")
+        row = systems.filter(name=name).first() or systems.first()
+        system = row.name if row else ""
+        type_name, entries = request.GET.get("event_type", ""), _types(system)
+        # The list from which a type was chosen may have been that of another system.
+        entry = entries.filter(name=type_name).first() or entries.first()
+        payload: Any = USUAL_PAYLOAD
+        if entry is not None:
+            payload = entry.example if entry.example is not None else sample(entry.schema or {})
+        form = PublishForm(
+            request.POST or None,
+            initial={
+                "system": system,
+                "event_type": entry.name if entry else type_name or USUAL_TYPE,
+                "payload": json.dumps(payload, indent=2, ensure_ascii=False),
+                "key": f"console-{secrets.token_hex(12)}",
+            },
+        )
         choice: Any = form.fields["system"]
         choice.queryset = systems
         if form.is_valid() and (message := _publish(request, form)):
@@ -99,38 +118,9 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
     return view
 
 
-def _systems(request: HttpRequest) -> QuerySet[Biz]:
-    """The systems for which this person may publish, by name."""
-    rows = Biz.objects.filter(enabled=True).order_by("name")
-    ids = person_limits.ids_of(request)
-    return rows if ids is None else rows.filter(pk__in=ids)
-
-
-def _system_name(request: HttpRequest, systems: QuerySet[Biz]) -> str:
-    """The name of the system that was chosen, or of the first one; '' if there is none."""
-    name = request.POST.get("system") or request.GET.get("system", "")
-    row = systems.filter(name=name).first() or systems.first()
-    return row.name if row else ""
-
-
 def _types(system: str) -> QuerySet[EventType]:
     """The catalogue as this system has it; its own entries go before shared ones."""
     return EventType.objects.filter(Q(owner=0) | Q(biz__name=system)).order_by("name", "-owner")
-
-
-def _initial(request: HttpRequest, system: str) -> dict[str, str]:
-    name, rows = request.GET.get("event_type", ""), _types(system)
-    # The list from which a type was chosen may have been that of another system.
-    entry = rows.filter(name=name).first() or rows.first()
-    payload: Any = USUAL_PAYLOAD
-    if entry is not None:
-        payload = entry.example if entry.example is not None else sample(entry.schema or {})
-    return {
-        "system": system,
-        "event_type": entry.name if entry else name or USUAL_TYPE,
-        "payload": json.dumps(payload, indent=2, ensure_ascii=False),
-        "key": f"console-{secrets.token_hex(12)}",
-    }
 
 
 def _publish(request: HttpRequest, form: PublishForm) -> str:

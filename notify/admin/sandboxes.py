@@ -104,27 +104,26 @@ class ConsumerSandboxes(SandboxPages):
         filters = {name: request.GET.get(name, "") for name in ("message", "event_type", "answer")}
         arrivals = calls.arrivals(row.pk)
         types = sorted({calls.event_type(arrival.call) for arrival in arrivals} - {""})
+        shown_calls = []
+        for arrival in calls.select(arrivals, filters):
+            call, body, headers = arrival.call, arrival.call.body, dict(arrival.call.headers)
+            # Personal data is masked like on a message's page.
+            if not sees_personal(request):
+                body = personal.text(body)
+                prefix = row.receive.header_prefix.lower()
+                headers = {
+                    name: value if name.lower().startswith(prefix) else personal.in_sentence(value)
+                    for name, value in headers.items()
+                }
+            shown_calls.append({
+                "arrival": arrival, "body": body,
+                "headers": "\n".join(f"{name}: {value}" for name, value in headers.items()),
+                "event_type": calls.event_type(call), "is_accepted": call.status < 300,
+                "page": call.message_id if call.message_id.isdecimal() else "",
+            })  # fmt: skip
         return {
-            "calls": [_call(request, row, arrival) for arrival in calls.select(arrivals, filters)],
+            "calls": shown_calls,
             "total": len(arrivals), "filters": filters, "types": types,
             "is_filtered": any(filters.values()),
             "may_publish": user.has_perms(publish.PERMISSIONS),
         }  # fmt: skip
-
-
-def _call(request: HttpRequest, row: BizReceive, arrival: calls.Arrival) -> dict[str, Any]:
-    """A call as this person may see it: personal data is masked like on a message's page."""
-    call, body, headers = arrival.call, arrival.call.body, dict(arrival.call.headers)
-    if not sees_personal(request):
-        body = personal.text(body)
-        prefix = row.receive.header_prefix.lower()
-        headers = {
-            name: value if name.lower().startswith(prefix) else personal.in_sentence(value)
-            for name, value in headers.items()
-        }
-    return {
-        "arrival": arrival, "body": body,
-        "headers": "\n".join(f"{name}: {value}" for name, value in headers.items()),
-        "event_type": calls.event_type(call), "is_accepted": call.status < 300,
-        "page": call.message_id if call.message_id.isdecimal() else "",
-    }  # fmt: skip

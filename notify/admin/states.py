@@ -1,4 +1,5 @@
-"""Pausing, resuming and discarding subscriptions: one way for the list and for the page of one.
+"""Pausing, resuming and discarding subscriptions: one way for the list and for the page of one. And
+the button *Deliver now*: on a subscription's page, on its alert, and on Failures.
 
 The page of a subscription posts to the list's action with itself as the only selected row. An
 action that loses messages asks for confirmation first.
@@ -6,22 +7,30 @@ action that loses messages asks for confirmation first.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from django.contrib import admin, messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import NotNow
+from msgplatform.core.lazy_text import translated
 from msgplatform.doors.admin import ModelAdmin, audit
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.messages.filters import MAX_SELECTION
+from msgplatform.person_limits import answers_limited_people
 from notify import operations
 from notify.models import BizReceive
+from notify.monitor import subjects
 
 # Names that the question shows; the others are counted.
 _SHOWN = 20
@@ -95,3 +104,62 @@ class StateActions(ModelAdmin):
         if page_id.isdigit():
             return redirect("admin:notify_bizreceive_change", page_id)
         return None
+
+
+def deliver_now_view(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+    """The view of the button: a POST delivers now, and leads to the page `next` with a message."""
+
+    @answers_limited_people
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        row = model_admin.get_queryset(request).filter(pk=pk).first()
+        if row is None:
+            raise Http404(gettext("There is no such subscription."))
+        if not model_admin.has_operate_permission(request, row):
+            raise PermissionDenied
+        _deliver_now(request, row)
+        next_url = request.POST.get("next", "")
+        if url_has_allowed_host_and_scheme(next_url, None):
+            return redirect(next_url)
+        return redirect("admin:notify_bizreceive_change", pk)
+
+    return view
+
+
+def _deliver_now(request: HttpRequest, row: BizReceive) -> None:
+    """Deliver now, write the audit log, and show the outcome or the error as a message."""
+    try:
+        outcome = operations.deliver_now(row)
+    except NotNow as error:
+        messages.error(request, translated(error.args[0]))
+        return
+    except RedisError:
+        messages.error(request, gettext("Redis does not answer: nothing was started. Try again."))
+        return
+    detail = {"probe": outcome.is_probe, "made_due": outcome.made_due}
+    audit(request, "subscription_deliver_now", f"{row} #{row.pk}", **detail)
+    failures_count = subjects.counts([row.pk]).get(row.pk, 0)
+    parts = []
+    if outcome.is_probe:
+        parts.append(
+            gettext("One delivery is tried now; if it succeeds, all that wait follow at once.")
+        )
+    if outcome.made_due:
+        text = ngettext(
+            "%d delivery no longer waits for its time.",
+            "%d deliveries no longer wait for their time.",
+            outcome.made_due,
+        )
+        parts.append(text % outcome.made_due)
+    if outcome.has_more:
+        parts.append(gettext("More are waiting: deliver now once more when these are done."))
+    parts = parts or [gettext("Nothing waits for a later time.")]
+    if failures_count:
+        text = ngettext(
+            "%d message was given up, and stays so: send it again on the page Failures.",
+            "%d messages were given up, and stay so: send them again on the page Failures.",
+            failures_count,
+        )
+        parts.append(text % failures_count)
+    messages.success(request, " ".join(parts))

@@ -1,6 +1,10 @@
-"""Cells of the subscriptions' list and card."""
+"""Cells of the subscriptions' list, and the card above one's settings: its state now, the last day,
+its failures."""
 
 from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
 
 from django.urls import reverse
 from django.utils import formats, timezone
@@ -9,10 +13,17 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.durations import age
+from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
+from msgplatform.doors.admin.chart import Chart, Line, labels
+from msgplatform.monitor.statistics.points import CounterQuery
+from notify.admin import health
 from notify.admin.health import COUNTED, Busy, Health, is_failing
 from notify.directory import waits
-from notify.models import BizReceive
+from notify.models import Attempt, BizReceive, ReceiveMsg
+from notify.monitor.activity import ACTIVITY
+from notify.monitor.counters import FILTERED
+from notify.monitor.metrics import NOT_DELIVERED
 from notify.subscriptions import limits
 
 _Status = BizReceive.Status
@@ -137,3 +148,81 @@ def in_flight(row: BizReceive, health: Health) -> str:
     open_now = health.live.in_flight if health.live else 0
     text = f"{open_now} / {row.in_flight_limit}"
     return text if open_now else nothing(text)
+
+
+# -- the card ------------------------------------------------------------------------------------
+_Delivery = ReceiveMsg.Status
+# Lines in the card: enough to see the fault, the list has the rest.
+FAILURES = 8
+
+
+def card(row: BizReceive) -> dict[str, Any]:
+    """The context of the template `notify/subscription_card.html`."""
+    now = timezone.now()
+    state = health.read([row])[row.pk]
+    # 24 steps, the hour that has just begun included.
+    of_row = {"subscription": str(row.pk)}
+    points = CounterQuery(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
+    disabled_on = health.disabled_on(row)
+    filtered = sum(point.counts.get(FILTERED, 0) for point in points)
+    success_counts: list[float | None] = [point.counts.get("delivered", 0) for point in points]
+    failure_counts: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
+    lines = [  # of each hour; failures as bars
+        Line(gettext("delivered"), success_counts, "good"),
+        Line(gettext("failed attempts"), failure_counts, "lost", as_bars=True),
+    ]
+    times = labels([point.at for point in points])
+    deliveries = []
+    for delivery_status in NOT_DELIVERED:
+        # Without an order, and cut: a part of the index, however many there are.
+        rows = ReceiveMsg.objects.filter(status=delivery_status, biz_receive_id=row.pk)
+        count = rows.order_by()[: COUNTED + 1].count()
+        if count:
+            text = f"{COUNTED}+" if count > COUNTED else str(count)
+            name, label = delivery_status.name.lower(), delivery_status.label
+            deliveries.append({"name": name, "label": label, "count": text})
+    return {
+        "status": status(row, state, health.why(row)),
+        "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
+        "is_discarded": row.status == BizReceive.Status.DISCARDED,
+        "is_paused": row.status == BizReceive.Status.PAUSED,
+        "figures": [
+            (gettext("waiting"), waiting(state)),
+            (gettext("oldest due"), due(state)),
+            (gettext("in flight"), in_flight(row, state)),
+            (gettext("breaker"), breaker(state)),
+            (gettext("success, last hour"), success(state)),
+            (gettext("failures"), failures(state)),
+            *([(gettext("filtered, 24 hours"), str(filtered))] if row.filter or filtered else []),
+        ],
+        "deliveries": deliveries,
+        "chart": Chart("attempts", gettext("Attempts per hour"), times, lines, last_is_open=True),
+        "delivered": sum(point.counts.get("delivered", 0) for point in points),
+        "failed": sum(point.counts.get("failed", 0) for point in points),
+        "failures": _failures(row),
+        "is_failing": health.is_failing(row),
+        "failing_since": cells.moment(row.failing_since) if row.failing_since else "",
+        "disabled_on": cells.moment(disabled_on) if disabled_on else "",
+    }
+
+
+def _failures(row: BizReceive) -> list[Attempt]:
+    """The last failed attempts of deliveries that did not succeed, the latest first.
+
+    Read by the index (status, subscription, next_at): a delivery that waits longest for its next
+    attempt has failed most recently, or most often. Among the held ones it may be the first, too,
+    since those that were made later were never tried.
+    """
+    ids: list[int] = []
+    for status, order in (
+        (_Delivery.PENDING, "-next_at"), (_Delivery.EXHAUSTED, "-next_at"),
+        (_Delivery.HELD, "-next_at"), (_Delivery.HELD, "next_at"),
+    ):  # fmt: skip
+        rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk)
+        # More deliveries than are shown: some of them have no failed attempt yet.
+        ids += rows.order_by(order).values_list("id", flat=True)[: FAILURES * 4]
+    last: dict[int, Attempt] = {}
+    for attempt in Attempt.objects.filter(copy_id__in=ids).order_by("id").select_related("copy"):
+        if not 200 <= attempt.http_status < 300:
+            last[attempt.copy_id] = attempt
+    return sorted(last.values(), key=lambda attempt: attempt.at, reverse=True)[:FAILURES]

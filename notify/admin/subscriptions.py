@@ -26,8 +26,6 @@ from msgplatform.doors.admin import (
     sees_personal,
 )
 from notify.admin import (
-    dashboard,
-    deliver_now,
     filter_trials,
     health,
     publish,
@@ -35,7 +33,7 @@ from notify.admin import (
     trial_sends,
 )
 from notify.admin.sandboxes import ConsumerSandboxes
-from notify.admin.states import StateActions
+from notify.admin.states import StateActions, deliver_now_view
 from notify.models import BizReceive
 from notify.setup.subscriptions import Subscription
 from notify.subscriptions import sandbox
@@ -144,7 +142,7 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
             path("publish/", wrap(publish.page(self)), name="notify_publish"),
             path(
                 "<int:pk>/deliver/",
-                wrap(deliver_now.deliver_now_view(self)),
+                wrap(deliver_now_view(self)),
                 name="notify_bizreceive_deliver",
             ),
             *super().get_urls(),
@@ -161,7 +159,7 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         if row := context.get("original"):
-            context["card"] = dashboard.card(row)
+            context["card"] = subscription_cells.card(row)
             context["may_operate"] = self.has_operate_permission(request)
             context["is_sandbox"] = sandbox.is_sandbox(row.receive.url)
             if not sees_personal(request):

@@ -21,7 +21,7 @@ from msgplatform.core.json import schema as json_schema
 from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit
 from msgplatform.doors.admin.pages import send_form, show_page
 from msgplatform.person_limits import answers_limited_people
-from notify.models import BizReceive, EventType
+from notify.models import EventType
 from notify.sender import trial_send
 from notify.subscriptions.limits import shown_url
 
@@ -72,12 +72,19 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
         is_usual = request.method == "POST" and "event_type" not in request.POST
         if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
             raise PermissionDenied
-        types = _types(row)
+        # As the subscription's system has them: its own entries go before shared ones.
+        entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
+        rows = entries.order_by("name", "owner").defer("schema", "example", "description")[
+            :_MAX_TYPES
+        ]
+        types = {entry.name: entry for entry in rows}
         usual = {"event_type": trial_send.EVENT_TYPE, "payload": trial_send.usual_payload(row)}
-        form = TrialSendForm(
-            types, usual if is_usual else request.POST or None,
-            initial=_example(types.get(request.GET.get("event_type", ""))) or usual,
-        )  # fmt: skip
+        initial = usual
+        if entry := types.get(request.GET.get("event_type", "")):
+            example = {} if entry.example is None else entry.example
+            payload = json.dumps(example, indent=2, ensure_ascii=False)
+            initial = {"event_type": entry.name, "payload": payload}
+        form = TrialSendForm(types, usual if is_usual else request.POST or None, initial=initial)
         outcome = send_form(form, lambda values: trial_send.try_consumer(
             row, values["event_type"], values["payload"], partial(audit, request)
         ))  # fmt: skip
@@ -96,21 +103,6 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
         )  # fmt: skip
 
     return view
-
-
-def _types(row: BizReceive) -> dict[str, EventType]:
-    """The catalogue as this subscription's system has it, by name; its own entries go before."""
-    entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
-    rows = entries.order_by("name", "owner").defer("schema", "example", "description")[:_MAX_TYPES]
-    return {entry.name: entry for entry in rows}
-
-
-def _example(entry: EventType | None) -> dict[str, str]:
-    if entry is None:
-        return {}
-    example = {} if entry.example is None else entry.example
-    payload = json.dumps(example, indent=2, ensure_ascii=False)
-    return {"event_type": entry.name, "payload": payload}
 
 
 def _mismatch(entry: EventType | None, payload: str) -> str:

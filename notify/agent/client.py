@@ -123,7 +123,23 @@ def understand(response: Response, sent_count: int) -> Answer:
     """Read the answer to a request of `sent_count` events."""
     status = response.status
     if status == 200 and not response.error:
-        return _verdicts(response.body, sent_count)
+        try:
+            results = _decode_verdicts(response.body).results
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            results = []
+        if len(results) != sent_count:
+            return Answer(
+                Kind.UNAVAILABLE, "HTTP 200 without a verdict for each event: is this the intake?"
+            )
+        refusals = {
+            place: Refusal(
+                verdict.code or "invalid", f"{verdict.field}: {verdict.detail}".strip(": ")
+            )
+            for place, verdict in enumerate(results)
+            if verdict.outcome == "rejected"
+        }
+        duplicates = sum(verdict.outcome == "duplicate" for verdict in results)
+        return Answer(Kind.VERDICTS, refusals=refusals, duplicates=duplicates)
     if not status or (response.error and status < 400):
         detail = response.detail or response.error
         return Answer(Kind.UNAVAILABLE, detail, is_slow=response.error == "timeout")
@@ -148,21 +164,3 @@ def understand(response: Response, sent_count: int) -> Answer:
     # intake in vain 504.
     is_slow = status in (408, 504)
     return Answer(Kind.UNAVAILABLE, detail, retry_after=retry_after, is_slow=is_slow)
-
-
-def _verdicts(body: bytes, sent_count: int) -> Answer:
-    try:
-        results = _decode_verdicts(body).results
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        results = []
-    if len(results) != sent_count:
-        return Answer(
-            Kind.UNAVAILABLE, "HTTP 200 without a verdict for each event: is this the intake?"
-        )
-    refusals = {
-        place: Refusal(verdict.code or "invalid", f"{verdict.field}: {verdict.detail}".strip(": "))
-        for place, verdict in enumerate(results)
-        if verdict.outcome == "rejected"
-    }
-    duplicates = sum(verdict.outcome == "duplicate" for verdict in results)
-    return Answer(Kind.VERDICTS, refusals=refusals, duplicates=duplicates)

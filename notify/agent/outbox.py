@@ -21,7 +21,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 # The intake's own rules (docs/agent.md): an event that breaks them would end in outbox_dead.
 MAX_PAYLOAD_BYTES = 256 * 1024
 MAX_DEPTH = 100  # arrays and objects within each other
-_EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*", re.ASCII)
+_EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*", re.ASCII)
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
@@ -55,25 +55,11 @@ def publish(
     call is a new event. `traceparent` is the trace that the event goes on in; a malformed one is
     ignored, as W3C Trace Context says. Raises InvalidEvent, before anything is written.
     """
-    _check(_EVENT_TYPE, "event_type", event_type, "letters, digits and _ in parts joined by dots, "
-           "at most 128 characters, such as order.paid")  # fmt: skip
+    _check(_EVENT_TYPE, "event_type", event_type, "letters, digits and _ - : / in parts joined by "
+           "dots, at most 128 characters, such as order.paid")  # fmt: skip
     _check(_CHANNEL, "channel", channel, "at most 64 letters, digits and _ . : -")
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     _check(_KEY, "idempotency_key", key, "1 to 128 visible ASCII characters without spaces")
-    text = _json_text(payload)
-    trace = traceparent if _TRACEPARENT.fullmatch(traceparent) else ""
-    # No transaction of its own: the event belongs into the caller's.
-    with connections[using].cursor() as cursor:
-        cursor.execute(_INSERT, (key, event_type, channel, text, trace))
-    return key
-
-
-def _check(pattern: re.Pattern[str], field: str, value: object, rule: str) -> None:
-    if not isinstance(value, str) or not pattern.fullmatch(value):
-        raise InvalidEvent(field, f"use {rule}")
-
-
-def _json_text(payload: Any) -> str:
     # Bytes are checked and kept: numbers and spaces arrive as they were written.
     raw = bytes(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
     try:
@@ -95,9 +81,27 @@ def _json_text(payload: Any) -> str:
             f"it has {len(raw)} bytes of JSON and must not have more than {MAX_PAYLOAD_BYTES}; "
             "publish a reference to what is large",
         )
-    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH and _depth(json.loads(text)) > MAX_DEPTH:
-        raise InvalidEvent("payload", f"it is nested more than {MAX_DEPTH} levels deep")
-    return text
+    if raw.count(b"[") + raw.count(b"{") > MAX_DEPTH:
+        depth, level = 0, [json.loads(text)]
+        while level := [part for part in level if isinstance(part, (dict, list))]:
+            depth += 1
+            level = [
+                below
+                for part in level
+                for below in (part.values() if isinstance(part, dict) else part)
+            ]
+        if depth > MAX_DEPTH:
+            raise InvalidEvent("payload", f"it is nested more than {MAX_DEPTH} levels deep")
+    trace = traceparent if _TRACEPARENT.fullmatch(traceparent) else ""
+    # No transaction of its own: the event belongs into the caller's.
+    with connections[using].cursor() as cursor:
+        cursor.execute(_INSERT, (key, event_type, channel, text, trace))
+    return key
+
+
+def _check(pattern: re.Pattern[str], field: str, value: object, rule: str) -> None:
+    if not isinstance(value, str) or not pattern.fullmatch(value):
+        raise InvalidEvent(field, f"use {rule}")
 
 
 def _refuse_constant(name: str) -> None:
@@ -109,13 +113,3 @@ def _finite(number: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{number} is out of range")
     return value
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level := [part for part in level if isinstance(part, (dict, list))]:
-        depth += 1
-        level = [
-            below for part in level for below in (part.values() if isinstance(part, dict) else part)
-        ]
-    return depth

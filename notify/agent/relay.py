@@ -22,18 +22,65 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
+from django.db import DatabaseError
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 from msgplatform.core import logging
+from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data.claims import Claim
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.rates.backoff import Backoff, delay
 from notify.agent.client import MAX_REQUEST_BYTES, Answer, IntakeClient, Kind
-from notify.agent.metrics import Figures
-from notify.agent.store import Due, Event, Refusal, Store
+from notify.agent.store import COUNTED, Due, Event, Measure, Refusal, Store
+
+_UP_TO = f"counted up to {COUNTED:,}"
+
+
+class Figures:
+    """The Agent's metrics for Prometheus, served by `serve()`: it runs far from the platform."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        self._pending = Gauge(
+            "outbox_pending", f"Rows that wait in the outbox; {_UP_TO}", registry=registry
+        )
+        self._oldest = Gauge("outbox_oldest_seconds", "Age of the oldest row", registry=registry)
+        self._dead = Gauge(
+            "outbox_dead", f"Rows that the intake refused; {_UP_TO}", registry=registry
+        )
+        self._measured = Gauge(
+            "outbox_measured_timestamp_seconds", "When the tables were counted", registry=registry
+        )
+        self._up = Gauge("outbox_intake_up", "1 when it answered last time", registry=registry)
+        self._relayed = Counter("outbox_relayed", "Rows done with", ["result"], registry=registry)
+        for result in ("created", "duplicate", "refused"):
+            self._relayed.labels(result)
+
+    def serve(self, host: str, port: int) -> None:
+        """Answer Prometheus from a thread. Raises OSError when the port is taken."""
+        start_http_server(port, host, registry=self.registry)
+
+    def set_measure(self, measure: Measure) -> None:
+        self._pending.set(measure.pending)
+        self._oldest.set(measure.oldest)
+        self._dead.set(measure.dead)
+        self._measured.set(time.time())
+
+    def count_relayed(self, created_count: int, duplicates: int) -> None:
+        self._relayed.labels("created").inc(created_count)
+        self._relayed.labels("duplicate").inc(duplicates)
+
+    def count_refused(self, rows: int) -> None:
+        self._relayed.labels("refused").inc(rows)
+
+    def set_intake_up(self, is_up: bool) -> None:
+        self._up.set(is_up)
+
 
 log = logging.get(__name__)
 
@@ -44,6 +91,7 @@ MARGIN_SECONDS = 15.0
 MAX_BATCH = 1000  # events that the intake takes in one request
 _MEASURE_SECONDS = 10.0
 _LONG_TROUBLE = 60.0  # from then on it is logged as an error
+STAYS_SECONDS = 3600.0  # the pause of a row that its database does not let go
 _SLICE_SECONDS = 2.0  # of a longer pause, so that heartbeats go on
 # After the n-th time that the intake broke on a row: quickly while there are neighbours to be
 # freed from it (each time the request is halved), slowly when it is alone.
@@ -119,7 +167,29 @@ class Relay(Worker):
                 self.store.release(claim, _ids(todo))
                 return
             request = todo.popleft()
-            events = self._read(claim, request)
+            # A row that would spoil the request for the others is refused here.
+            refusals: dict[int, Refusal] = {}
+            for row in request:
+                if row.size > MAX_REQUEST_BYTES:
+                    refusals[row.id] = Refusal(
+                        "too_large",
+                        f"payload: it has {row.size} bytes, more than a request may have; "
+                        "publish a reference to what is large",
+                    )
+            events: list[Event] = []
+            for event in self.store.read(
+                claim, [row.id for row in request if row.id not in refusals]
+            ):
+                try:
+                    # Before it is put between other events: a missing quote would spoil them all.
+                    event.payload.decode()
+                    msgspec.json.decode(event.payload)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    reason = f"payload: it is not JSON in UTF-8: {error}"
+                    refusals[event.id] = Refusal("invalid", reason)
+                else:
+                    events.append(event)
+            self._settle(claim, [], refusals)
             if not events:
                 continue
             answer = self.client.send(events)
@@ -158,31 +228,6 @@ class Relay(Worker):
         if request:
             yield request
 
-    def _read(self, claim: Claim, request: Sequence[Due]) -> list[Event]:
-        """Read the events of a request. A row that would spoil it for the others is refused
-        here."""
-        refusals: dict[int, Refusal] = {}
-        for row in request:
-            if row.size > MAX_REQUEST_BYTES:
-                refusals[row.id] = Refusal(
-                    "too_large",
-                    f"payload: it has {row.size} bytes, more than a request may have; "
-                    "publish a reference to what is large",
-                )
-        events: list[Event] = []
-        for event in self.store.read(claim, [row.id for row in request if row.id not in refusals]):
-            try:
-                # Before it is put between other events: a missing quote would spoil them all.
-                event.payload.decode()
-                msgspec.json.decode(event.payload)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                reason = f"payload: it is not JSON in UTF-8: {error}"
-                refusals[event.id] = Refusal("invalid", reason)
-            else:
-                events.append(event)
-        self._settle(claim, [], refusals)
-        return events
-
     # -- outcomes --------------------------------------------------------------------------------
     def _settle_verdicts(self, claim: Claim, events: Sequence[Event], answer: Answer) -> None:
         """Settle events by the intake's verdicts: the intake works."""
@@ -206,9 +251,20 @@ class Relay(Worker):
         self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
     ) -> int:
         """Delete delivered rows, move refused ones; returns the number that were still claimed."""
-        if not delivered_ids and not refusals:
-            return 0
-        settled_count = self.store.settle(claim, delivered_ids, refusals)
+
+        def settle(ids: Sequence[int]) -> Sequence[int]:
+            done_ids = [row_id for row_id in ids if row_id not in refusals]
+            refused_rows = {row_id: refusals[row_id] for row_id in ids if row_id in refusals}
+            return [self.store.settle(claim, done_ids, refused_rows)]
+
+        def leave(row_id: int, error: Exception) -> None:
+            """The business system's database does not let this row go: it comes again later."""
+            log.error("agent_row_stays", row=row_id, again_in=STAYS_SECONDS, exc_info=error)
+            with suppress(DatabaseError):  # nor change: then it comes again after its lease
+                self.store.release(claim, [row_id], STAYS_SECONDS, str(error), counts_attempt=True)
+
+        ids = [*delivered_ids, *refusals]
+        settled_count = sum(bisect.isolate(ids, settle, leave, bisect.is_unanswered))
         self.heartbeat.failed += len(refusals)
         self.figures.count_refused(len(refusals))
         for row_id, refusal in list(refusals.items())[:10]:

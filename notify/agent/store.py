@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from django.db import OperationalError, ProgrammingError, connections, transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 
 from msgplatform.core.data import claims, databases, engines, transactions
@@ -90,7 +90,7 @@ class Store:
         """Up to `limit` due rows, lowest ids first, for `lease` seconds. Raises Unavailable."""
         due = Outbox._default_manager.using(self.alias).order_by("id")
         with _tables_needed():
-            return claims.claim(due, limit=limit, lease=lease, until="next_at", using=self.alias)
+            return transactions.retrying(partial(self._claim, due, limit, lease), self.alias)
 
     def due(self, claim: claims.Claim) -> list[Due]:
         """Size and attempts of the claimed rows, before their content is read, in the claim's
@@ -131,9 +131,15 @@ class Store:
             values["last_error"] = error[:_TEXT_LENGTH]
         if counts_attempt:
             values["attempts"] = F("attempts") + 1
-        # Some of the claim's rows, under its token: the others stay claimed.
-        part = claims.Claim(claim.token, list(ids), claim.lease_until)
-        return claims.release(Outbox, part, values, until="next_at", using=self.alias)
+
+        def release() -> int:
+            with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
+                # Some of the claim's rows, under its token: the others stay claimed.
+                unlocked_ids = self._unlocked(cursor, claim, ids)
+                part = claims.Claim(claim.token, unlocked_ids, claim.lease_until)
+                return claims.release(Outbox, part, values, until="next_at", using=self.alias)
+
+        return transactions.retrying(release, self.alias)
 
     def measure(self) -> Measure:
         """Counts end at COUNTED, and the age is that of the oldest of so many rows: after a long
@@ -164,6 +170,32 @@ class Store:
         connections[self.alias].close()
 
     # -- statements ------------------------------------------------------------------------------
+    def _claim(self, due: QuerySet[Outbox], limit: int, lease: float) -> claims.Claim:
+        """Without rows that a transaction of the business system has locked, for however long."""
+        if engines.of(self.alias) is engines.SQLITE:
+            return claims.claim(due, limit=limit, lease=lease, until="next_at", using=self.alias)
+        rows = due.filter(next_at__lte=Now())
+        ids = list(rows.values_list("id", flat=True)[:limit])
+        with transaction.atomic(using=self.alias):
+            free_rows = rows.select_for_update(skip_locked=True)
+            free_ids = [
+                row_id for page in chunks(ids, claims.CHUNK)
+                for row_id in free_rows.filter(id__in=page).values_list("id", flat=True)
+            ]  # fmt: skip
+            return claims.claim_ids(rows, free_ids, lease=lease, until="next_at")
+
+    def _unlocked(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
+        """The rows of `ids` that still carry the claim and that nobody else has locked; locks
+        them. The others come again when their lease is over, and the intake knows their keys."""
+        if engines.of(self.alias) is engines.SQLITE:
+            return list(ids)
+        unlocked_ids: list[int] = []
+        for condition, parameters in _claimed_conditions(claim, ids):
+            statement = f"SELECT id FROM outbox FORCE INDEX (PRIMARY) WHERE {condition}"  # noqa: S608
+            cursor.execute(f"{statement} ORDER BY id FOR UPDATE SKIP LOCKED", parameters)
+            unlocked_ids += [row_id for (row_id,) in cursor.fetchall()]
+        return unlocked_ids
+
     def _rows(self, columns: str, claim: claims.Claim, ids: Sequence[int]) -> list[Any]:
         def select() -> list[Any]:
             rows: list[Any] = []
@@ -181,12 +213,14 @@ class Store:
     def _settle(
         self, claim: claims.Claim, delivered_ids: Sequence[int], refusals: Mapping[int, Refusal]
     ) -> int:
-        # One statement for all rows that were refused for the same reason.
-        ids_by_refusal: dict[Refusal, list[int]] = {}
-        for row_id, refusal in refusals.items():
-            ids_by_refusal.setdefault(refusal, []).append(row_id)
         columns = "msg_key, event_type, channel, payload, created_at, attempts"
         with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
+            refused_ids = self._unlocked(cursor, claim, list(refusals))
+            delivered_ids = self._unlocked(cursor, claim, delivered_ids)
+            # One statement for all rows that were refused for the same reason.
+            ids_by_refusal: dict[Refusal, list[int]] = {}
+            for row_id in refused_ids:
+                ids_by_refusal.setdefault(refusals[row_id], []).append(row_id)
             moved_count = 0
             for refusal, ids in ids_by_refusal.items():
                 why = (refusal.code[:32], refusal.reason[:_TEXT_LENGTH])
@@ -198,7 +232,7 @@ class Store:
                     )
                     moved_count += cursor.rowcount
             failpoint("agent_dead_before_commit")
-            deleted_count = self._delete(cursor, claim, list(refusals))
+            deleted_count = self._delete(cursor, claim, refused_ids)
             if moved_count != deleted_count:  # overtaken between the two: the new owner decides
                 raise LeaseLost("the lease ended while refused rows were moved")
             return deleted_count + self._delete(cursor, claim, delivered_ids)

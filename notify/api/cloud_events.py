@@ -8,8 +8,6 @@ channel. `time` and other extensions are not carried on.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from typing import Any
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -55,7 +53,12 @@ def read(request: Request, max_bytes: int) -> CloudEvent:
     if json.media_type(content_type) == MEDIA_TYPE:
         event = json.parse(body, CloudEvent)
     else:
-        attributes: dict[str, str | None] = dict(_attributes(request.META))
+        # Values of headers are percent-encoded (HTTP binding, §3.1.3.2).
+        attributes: dict[str, str | None] = {
+            name.removeprefix(_HEADER).lower(): unquote(value)
+            for name, value in request.META.items()
+            if name.startswith(_HEADER)
+        }
         attributes["datacontenttype"] = content_type or None
         try:
             event = msgspec.convert(
@@ -82,10 +85,3 @@ def key_of(event: CloudEvent) -> str:
     if len(key) <= MAX_KEY_LENGTH:
         return key
     return f"cloudevent-{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def _attributes(meta: Any) -> Iterator[tuple[str, str]]:
-    """The attributes of the headers; their values are percent-encoded (HTTP binding, §3.1.3.2)."""
-    for name, value in meta.items():
-        if name.startswith(_HEADER):
-            yield name.removeprefix(_HEADER).lower(), unquote(value)

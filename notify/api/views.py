@@ -50,7 +50,7 @@ class PublishBody(msgspec.Struct, forbid_unknown_fields=True):
 
     event_type: Annotated[
         str,
-        text("Letters, digits and _ in parts joined by dots: order.paid", 128, EVENT_TYPE),
+        text("Letters, digits and _ - : / in parts joined by dots: order.paid", 128, EVENT_TYPE),
     ]
     # Exactly the bytes that were sent.
     payload: Annotated[
@@ -144,7 +144,13 @@ class EventListView(MessageListView):
         The trace of the header `traceparent` (W3C Trace Context) goes on to the consumers of an
         event that is traced.
         """
-        body = _body(request)
+        if cloud_events.is_cloud_event(request):
+            event = cloud_events.read(request, MAX_MESSAGE_BYTES)
+            key = idempotency_key(request, None) or cloud_events.key_of(event)
+            body = PublishBody(event.type, event.data, event.channel, key, event.traceparent)
+        else:
+            body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
+            body.idempotency_key = idempotency_key(request, body.idempotency_key)
         biz = caller_of(request).biz_id
         try:
             catalogue.check(biz, body.event_type, body.payload)
@@ -177,17 +183,6 @@ class MessageBatchView(BatchView):
         events = [item for item in items if isinstance(item, intake.Event)]
         verdicts = iter(intake.publish_many(events) if events else ())
         return [item if isinstance(item, Verdict) else next(verdicts) for item in items]
-
-
-def _body(request: Request) -> PublishBody:
-    """The event of the request, plain or as a CloudEvent. Raises what `decode` raises."""
-    if not cloud_events.is_cloud_event(request):
-        body = decode(request, PublishBody, MAX_MESSAGE_BYTES)
-        body.idempotency_key = idempotency_key(request, body.idempotency_key)
-        return body
-    event = cloud_events.read(request, MAX_MESSAGE_BYTES)
-    key = idempotency_key(request, None) or cloud_events.key_of(event)
-    return PublishBody(event.type, event.data, event.channel, key, event.traceparent)
 
 
 def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:

@@ -53,35 +53,27 @@ def remove_old(now: datetime) -> bool:
             continue
         ids = [pk for pk, cursor in cursors.items() if cursor == start]
         next_cursor = min([end, *(cursor for cursor in cursors.values() if cursor > start)])
-        new_cursor = _remove(ids, start, next_cursor)
+        # Hot first: an attempt that moves meanwhile is in the archive by then.
+        pages = [_page(store, start, next_cursor) for store in (stores.hot(), stores.cold())]
+        new_cursor = min([next_cursor, *(page[-1][0] + 1 for page in pages if len(page) == PAGE)])
+        by_id = {pk: copy for page in pages for pk, copy in page if pk < new_cursor}
+        deliveries: set[int] = set()
+        for store in (stores.hot(), stores.cold()):
+            rows = store.deliveries.filter(id__in=set(by_id.values()), biz_receive_id__in=ids)
+            deliveries.update(rows.order_by().values_list("id", flat=True))
+        if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
+            transactions.retrying(partial(_empty_hot, attempts, sorted(deliveries)))
+            # After the commit: an archive that hangs must not lock deliveries of the hot table.
+            _empty(stores.cold(), attempts)
         # Failures have the text of their newest answer.
         groups = FailureGroup.objects.filter(
             flow=FLOW, subject__in=ids, last_at__lt=now - timedelta(seconds=seconds)
         )
         groups.exclude(said="").update(said="")
-        rows = BizReceive.objects.filter(id__in=ids, answers_removed_below=start)
-        rows.update(answers_removed_below=new_cursor)
+        subscriptions = BizReceive.objects.filter(id__in=ids, answers_removed_below=start)
+        subscriptions.update(answers_removed_below=new_cursor)
         return True
     return False
-
-
-def _remove(subscriptions: Sequence[int], start: int, end: int) -> int:
-    """Remove the answers to up to PAGE attempts of each store with ids from `start` to below `end`;
-    returns the id below which nothing is left."""
-    # Hot first: an attempt that moves meanwhile is in the archive by then.
-    pages = [(store, _page(store, start, end)) for store in (stores.hot(), stores.cold())]
-    new_cursor = min([end, *(page[-1][0] + 1 for _store, page in pages if len(page) == PAGE)])
-    by_id = {pk: copy for _store, page in pages for pk, copy in page if pk < new_cursor}
-    deliveries: set[int] = set()
-    for store in (stores.hot(), stores.cold()):
-        rows = store.deliveries.filter(id__in=set(by_id.values()))
-        rows = rows.filter(biz_receive_id__in=subscriptions).order_by()
-        deliveries.update(rows.values_list("id", flat=True))
-    if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
-        transactions.retrying(partial(_empty_hot, attempts, sorted(deliveries)))
-        # After the commit: an archive that hangs must not lock deliveries of the hot table.
-        _empty(stores.cold(), attempts)
-    return new_cursor
 
 
 def _page(store: Store, start: int, end: int) -> list[tuple[int, int]]:

@@ -14,7 +14,7 @@ from msgplatform.core.intake.moved_keys import TableKeys
 from notify.feed.actions.actions import ACTIONS
 from notify.feed.messages.index import MESSAGES
 from notify.feed.models import FeedIdempotency
-from notify.feed.monitor import conditions, failures, first_steps, metrics, runbooks
+from notify.feed.monitor import conditions, failures, first_steps, metrics
 from notify.feed.monitor.activity import ACTIVITY
 from notify.feed.person_data import stores
 from notify.feed.retention import ARCHIVES, kept_data
@@ -51,8 +51,8 @@ FLOW = Flow(
         metrics=metrics.samples_with_archives,
         declared_metrics=(*metrics.METRICS, *map(kept.metric, ARCHIVES)),
         activity=ACTIVITY,
-        runbooks=runbooks.RUNBOOKS,
-        runbook_texts=runbooks.TEXTS,
+        runbooks=conditions.RUNBOOKS,
+        runbook_texts=conditions.RUNBOOK_TEXTS,
     ),
     setup=Setup(
         first_steps=first_steps.steps,

@@ -82,7 +82,7 @@ def check_event_type(event_type: str) -> None:
     """Raises InvalidInput."""
     if not matching.EVENT_TYPE.fullmatch(event_type):
         raise InvalidInput(
-            "use letters, digits and _ in parts joined by dots, at most 128 characters, "
+            "use letters, digits and _ - : / in parts joined by dots, at most 128 characters, "
             "such as order.paid",
             "event_type",
         )

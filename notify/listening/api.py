@@ -22,7 +22,6 @@ from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.schema import operation
 from notify import directory
 from notify.listening import leases, results
-from notify.listening.watch import WATCH, topic
 from notify.models import BizReceive, ReceiveMsg
 from notify.orders import MAX_RESPONSE_BODY
 
@@ -174,8 +173,8 @@ class ListenView(APIView):
         }
         response = Response(NextDeliverySerializer(answer).data)
         if lease is None:
-            WATCH.ensure_started()
-            long_polls.wait_for(response, topic(row.pk))
+            leases.WATCH.ensure_started()
+            long_polls.wait_for(response, leases.topic(row.pk))
         return response
 
 
@@ -202,7 +201,31 @@ class ListenResultView(APIView):
         not counted.
         """
         body = decode(request, ResultBody, _MAX_BODY_BYTES)
-        answer = _answer(body)
+        if not _CLAIM.fullmatch(body.claim):
+            raise InvalidInput("Send the claim that came with the delivery.", "claim")
+        if not (body.status == 0 or 100 <= body.status <= 599):
+            raise InvalidInput("Use an HTTP status, or 0 when no answer came.", "status")
+        answer = results.Answer(
+            body.status,
+            body.error or "",
+            body.detail or "",
+            body.seconds or 0.0,
+            body.headers or {},
+            body.body or "",
+        )
+        if answer.error not in ("", *results.ERRORS):
+            raise InvalidInput(f"Use one of: {', '.join(results.ERRORS)}.", "error")
+        if answer.status == 0 and not answer.error:
+            raise InvalidInput("Say why no answer came.", "error")
+        if len(answer.detail) > _MAX_DETAIL_LENGTH:
+            raise InvalidInput(f"Use at most {_MAX_DETAIL_LENGTH} characters.", "detail")
+        if not 0 <= answer.seconds <= _MAX_SECONDS:
+            raise InvalidInput("Use the seconds that the request took.", "seconds")
+        texts = [part for header in answer.headers.items() for part in header]
+        if sum(map(len, texts)) > _MAX_HEADERS_LENGTH:
+            raise InvalidInput(f"Use at most {_MAX_HEADERS_LENGTH} characters.", "headers")
+        if any(set(part) & {"\r", "\n", "\0"} for part in texts):
+            raise InvalidInput("A header holds a line break.", "headers")
         row = _subscription(request, consumer)
         delivery = ReceiveMsg.objects.filter(pk=pk, biz_receive_id=row.pk).first()
         if delivery is None:
@@ -226,33 +249,3 @@ def _usable(row: BizReceive) -> directory.Subscription:
         return directory.from_row(row)
     except directory.UNUSABLE as error:
         raise NotNow(f"This subscription cannot be used: {error}") from None
-
-
-def _answer(body: ResultBody) -> results.Answer:
-    """The answer in the body. Raises InvalidInput."""
-    if not _CLAIM.fullmatch(body.claim):
-        raise InvalidInput("Send the claim that came with the delivery.", "claim")
-    if not (body.status == 0 or 100 <= body.status <= 599):
-        raise InvalidInput("Use an HTTP status, or 0 when no answer came.", "status")
-    answer = results.Answer(
-        body.status,
-        body.error or "",
-        body.detail or "",
-        body.seconds or 0.0,
-        body.headers or {},
-        body.body or "",
-    )
-    if answer.error not in ("", *results.ERRORS):
-        raise InvalidInput(f"Use one of: {', '.join(results.ERRORS)}.", "error")
-    if answer.status == 0 and not answer.error:
-        raise InvalidInput("Say why no answer came.", "error")
-    if len(answer.detail) > _MAX_DETAIL_LENGTH:
-        raise InvalidInput(f"Use at most {_MAX_DETAIL_LENGTH} characters.", "detail")
-    if not 0 <= answer.seconds <= _MAX_SECONDS:
-        raise InvalidInput("Use the seconds that the request took.", "seconds")
-    texts = [part for header in answer.headers.items() for part in header]
-    if sum(map(len, texts)) > _MAX_HEADERS_LENGTH:
-        raise InvalidInput(f"Use at most {_MAX_HEADERS_LENGTH} characters.", "headers")
-    if any(set(part) & {"\r", "\n", "\0"} for part in texts):
-        raise InvalidInput("A header holds a line break.", "headers")
-    return answer

@@ -78,7 +78,12 @@ class Circumstances:
         if status == Status.HELD:
             return self._held(delivery)
         if status == Status.EXHAUSTED:
-            return _exhausted(delivery)
+            if delivery.error == expiry.ERROR:
+                return _("Given up: its breaker stayed open for as long as all attempts would have "
+                         "taken.")  # fmt: skip
+            last_answer = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
+            parameters = {"count": delivery.send_times, "answer": last_answer or _("no answer")}
+            return _("No attempt is left after %(count)d failed; the last: %(answer)s") % parameters
         if status == Status.POISON:
             text = _("It cannot be sent, which is the platform's own fault: %s")
             return text % str(delivery.error)
@@ -144,14 +149,6 @@ class Circumstances:
         return _("Held; its subscription was resumed, so it goes on soon.")
 
 
-def _exhausted(delivery: Any) -> str:
-    if delivery.error == expiry.ERROR:
-        return _("Given up: its breaker stayed open for as long as all attempts would have taken.")
-    last_answer = f"HTTP {delivery.http_status}" if delivery.http_status else delivery.error
-    parameters = {"count": delivery.send_times, "answer": last_answer or _("no answer")}
-    return _("No attempt is left after %(count)d failed; the last: %(answer)s") % parameters
-
-
 def _ahead(delivery: ReceiveMsg) -> int:
     """The number of deliveries of its subscription that are due before it, by an index."""
     rows = ReceiveMsg.objects.filter(
@@ -162,24 +159,15 @@ def _ahead(delivery: ReceiveMsg) -> int:
     return rows.order_by()[:MAX_AHEAD].count()
 
 
-def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> list[Value]:
+def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> Iterator[Value]:
     if not is_archived and message.state == BizMsg.State.ACCEPTED:
-        return list(_not_split())
-    return list(_no_subscriber(message, biz))
-
-
-def _not_split() -> Iterator[str]:
-    yield _("It waits for a maker, which makes a delivery for each subscription that wants it.")
-    try:
-        runs = any(beat.role == _MAKER for beat in heartbeats.alive())
-    except RedisError:
-        yield _("Redis is unavailable: whether a maker runs is not known.")
+        yield _("It waits for a maker, which makes a delivery for each subscription that wants it.")
+        try:
+            if not any(beat.role == _MAKER for beat in heartbeats.alive()):
+                yield _("No maker runs: start run_maker.")
+        except RedisError:
+            yield _("Redis is unavailable: whether a maker runs is not known.")
         return
-    if not runs:
-        yield _("No maker runs: start run_maker.")
-
-
-def _no_subscriber(message: Any, biz: Biz | None) -> Iterator[Value]:
     what = {"type": message.event_type, "system": biz or message.biz_id}
     if message.channel:
         what["channel"] = message.channel

@@ -17,7 +17,7 @@ from msgplatform.messages import filter_fields, filters
 from notify.messages.states import ACCEPTED
 from notify.models import BizMsg, BizReceive, EventType, ReceiveMsg
 
-EVENT_TYPE_PATTERN = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
+EVENT_TYPE_PATTERN = r"^[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*$"
 
 
 def _read_subscription(text: str, field: str) -> int:

@@ -51,14 +51,8 @@ _DELIVERIES = 500  # whose answers are searched in one statement
 def with_text(store: Store, values: Values, message_ids: Sequence[int]) -> set[int]:
     """The messages with the text in their payload or in the answer to an attempt."""
     text = values["text"]
-    ids_by_payload = set(_with_payload(store, message_ids, text))
-    other_ids = [pk for pk in message_ids if pk not in ids_by_payload]
-    return ids_by_payload | _with_answer(store, other_ids, text)
-
-
-def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterator[int]:
-    """Bytes are compared. JSON may write letters that are not ASCII as \\u escapes, so the text is
-    looked for in each way that it can be written."""
+    # Bytes are compared. JSON may write letters that are not ASCII as \u escapes, so the text is
+    # looked for in each way that it can be written.
     connection = connections[store.using]
     engine = engines.of(store.using)
     needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
@@ -74,11 +68,9 @@ def _with_payload(store: Store, message_ids: Sequence[int], text: str) -> Iterat
     parameters = map(engine.bytes_of, (*sorted(needles), encryption.PREFIX))
     with connection.cursor() as cursor:
         cursor.execute(statement, [*message_ids, *parameters])
-        yield from (row_id for (row_id,) in cursor.fetchall())
-
-
-def _with_answer(store: Store, message_ids: Sequence[int], text: str) -> set[int]:
-    deliveries = dict(store.deliveries_of(message_ids).order_by().values_list("id", "msg_id"))
+        ids_by_payload = {row_id for (row_id,) in cursor.fetchall()}
+    other_ids = [pk for pk in message_ids if pk not in ids_by_payload]
+    deliveries = dict(store.deliveries_of(other_ids).order_by().values_list("id", "msg_id"))
     ids: set[int] = set()
     for chunk_ids in chunks(sorted(deliveries), _DELIVERIES):
         rows = store.attempts_of(chunk_ids).filter(
@@ -87,7 +79,7 @@ def _with_answer(store: Store, message_ids: Sequence[int], text: str) -> set[int
             | Q(detail__contains=text)
         )
         ids.update(deliveries[pk] for pk in rows.order_by().values_list("copy_id", flat=True))
-    return ids
+    return ids_by_payload | ids
 
 
 # -- indexes -------------------------------------------------------------------------------------

@@ -56,7 +56,11 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
     if "subscription" in values:
         deliveries = deliveries.filter(biz_receive_id=values["subscription"])
         groups_of_interest = _groups(store, deliveries)
-    consumers = _consumers(groups_of_interest)
+    # Only of deliveries that have no other beside them.
+    all_groups = chain.from_iterable(groups_of_interest.values())
+    ids = {group.subscription for group in all_groups if group.count == 1}
+    consumer_rows = BizReceive.objects.filter(id__in=ids).select_related("receive")
+    consumers = {row.pk: str(row.receive) for row in consumer_rows}
     hits: dict[int, Hit] = {}
     for row in rows:
         message_id = row["id"]
@@ -66,6 +70,9 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
         state = row.get("state", BizMsg.State.DISTRIBUTED)
         parts = groups_of_interest[message_id]
         changed_at = max((group.changed_at for group in parts), default=None)
+        details = [_("channel %s") % row["channel"]] if row["channel"] else []
+        if len(parts) == 1 and parts[0].count == 1:
+            details.append(_name(parts[0], consumers))
         hits[message_id] = Hit(
             id=str(message_id),
             title=row["event_type"],
@@ -73,7 +80,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
             at=row["created_at"],
             biz=systems.get(row["biz_id"], str(row["biz_id"])),
             tone=states.tone(counts),
-            details=" · ".join(_details(row["channel"], parts, consumers)),
+            details=" · ".join(details),
             reason=" · ".join(_reasons(parts, consumers)),
             duration=_("last change %s") % local(changed_at) if changed_at else "",
         )
@@ -109,22 +116,6 @@ def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group
     for message_id, *row in columns.annotate(*figures):
         groups[message_id].append(_Group(*row, *([None] if store.cold else [])))
     return groups
-
-
-def _consumers(groups: Mapping[int, Sequence[_Group]]) -> Mapping[int, str]:
-    """Subscription → its consumer, of deliveries that have no other beside them."""
-    all_groups = chain.from_iterable(groups.values())
-    ids = {group.subscription for group in all_groups if group.count == 1}
-    rows = BizReceive.objects.filter(id__in=ids).select_related("receive")
-    return {row.pk: str(row.receive) for row in rows}
-
-
-def _details(channel: str, groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str]:
-    """The channel, and the consumer of the only delivery."""
-    parts = [_("channel %s") % channel] if channel else []
-    if len(groups) == 1 and groups[0].count == 1:
-        parts.append(_name(groups[0], consumers))
-    return parts
 
 
 def _reasons(groups: Sequence[_Group], consumers: Mapping[int, str]) -> list[str]:

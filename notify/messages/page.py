@@ -85,6 +85,28 @@ def _page(store: Store, message: Any, after: str) -> Page:
     parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
     # The key is kept for some time; the archive keeps it with the message.
     key = message.key if store.cold else key_of(IdempotencyKey, message.pk)
+    timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
+    timeline += _entries(deliveries, attempts, circumstances)
+    timeline += _covering_jobs(message, deliveries)
+    if store.cold:
+        restored_at = message.restored_at
+    else:
+        restored_rows = RestoredMsg.objects.filter(id=message.pk)
+        restored_at = restored_rows.values_list("restored_at", flat=True).first()
+    if restored_at:
+        timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
+    if store.cold:
+        timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
+    call, payload = None, bytes(message.payload)
+    if len(payload) <= _COMMAND_BYTES:
+        fields = {"event_type": message.event_type}
+        fields |= {"channel": message.channel} if message.channel else {}
+        call = Call.of_intake(
+            _("Publish this once more with curl"), "/api/v1/messages",
+            json_text.with_raw(fields, "payload", payload.decode("utf-8", "replace")),
+            _("With a key of the business system instead of YOUR_API_KEY; it becomes another "
+              "message."),
+        )  # fmt: skip
     filtered = [] if after else filtered_out(store, message)
     return Page(
         id=str(message.pk),
@@ -97,8 +119,8 @@ def _page(store: Store, message: Any, after: str) -> Page:
             _("Channel"): message.channel or "–",
             _("Idempotency key"): key or "–",
         },
-        body=bytes(message.payload).decode("utf-8", "replace"),
-        timeline=_timeline(store, message, deliveries, attempts, circumstances),
+        body=payload.decode("utf-8", "replace"),
+        timeline=sorted(timeline, key=lambda entry: entry.at or message.created_at),
         recipients=[
             *recipients.cards(message, deliveries, attempts, circumstances),
             *map(recipients.filtered_card, filtered),
@@ -109,9 +131,9 @@ def _page(store: Store, message: Any, after: str) -> Page:
         cursor=cursor,
         no_recipient_reasons=[]
         if counts or filtered
-        else explanations.no_recipient_reasons(message, biz, store.cold),
+        else list(explanations.no_recipient_reasons(message, biz, store.cold)),
         resend_effect=_resend_effect(store, message, counts),
-        call=_call(message),
+        call=call,
         has_file=True,
     )
 
@@ -138,29 +160,6 @@ def _headline(
         if status != Status.DELIVERED
     ]
     return " · ".join([_("Delivered to %(delivered)d of %(total)d") % numbers, *others])
-
-
-def _timeline(
-    store: Store,
-    message: Any,
-    deliveries: Sequence[Any],
-    attempts: Mapping[int, Sequence[Any]],
-    circumstances: Circumstances,
-) -> list[TimelineEntry]:
-    """All events of the message in the order of time."""
-    timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
-    timeline += _entries(deliveries, attempts, circumstances)
-    timeline += _covering_jobs(message, deliveries)
-    if store.cold:
-        restored_at = message.restored_at
-    else:
-        restored_rows = RestoredMsg.objects.filter(id=message.pk)
-        restored_at = restored_rows.values_list("restored_at", flat=True).first()
-    if restored_at:
-        timeline.append(TimelineEntry(restored_at, _("Brought back from the archive"), "accepted"))
-    if store.cold:
-        timeline.append(TimelineEntry(message.archived_at, _("Archived"), "done"))
-    return sorted(timeline, key=lambda entry: entry.at or message.created_at)
 
 
 def _covering_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
@@ -242,19 +241,3 @@ def _resend_effect(store: Store, message: Any, counts: Mapping[int, int]) -> str
         "%d deliveries that are exhausted, poison or skipped get all their attempts anew.",
         unreached_count,
     ) % unreached_count  # fmt: skip
-
-
-def _call(message: Any) -> Call | None:
-    payload = bytes(message.payload)
-    if len(payload) > _COMMAND_BYTES:
-        return None
-    fields = {"event_type": message.event_type}
-    fields |= {"channel": message.channel} if message.channel else {}
-    return Call(
-        _("Publish this once more with curl"),
-        "/api/v1/messages",
-        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
-        json_text.with_raw(fields, "payload", payload.decode("utf-8", "replace")),
-        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
-               "message."),
-    )  # fmt: skip

@@ -132,6 +132,23 @@ def _card(
     notes = []
     if status in (Status.PENDING, Status.QUEUED) and circumstances.lanes is None:
         notes.append(_("Redis is unavailable: whether its breaker is open is not known."))
+    tries = str(delivery.send_times)
+    if subscription is not None:
+        with suppress(*directory.UNUSABLE):  # a schedule that somebody must correct
+            max_attempts = (
+                len(directory.waits(subscription.schedule, subscription.attempts_limit)) + 1
+            )
+            tries = _("%(tried)d of %(most)d") % {
+                "tried": delivery.send_times,
+                "most": max_attempts,
+            }
+    facts: dict[str, Fact] = {_("Attempts"): tries, _("Delivery"): str(delivery.pk)}
+    if subscription is not None:
+        receive = subscription.receive
+        facts[_("Address")] = _("a listener") if receive.is_listened else shown_url(receive.url)
+    if delivery.generation:
+        text = ngettext("%d time", "%d times", delivery.generation)
+        facts[_("Sent again")] = text % delivery.generation
     return Recipient(
         id=str(delivery.pk),
         name=PageLink.to(subscription, consumer) if subscription else consumer,
@@ -140,7 +157,7 @@ def _card(
         since=delivery.updated_at,
         why=circumstances.why(delivery),
         next_at=delivery.next_at if waits else None,
-        facts=_facts(delivery, subscription),
+        facts=facts,
         attempts=[_attempt(row, subscription, circumstances.now) for row in attempts],
         attempts_title=_("Attempts, newest first"),
         notes=notes,
@@ -149,27 +166,6 @@ def _card(
         if subscription and has_command and not subscription.receive.is_listened
         else None,
     )
-
-
-def _facts(delivery: Any, subscription: BizReceive | None) -> dict[str, Fact]:
-    attempts = str(delivery.send_times)
-    if subscription is not None:
-        with suppress(*directory.UNUSABLE):  # a schedule that somebody must correct
-            max_attempts = (
-                len(directory.waits(subscription.schedule, subscription.attempts_limit)) + 1
-            )
-            attempts = _("%(tried)d of %(most)d") % {
-                "tried": delivery.send_times,
-                "most": max_attempts,
-            }
-    facts: dict[str, Fact] = {_("Attempts"): attempts, _("Delivery"): str(delivery.pk)}
-    if subscription is not None:
-        receive = subscription.receive
-        facts[_("Address")] = _("a listener") if receive.is_listened else shown_url(receive.url)
-    if delivery.generation:
-        text = ngettext("%d time", "%d times", delivery.generation)
-        facts[_("Sent again")] = text % delivery.generation
-    return facts
 
 
 def _attempt(row: Any, subscription: BizReceive | None, now: datetime) -> Attempt:

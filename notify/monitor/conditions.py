@@ -1,5 +1,5 @@
-"""Alerts about subscriptions, as conditions: one is disabled, fails, or misses its own process; and
-the text about a failing one, which `doctor` shows too.
+"""Alerts about subscriptions, as conditions: one is disabled, fails, or misses its own process; the
+findings of `doctor`, with the same text about a failing one; and where to act on alerts.
 
 The watch of any running program asks for them every few seconds (`monitor/watch/of_flows.py`),
 so an alert comes even if the marker or every sender is down. They follow from stored rows: an
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from django.conf import settings
 from django.db.models import Q
@@ -22,13 +23,17 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.data import sql
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age, moment
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.flows.health import Finding, Runbook
 from msgplatform.core.lazy_text import lazy_message, load
 from msgplatform.monitor.alert_store import AlertTable, unless_away
 from msgplatform.monitor.failure_groups import latest_answer
 from notify import presence
-from notify.models import BizReceive, Receive, ReceiveMsg
+from notify.models import BizReceive, EventType, Receive, ReceiveMsg
+from notify.monitor import metrics
 from notify.monitor.counters import FLOW
 from notify.monitor.failures import answer
+from notify.monitor.subjects import DELIVER_NOW, SUBSCRIPTION
 from notify.presence import LaneState
 from notify.subscriptions import limits, sandbox
 
@@ -41,6 +46,9 @@ PATIENCE_SECONDS = 60.0
 MAX_DESCRIBED = 100  # more have a common cause, and are too many texts to read
 MAX_COUNTED = 10_000  # waiting deliveries of one subscription
 _LOOKED_AT = 20  # deliveries, for the last answer
+# Findings of each kind; more need not be listed to say that there are many.
+_SHOWN = 20
+_PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fails
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 _WAITING = f"status IN ({int(_Delivery.PENDING)}, {int(_Delivery.QUEUED)}) AND biz_receive_id = %s"
 _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
@@ -172,3 +180,77 @@ def _last_answer(subscription: int) -> str:
         _at, http_status, error = max(answers)
         return answer(_Delivery.PENDING, http_status, error)
     return latest_answer(FLOW, subscription)
+
+
+# -- findings of `doctor` -------------------------------------------------------------------------
+def examine() -> Iterator[Finding]:
+    """Failing, disabled and late subscriptions, and unusable schemas. May raise errors of the
+    database and of Redis."""
+    from msgplatform.core.json import schema as json_schema  # programs load the module without it
+
+    rows = BizReceive.objects.select_related("biz", "receive").only(
+        "disabled_reason", "failing_since", "failures", "status", "biz__name", "biz__title",
+        "receive__name", "receive__title",
+    )  # fmt: skip
+    is_open = [pk for pk, state in presence.read().items() if state.is_open]
+    now = sql.now()
+    for_long = Q(failing_since__lte=now - _PATIENCE)
+    is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
+    # Those without attempts: disabled ones are listed, the others were stopped by a person.
+    failing_rows = rows.filter(is_failing).exclude(status__in=BizReceive.STOPPED)
+    failing = list(failing_rows.order_by("id")[: _SHOWN + 1])
+    texts = describe(failing[:_SHOWN], now)
+    for row in failing[:_SHOWN]:
+        yield Finding(
+            "bad", f"Notify: {row}: {texts[row.pk]}",
+            "see its last answers on the subscription's page in the console",
+        )  # fmt: skip
+    if len(failing) > _SHOWN:
+        yield Finding("bad", f"Notify: more than {_SHOWN} subscriptions fail")
+    for row in rows.filter(status=BizReceive.Status.DISABLED).order_by("id")[:_SHOWN]:
+        yield Finding(
+            "bad", f"Notify: {row} is disabled: {row.disabled_reason or 'no reason is known'}",
+            "repair the consumer, then resume the subscription in the console",
+        )  # fmt: skip
+    if not failing:
+        yield Finding("ok", "Notify: no subscription fails")
+    # The consumers of these work, but deliveries wait for longer than an alert.
+    minutes = settings.ALERT_BACKLOG_MINUTES
+    ages = metrics.oldest(metrics.read_waiting(), sql.now()) if minutes else []
+    late = [(old, w) for old, w in ages if old >= minutes * 60 and w.row.pk not in is_open]
+    for seconds, wait in late[:_SHOWN]:
+        names = "{biz} → {consumer}".format(**wait.labels)
+        speed = ""
+        if (live := wait.live) and live.busy_for:
+            per_minute = 60 * live.busy_per_second
+            speed = f", {live.in_flight} requests are open, {per_minute:.0f} a minute are answered"
+        yield Finding(
+            "warn", f"Notify: a delivery for {names} has waited for {age(seconds)}{speed}",
+            "if the consumer bears more, raise the subscription's in-flight or rate limit",
+        )  # fmt: skip
+    # An earlier release may have accepted a schema that this one cannot use.
+    for event_type in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():
+        try:
+            json_schema.compiled(event_type.schema or {})
+        except InvalidInput as error:
+            yield Finding(
+                "bad", f"Notify: the JSON Schema of {event_type} cannot be used: {error}",
+                "correct it in the catalogue of event types; until then the events of this type "
+                "are refused for systems that validate their events",
+            )  # fmt: skip
+
+
+# Where to act on the alerts; `runbooks.md` beside this file says what to do.
+RUNBOOKS: Mapping[str, Runbook] = {
+    "notify.failing": SUBSCRIPTION.runbook(DELIVER_NOW),
+    "notify.failures": Runbook("console:failures", model=SUBSCRIPTION.model),
+    "notify.disabled": SUBSCRIPTION.runbook(),
+    "notify.subscription": SUBSCRIPTION.runbook(),
+    "notify.own_process": SUBSCRIPTION.runbook(),
+    "notify.poison": Runbook("console:failures", severity="critical"),
+    "notify.clock": Runbook("console:overview"),
+    "notify.archive": Runbook("console:overview"),
+    "notify.retention": Runbook("console:overview"),
+    "notify.keys.retention": Runbook("console:overview"),
+}
+RUNBOOK_TEXTS = Path(__file__).with_name("runbooks.md")

@@ -43,7 +43,29 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
     try:
         behaviour = store.take_behaviour()
         status = status_of(behaviour)
-        store.keep(_call(request, row, status, behaviour.delay))
+        lower = {name.lower(): value for name, value in request.headers.items()}
+        prefix = row.receive.header_prefix
+        # Values of the consumer's own headers are masked: they may be keys.
+        try:
+            masked_names = {name.lower() for name in row.receive.headers}
+        except Undecryptable:
+            masked_names = set()
+        headers = [
+            (name, MASK if name.lower() in masked_names else value[:_MAX_VALUE])
+            for name, value in request.headers.items()
+            if not name.lower().startswith(_HIDDEN)
+        ]
+        store.keep(
+            Call(
+                lower.get(f"{prefix}-id", "")[:64],
+                dict(sorted(headers)[:_MAX_HEADERS]),
+                request.body[:MAX_BODY_BYTES].decode("utf-8", "replace"),
+                len(request.body),
+                judge(lower, prefix, request.body, keys_of(row)),
+                status,
+                behaviour.delay,
+            )
+        )
     except RedisError as error:
         # The sender tries again.
         log.warning("sandbox_without_redis", subscription=subscription, why=str(error)[:200])
@@ -73,34 +95,6 @@ def _row(subscription: int, token: str) -> BizReceive | None:
         return row if own.is_token(token, subscription, keys_of(row)) else None
     except (Undecryptable, ValueError):
         return None
-
-
-def _call(request: HttpRequest, row: BizReceive, status: int, delay: float) -> Call:
-    lower = {name.lower(): value for name, value in request.headers.items()}
-    prefix = row.receive.header_prefix
-    return Call(
-        lower.get(f"{prefix}-id", "")[:64],
-        _headers(request, row),
-        request.body[:MAX_BODY_BYTES].decode("utf-8", "replace"),
-        len(request.body),
-        judge(lower, prefix, request.body, keys_of(row)),
-        status,
-        delay,
-    )
-
-
-def _headers(request: HttpRequest, row: BizReceive) -> dict[str, str]:
-    """The request's headers. Values of the consumer's own are masked: they may be keys."""
-    try:
-        masked_names = {name.lower() for name in row.receive.headers}
-    except Undecryptable:
-        masked_names = set()
-    headers = [
-        (name, MASK if name.lower() in masked_names else value[:_MAX_VALUE])
-        for name, value in request.headers.items()
-        if not name.lower().startswith(_HIDDEN)
-    ]
-    return dict(sorted(headers)[:_MAX_HEADERS])
 
 
 urlpatterns = [path("sandbox/notify/<int:subscription>/<str:token>", receive, name="sandbox")]

@@ -74,7 +74,7 @@ class EventTypeSerializer(WholeSerializer):
 
 class SharedEventType(Resource):
     noun, nouns = "shared event type", "event types"
-    list_path, path = "event-types", "event-types/<str:name>"
+    list_path, path = "event-types", "event-types/<path:name>"
     scope = "manage:event-types"
     answers_limited_keys = True
     moves = True  # shared ones too: events of the system may have to match them
@@ -138,7 +138,7 @@ class SharedEventType(Resource):
 class OwnEventType(SharedEventType):
     noun = "system's own event type"
     list_path = ""  # the list of the shared ones has them too
-    path = "systems/<slug:system>/event-types/<str:name>"
+    path = "systems/<slug:system>/event-types/<path:name>"
     address_lookups = {"system": "biz__name", "name": "name"}
     system_lookup = "biz__name"
     section = "event-types"  # orders/order.paid beside order.paid

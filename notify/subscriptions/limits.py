@@ -135,7 +135,7 @@ def event_type(value: str) -> None:
     """One event type, without a wildcard."""
     if not matching.EVENT_TYPE.fullmatch(value):
         raise ValidationError(
-            _("Use letters, digits and _ in parts joined by dots, such as order.paid.")
+            _("Use letters, digits and _ - : / in parts joined by dots, such as order.paid.")
         )
 
 

@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-# Plain ASCII, so that it can be written into the signed body without escapes.
-EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*")
-# Letters, digits, _ and dots as in event types, and the wildcard.
-PATTERN = re.compile(r"[A-Za-z0-9_.*]{1,128}")
+# Plain ASCII, so that it can be written into the signed body without escapes. Hyphens, colons and
+# slashes are in types of CloudEvents: com.example/order:paid.
+EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*")
+# The characters of event types, and the wildcard.
+PATTERN = re.compile(r"[A-Za-z0-9_:/.*-]{1,128}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """The platform with two of each program, as on two machines, on servers that can be killed, hung,
-emptied or full. The second machine's clock can step."""
+emptied or full. The second machine's clock can step, and a consumer can answer with a text that no
+column of attempts holds."""
 
 from __future__ import annotations
 
@@ -32,6 +33,8 @@ COMMANDS = {
     "dispatcher": "run_feed_dispatcher",
     "cleaner": "run_feed_cleaner",
 }
+# In lines of a log: a row that was set aside, and the column that did not hold an answer.
+SET_ASIDE, UNSTORABLE = '"event": "set_aside"', "`attempt`.`response_"
 PROGRAMS = [f"{role}-{which}" for role in COMMANDS for which in "ab"]
 
 
@@ -67,7 +70,9 @@ class ChaosPlatform(SmsCluster):
         manners = {name: operator.manners for name, operator in OPERATORS.items()}
         super().__init__(folder, self.database.create("platform"), manners, (WEB, *PROGRAMS))
         self.sms_server = KeepingRedis(folder / "sms", folder / "sms.sock", appendonly=True)
-        self.expected_errors = {"database_away"}  # what the strikes themselves are
+        # The errors that strikes themselves are. Every other row that is set aside is unexpected.
+        self.expected_errors = {"database_away", "set_aside"}
+        self.answer_text = folder / "answer-text"  # of the consumer "two"
         self.environment |= {
             "NOTIFY_LEASE_SECONDS": str(LEASE_SECONDS),
             "NOTIFY_TIMEOUT_SECONDS": "4",
@@ -87,6 +92,27 @@ class ChaosPlatform(SmsCluster):
             self.resume_server(server)
         super().__exit__(kind, error, traceback)
         self.database.kill()
+
+    def fill_database(self) -> None:
+        super().fill_database()
+        for table in ("attempt", "attempt_cold"):
+            for column in ("response_headers", "response_body"):
+                self.database.execute(
+                    f"ALTER TABLE platform.{table} "
+                    f"MODIFY {column} LONGTEXT CHARACTER SET utf8mb3 NOT NULL"
+                )
+
+    def unexpected_errors(self) -> list[str]:
+        others = [line for line in self._set_aside_lines() if UNSTORABLE not in line]
+        return super().unexpected_errors() + others
+
+    def unlogged_count(self) -> int:
+        """The answers so far that the database could not store."""
+        return sum(UNSTORABLE in line for line in self._set_aside_lines())
+
+    def _set_aside_lines(self) -> list[str]:
+        lines = [line for name in self.processes for line in self.said(name).splitlines()]
+        return [line for line in lines if SET_ASIDE in line]
 
     def freeze(self, name: str) -> None:
         self.pause(name)

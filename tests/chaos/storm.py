@@ -19,6 +19,7 @@ FROZEN_SECONDS = 1.5 * LEASE_SECONDS
 HUNG_SECONDS = 6.0
 FULL_SECONDS = 4.0
 AWAY_SECONDS = 1.0
+TEXT = "ready 😀"
 STEPPED_SECONDS = 8.0
 MAX_STEP = 45  # seconds that a clock steps
 _PAUSE_SECONDS = 1.0
@@ -82,6 +83,7 @@ class Storm:
             "refusing work Redis": partial(self._refuse, work),
             "refusing SMS Redis": partial(self._refuse, sms),
             "fill disk": lambda _: self._fill_disk(),
+            "unstorable answers": lambda _: self._answer_unstorably(),
             "step clock": self._step_clock,
         }
 
@@ -124,6 +126,18 @@ class Storm:
         time.sleep(FULL_SECONDS)
         self.platform.take_writes(client)
         return f"{how} for {FULL_SECONDS:g} s"
+
+    def _answer_unstorably(self) -> str:
+        """One consumer answers with a text that columns of attempts, in utf8mb3, do not hold."""
+        before = self.platform.unlogged_count()
+        self.platform.answer_text.write_text(TEXT)
+        time.sleep(FULL_SECONDS)
+        self.platform.wait_until(
+            lambda: self.platform.unlogged_count() > before, "a delivery marked without its text"
+        )
+        self.platform.answer_text.unlink()
+        count = self.platform.unlogged_count() - before
+        return f"for at least {FULL_SECONDS:g} s; {count} marked without it so far"
 
     def _hang(self, server: PrivateServer) -> str:
         self.platform.hang(server)

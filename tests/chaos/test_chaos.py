@@ -1,6 +1,7 @@
 """Everything at once, in all four flows: two of each program are killed, and frozen beyond their
 lease; the Redis servers and the database are killed and hang; the work Redis is emptied; both are
-full or refuse all writes, and the disk is full; the second machine's clock steps.
+full or refuse all writes, and the disk is full; the second machine's clock steps; a consumer
+answers with a text that its column does not hold.
 
 `make chaos` blows five rounds of 150 seconds; every run of the tests a short one. The accounts are
 those of the clients, the consumers, the simulated gateways, the CRMs and the readers.
@@ -52,5 +53,7 @@ def test_nothing_is_lost_and_no_ending_goes_back(platform: ChaosPlatform, number
             clients.stop()
         longest, of_notify = clients.check_notify(storm.may_repeat)
         accounts = (clients.check_sms(), clients.check_crm_sync(), clients.check_feed())
-        print("\n".join([str(dict(storm.strikes)), of_notify, *accounts]), flush=True)
+        of_answers = f"{platform.unlogged_count()} answers that could not be stored"
+        lines = [str(dict(storm.strikes)), of_notify, of_answers, *accounts]
+        print("\n".join(lines), flush=True)
         assert longest < MAX_GAP

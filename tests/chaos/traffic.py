@@ -136,9 +136,11 @@ class Traffic:
 @contextlib.contextmanager
 def traffic(platform: ChaosPlatform) -> Iterator[Traffic]:
     """Rows, consumers, gateways, CRMs and people; nothing is sent yet."""
+    text = ["--answer-text", str(platform.answer_text)]
+    consumers = {**SINKS, "two": [*SINKS["two"], *text]}
     with (
         business(platform, _SMS, _SMS_SHARE) as systems,
-        cast(platform, SINKS, SYSTEMS) as (tokens, sinks),
+        cast(platform, consumers, SYSTEMS) as (tokens, sinks),
         two_crms(platform) as crms,
     ):
         for gateway in OPERATORS:

@@ -7,6 +7,7 @@ The clients of what hangs are more than the web server has threads.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import sqlite3
@@ -33,9 +34,11 @@ from tests.support.http_sinks import Sink, answering
 PROGRAMS = (WEB, *DAEMONS, "run_sync_poller", "run_sync_handler")
 CALLERS = 24  # of what hangs; the web server has 16 threads
 ROUNDS = 2
-# A quiet machine answers within 1 s, a page that asks a Redis within 2 s more. The machine of tests
-# is busy; without the bounds a door waits for 10 to 65 s.
-MAX_SECONDS = 15.0
+# A quiet machine answers within 1 s (HUNG_MAX_SECONDS=1). The machine of tests is busy; without the
+# bounds a door waits for 10 to 65 s.
+MAX_SECONDS = float(os.environ.get("HUNG_MAX_SECONDS", "15"))
+# Of programs: a poller looks each second, and a handler has its own rhythm.
+MAX_ARRIVAL_SECONDS = max(MAX_SECONDS, 4.0)
 ARRIVAL_SECONDS = 30.0
 SET_UP = """
 import json
@@ -300,6 +303,6 @@ def test_who_needs_no_hung_server_is_not_held_up(
     late = {
         (server, name): took
         for server, row in table.items() for name, took in row.items()
-        if took > MAX_SECONDS
+        if took > (MAX_ARRIVAL_SECONDS if name in {"arrival", "sync"} else MAX_SECONDS)
     }  # fmt: skip
     assert not late

@@ -128,13 +128,13 @@ from datetime import timedelta
 from msgplatform.core.data import sql
 from notify.admin import health, subscription_cells
 from notify.models import BizReceive
-from notify.monitor import findings, metrics
+from notify.monitor import conditions, metrics
 row = BizReceive.objects.select_related("biz", "receive").get(pk={row})
 state = health.read([row])[row.pk]
 waits = [wait.since for wait in metrics.waits() if wait.which == "deliveries"]
 from django.test import override_settings
 with override_settings(ALERT_BACKLOG_MINUTES=0.2):
-    lines = [finding.what for finding in findings.examine()]
+    lines = [finding.what for finding in conditions.examine()]
 print(json.dumps(dict(
     due=state.due_seconds or 0, state=str(subscription_cells.status(row, state, "")),
     waits=max([(sql.now() - since).total_seconds() for since in waits], default=0), doctor=lines,

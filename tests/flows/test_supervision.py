@@ -20,6 +20,7 @@ import pytest
 import redis
 import requests
 
+from msgplatform.core.logged_errors import read_errors
 from msgplatform.core.servers.private_server import free_port, private_directory
 from msgplatform.operation.supervision.address import hold, public_url, resolve
 from msgplatform.operation.supervision.config import Program
@@ -518,6 +519,46 @@ def test_a_program_that_ends_at_once_is_told_with_its_last_words(folder, tmp_pat
             until(lambda: all("RuntimeError: boom" in line for line in look()), first_pause=0.5)
             (fault / "sitecustomize.py").unlink()
             until(lambda: look() == ["{}", "[]", "[]"], first_pause=0.5)
+    finally:
+        platform.terminate()
+        platform.communicate(timeout=600)
+
+
+HUNG = """
+from django.utils import translation
+from msgplatform.doors.console import condition
+from msgplatform.operation import doctor
+from msgplatform.models import Alert
+print(dict(condition.look().exits))
+print([f.what for f in doctor.examine() if "hung" in f.what])
+print([a.subject for a in Alert.objects.filter(key="platform.silent:marker")])
+"""
+
+
+def test_a_program_that_hangs_is_ended_and_told(folder, tmp_path):
+    """Its process is there and gives no sign of life: up ends it after a minute, and says so in
+    its log and on the terminal; so do the overview, doctor and the alert. Others go on."""
+    port, terminal = free_port(), tmp_path / "terminal"
+    with terminal.open("w") as said:
+        platform = up(folder, port, said=said, FLOWS="notify")
+
+    def process_of(program):
+        return next(child for child in children_of(platform) if program in commands([child]))
+
+    try:
+        until(lambda: answers(port))
+        until(lambda: _daemons(folder) >= {"marker", "maker"})
+        hung, others = process_of("run_marker"), process_of("run_maker")
+        hung.send_signal(signal.SIGSTOP)
+        with console(folder, FLOWS="notify") as process:
+            until(lambda: "run_marker: It hung" in terminal.read_text(), first_pause=0.5)
+            until(lambda: not hung.is_running())
+            until(lambda: "marker" in _daemons(folder), first_pause=0.5)
+            assert others.is_running()
+            until(lambda: process.run(HUNG).count("hung") >= 3, first_pause=0.5)
+        log = (folder / "logs" / "run_marker.log").read_text()
+        assert [error.event for error in read_errors(log)] == ["hung"]
+        assert "run_maker: It hung" not in terminal.read_text()
     finally:
         platform.terminate()
         platform.communicate(timeout=600)

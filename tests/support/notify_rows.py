@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgplatform.core.data import sql
 from msgplatform.models import Biz
-from notify.actions.deliveries import FAILED, resend_hot
+from notify.actions.resend import FAILED, resend_hot
 from notify.intake import intake
 from notify.models import BizReceive, Receive, ReceiveMsg
 

@@ -19,10 +19,9 @@ from crmsync.adapters.base import (
     Field,
     Record,
     Stored,
-    TooManyCalls,
+    outcome_of_error,
 )
 from crmsync.adapters.client import HttpClient, describe, raise_for, read_json
-from crmsync.adapters.http import reading
 from crmsync.adapters.http.answer import outcome_without_id, outcomes_of
 from crmsync.adapters.http.settings import (
     Call,
@@ -40,11 +39,10 @@ from crmsync.adapters.outcomes import (
     Ok,
     Outcome,
     Refused,
-    Retry,
-    Throttled,
     note_gone,
     sentence,
 )
+from crmsync.adapters.records import NOT_JSON, describe_not_json
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.http.engine import Request, Response
@@ -110,8 +108,8 @@ class HttpAdapter(CRMAdapter):
         for group, call in groups:
             try:
                 requests.append(self._requests.of(group, call))
-            except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-                text = _("The values cannot be written as JSON: %s.") % type(error).__name__
+            except NOT_JSON as error:
+                text = describe_not_json(error)
                 outcome = Invalid("", text) if len(group) == 1 else Refused(text)
                 outcomes.update((record.key, outcome) for record in group)
             else:
@@ -174,12 +172,8 @@ class HttpAdapter(CRMAdapter):
         refuses it."""
         try:
             return self.read(keys), None
-        except CredentialsRefused as error:
-            return {}, Auth(str(error))
-        except TooManyCalls as error:
-            return {}, Throttled(error.after)
-        except Unavailable as error:
-            return {}, Retry(0.0, str(error))
+        except (CredentialsRefused, Unavailable) as error:
+            return {}, outcome_of_error(error)
         except InvalidInput:
             return {}, refusal
 
@@ -305,6 +299,6 @@ class HttpAdapter(CRMAdapter):
         requests = [self._requests.about(record, call) for record in records.values()]
         records_by_name: dict[str, Stored] = {}
         for name, response in zip(records, self._client.exchange(requests), strict=True):
-            if held_record := reading.read_record(call, self.settings.answer, response):
+            if held_record := call.read_record(self.settings.answer, response):
                 records_by_name[name] = held_record
         return records_by_name

@@ -159,6 +159,10 @@ def _outcomes_of_body(
             kind = rules.result.kind(code) if rules.result.code else "ok"
             why = _("%(text)s, code %(code)s") % {"text": text, "code": code}
             outcomes.append(rules.result.outcome(kind, result, why, 1, 0.0))
+        # An error that every record has may be of the call, as a trigger's is: halves show whose.
+        first, size = outcomes[0], len(outcomes)
+        if size > 1 and isinstance(first, Invalid) and outcomes == [first] * size:
+            return [Refused(first.message)] * size
         return outcomes
     if not rules.failures:
         return [rules.outcome("ok", body, text, len(records), 0.0)] * len(records)

@@ -1,4 +1,5 @@
-"""The settings of an HTTP/JSON interface, and the requests that their templates make of records."""
+"""The settings of an HTTP/JSON interface, the requests that their templates make of records, and
+the records in the answers to its reading call."""
 
 from __future__ import annotations
 
@@ -8,17 +9,29 @@ from typing import Annotated, Any
 import msgspec
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import AdapterCredentials, AdapterSettings, Record
+from crmsync.adapters import client
+from crmsync.adapters.base import (
+    AdapterCredentials,
+    AdapterSettings,
+    CredentialsRefused,
+    Record,
+    Stored,
+    TooManyCalls,
+)
 from crmsync.adapters.client import HttpClient
 from crmsync.adapters.http import template
-from crmsync.adapters.http.answer import AnswerRules
+from crmsync.adapters.http.answer import AnswerRules, at, missing_path
 from crmsync.adapters.http.template import places
-from msgplatform.core.errors import InvalidInput
-from msgplatform.core.http.engine import Request
+from msgplatform.core.errors import InvalidInput, Unavailable
+from msgplatform.core.http.engine import Request, Response
 
 _RECORD = {
     "id": "{key}", "version": "{version}", "deleted": "{deleted}", "fields": "{fields}",
 }  # fmt: skip
+
+
+# No Content is an answer too: there is no record.
+_NO_RECORD = (204, 404, 410)
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -39,6 +52,47 @@ class ReadCall(Call, frozen=True, kw_only=True):
     version: str = ""
     deleted: str = ""
     missing: Sequence[str | int] = ()
+
+    def read_record(self, rules: AnswerRules, response: Response) -> Stored | None:
+        """The record, None when the CRM certainly does not hold it. Raises as `read` does."""
+        if not response.error:
+            code = rules.code_of(client.read_json(response))
+            if code is not None and str(code) in map(str, self.missing):
+                return None
+            # Unless the settings say that the CRM means something else by it.
+            if response.status in _NO_RECORD and str(response.status) not in rules.statuses:
+                return None
+        client.raise_for(response, rules.throttled_seconds)
+        if not client.is_json(response):
+            raise Unavailable(_("The answer is no JSON: is this the right address?"))
+        body = client.read_json(response)
+        if rules.code:
+            code = rules.code_of(body)
+            text = client.describe(response)
+            if code is None:
+                raise Unavailable(missing_path(text, rules.code))
+            message = str(at(body, rules.message) or "")
+            text = message or _("%(text)s, code %(code)s") % {"text": text, "code": code}
+            match rules.kind(code):
+                case "ok":
+                    pass
+                case "auth":
+                    raise CredentialsRefused(_("The CRM refuses the credentials: %s") % text)
+                case "throttled":
+                    wait = client.wait_seconds(response) or rules.throttled_seconds
+                    raise TooManyCalls(_("The CRM wants fewer calls."), wait)
+                case _:
+                    raise Unavailable(_("The CRM answers with an error: %s") % text)
+        record = at(body, self.record) if self.record else body
+        if not isinstance(record, Mapping):
+            return None
+        version, remote_id = at(body, self.version), at(body, self.remote_id)
+        return Stored(
+            "" if remote_id is None else str(remote_id),
+            record,
+            bool(at(body, self.deleted)),
+            version if isinstance(version, int) else None,
+        )
 
 
 class HttpSettings(AdapterSettings, frozen=True, kw_only=True):
@@ -103,9 +157,9 @@ class Requests:
     """Builds requests. Methods raise the error of a value that is no JSON."""
 
     def __init__(
-        self, client: HttpClient, settings: HttpSettings, credentials: HttpCredentials
+        self, http: HttpClient, settings: HttpSettings, credentials: HttpCredentials
     ) -> None:
-        self._client, self._settings = client, settings
+        self._client, self._settings = http, settings
         self._secret = {f"secret.{name}": v for name, v in credentials.values.items()}
         self._headers = [
             (name, template.text(value, self._secret)) for name, value in settings.headers.items()

@@ -15,10 +15,10 @@ from urllib.parse import quote, urlencode
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored, TooManyCalls
+from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored, outcome_of_error
 from crmsync.adapters.client import RestAdapter, is_whole, json_object, read_json
-from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled, note_gone
-from crmsync.adapters.salesforce import errors
+from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Throttled, note_gone
+from crmsync.adapters.salesforce import session
 from crmsync.adapters.salesforce.session import SalesforceCredentials, SalesforceSettings, Session
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import InvalidInput, Unavailable
@@ -75,14 +75,10 @@ class SalesforceAdapter(RestAdapter):
                 outcomes.update((record.key, note_gone(outcomes[record.key])) for record in missing)
             if deletions:
                 outcomes.update(self._delete(deletions))
-        except CredentialsRefused as error:
-            outcomes.update((r.key, Auth(str(error))) for r in batch if r.key not in outcomes)
-        except TooManyCalls as error:
-            keys_left = [record.key for record in batch if record.key not in outcomes]
-            outcomes.update(dict.fromkeys(keys_left, Throttled(error.after)))
-        except (Unavailable, InvalidInput) as error:
+        except (CredentialsRefused, Unavailable, InvalidInput) as error:
             # Nothing was sent: there was no token, or the ids to be deleted could not be looked up.
-            outcomes.update((r.key, Retry(0.0, str(error))) for r in batch if r.key not in outcomes)
+            outcome = outcome_of_error(error)
+            outcomes.update((r.key, outcome) for r in batch if r.key not in outcomes)
         return outcomes
 
     def _update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
@@ -123,12 +119,9 @@ class SalesforceAdapter(RestAdapter):
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
         try:
             outcomes, missing = self._update(records)
-        except CredentialsRefused as error:
-            return {record.key: Auth(str(error)) for record in records}
-        except TooManyCalls as error:
-            return {record.key: Throttled(error.after) for record in records}
-        except (Unavailable, InvalidInput) as error:  # there was no token
-            return {record.key: Retry(0.0, str(error)) for record in records}
+        except (CredentialsRefused, Unavailable, InvalidInput) as error:  # there was no token
+            outcome = outcome_of_error(error)
+            return {record.key: outcome for record in records}
         return outcomes | {record.key: Ok(record.remote_id, created=False) for record in missing}
 
     def _update_many(
@@ -150,17 +143,17 @@ class SalesforceAdapter(RestAdapter):
         response = self._session.ask("PATCH", path, {"allOrNone": False, "records": objects})
         results = read_json(response) if is_whole(response) else None
         if not isinstance(results, list) or len(results) != len(records_with_id):
-            outcome = errors.of_call(response, len(records_with_id))
+            outcome = session.of_call(response, len(records_with_id))
             return {record.key: outcome for record, _by_id in records_with_id}, []
-        if refusal := errors.of_whole_call(results):
+        if refusal := session.of_whole_call(results):
             return {record.key: refusal for record, _by_id in records_with_id}, []
         outcomes: dict[str, Outcome] = {}
         missing: list[Record] = []
         for (record, by_id), result in zip(records_with_id, results, strict=True):
-            if by_id and errors.is_gone(result):
+            if by_id and session.is_gone(result):
                 missing.append(record)
             else:
-                outcomes[record.key] = errors.of_result(result, settings.external_id)
+                outcomes[record.key] = session.of_result(result, settings.external_id)
         return outcomes, missing
 
     def _key(self, record: Record) -> dict[str, str | None]:
@@ -178,10 +171,10 @@ class SalesforceAdapter(RestAdapter):
             text = _("Several records of Salesforce have %(name)s %(key)s.")
             return Invalid(name, text % {"name": name, "key": record.key})
         if not is_whole(response):
-            return errors.of_call(response, 1)
+            return session.of_call(response, 1)
         body = read_json(response) if response.body else None
         body = body if isinstance(body, dict) else {}
-        remote_id = errors.long_id(str(body.get("id") or record.remote_id))
+        remote_id = session.long_id(str(body.get("id") or record.remote_id))
         return Ok(remote_id, bool(body.get("created", response.status == 201)))
 
     def _delete(self, records: Sequence[Record]) -> dict[str, Outcome]:
@@ -206,12 +199,12 @@ class SalesforceAdapter(RestAdapter):
         response = self._session.ask("DELETE", f"composite/sobjects?{query}")
         results = read_json(response) if is_whole(response) else None
         if not isinstance(results, list) or len(results) != len(ids_to_delete):
-            outcome = errors.of_call(response, len(ids_to_delete))
+            outcome = session.of_call(response, len(ids_to_delete))
             outcomes.update(dict.fromkeys(ids, outcome))
             return outcomes
         for keys_of_id, result in zip(keys.values(), results, strict=True):
-            outcome = errors.of_result(result, self.settings.external_id)
-            if not isinstance(outcome, Ok) and not errors.is_gone(result):
+            outcome = session.of_result(result, self.settings.external_id)
+            if not isinstance(outcome, Ok) and not session.is_gone(result):
                 outcomes.update(dict.fromkeys(keys_of_id, outcome))
         return outcomes
 
@@ -221,7 +214,7 @@ class SalesforceAdapter(RestAdapter):
         response = self._session.ask("GET", f"sobjects/{settings.object}/describe")
         if response.status == 404:
             raise InvalidInput(_("Salesforce has no object %s.") % settings.object, "object")
-        errors.raise_for(response)
+        session.raise_for(response)
         described_fields = {
             description["name"]: description
             for description in json_object(response).get("fields", ())
@@ -280,7 +273,7 @@ class SalesforceAdapter(RestAdapter):
                 f"WHERE {field} IN ({value_list})"
             )
             response = self._session.ask("GET", f"query?{urlencode({'q': query})}")
-            errors.raise_for(response)
+            session.raise_for(response)
             yield from json_object(response).get("records", ())
 
 

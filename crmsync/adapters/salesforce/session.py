@@ -1,16 +1,175 @@
-"""Calls to Salesforce with an access token, which is fetched anew once when it has expired."""
+"""Calls to Salesforce with an access token, which is fetched anew once when it has expired; and the
+meaning of its errors for a record, and for a whole call.
+
+A refused call is answered with a list of errors that have an `errorCode`; in the result of a record
+the same thing is called `statusCode`.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
 from django.utils.translation import gettext as _
 
-from crmsync.adapters.base import AdapterCredentials, AdapterSettings, CredentialsRefused
-from crmsync.adapters.client import HttpClient, describe, raise_for, read_json
+from crmsync.adapters import client
+from crmsync.adapters.base import (
+    AdapterCredentials,
+    AdapterSettings,
+    CredentialsRefused,
+    TooManyCalls,
+)
+from crmsync.adapters.client import HttpClient, describe, read_json
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Throttled,
+    Unknown,
+)
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.http.engine import Request, Response
+
+_RETRY = {
+    "UNABLE_TO_LOCK_ROW", "SERVER_UNAVAILABLE", "UNKNOWN_EXCEPTION", "QUERY_TIMEOUT",
+    "INSUFFICIENT_RESOURCES", "ALL_OR_NONE_OPERATION_ROLLED_BACK", "PROCESSING_HALTED",
+}  # fmt: skip
+# An error of a trigger or a flow: of one record, or of all that came in the call, such as a limit
+# of the queries in a transaction.
+_OF_CALL = {
+    "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", "CANNOT_EXECUTE_FLOW_TRIGGER", "APEX_ERROR",
+    "LIMIT_EXCEEDED", "TOO_MANY_APEX_REQUESTS",
+}  # fmt: skip
+# Another transaction holds a row, whatever code the trigger's error has around it.
+_LOCK = re.compile(
+    "UNABLE_TO_LOCK_ROW|Record Currently Unavailable|QueryException: .*lock", re.IGNORECASE
+)
+# The values are to blame (StatusCode in the SOAP API's guide, "Core Data Types").
+_OF_VALUES = re.compile(
+    "^(REQUIRED_FIELD_MISSING|STRING_TOO_LONG|FIELD_|INVALID_|MALFORMED_|JSON_PARSER_ERROR|NUMBER_"
+    "|DUPLICATE|ENTITY_IS_|INSUFFICIENT_ACCESS|DATA_|BAD_|MISSING_|PICKLIST_|UNKNOWN_FIELD"
+    "|CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY|CANNOT_EXECUTE_FLOW_TRIGGER|DELETE_FAILED|TRANSFER_"
+    "|CIRCULAR_DEPENDENCY|DEPENDENCY_EXISTS|ILLEGAL_|SELF_REFERENCE|VALUE_|STORAGE_LIMIT_EXCEEDED"
+    "|IMMUTABLE_|REFERENCED_OBJECT_)"
+)
+_AUTH = {
+    "INVALID_SESSION_ID", "INVALID_AUTH_HEADER", "API_DISABLED_FOR_ORG", "API_CURRENTLY_DISABLED",
+    "INVALID_TYPE", "NOT_FOUND",
+}  # fmt: skip
+_DUPLICATES = {"DUPLICATES_DETECTED", "DUPLICATE_VALUE"}
+_GONE = {"ENTITY_IS_DELETED", "INVALID_CROSS_REFERENCE_KEY"}
+_ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
+# Each of the last three characters of an id says which of five characters before are capitals.
+_ID_SUFFIXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
+# The daily limit counts the last 24 hours: a little of it becomes free all the time.
+_LIMIT_SECONDS = 900.0
+_MAX_SAME = 60  # characters by which two messages of one cause are the same: ids come later
+
+
+def raise_for(response: Response) -> None:
+    """Like that of `client`, but the calls of a day may be used up too."""
+    outcome = None if client.is_whole(response) else of_call(response, 1)
+    if isinstance(outcome, Throttled):
+        raise TooManyCalls(client.describe(response), outcome.after)
+    client.raise_for(response)
+
+
+def of_call(response: Response, size: int) -> Outcome:
+    """The outcome of each record of a call without the expected answer."""
+    if client.is_whole(response):
+        return Unknown(_("Salesforce's answer has no result for each record."))
+    body = client.read_json(response) if response.body else None
+    error = body[0] if isinstance(body, list) and body and isinstance(body[0], dict) else {}
+    code = str(error.get("errorCode", ""))
+    general = client.outcome_of_status(response, size, is_upsert=True)
+    if response.error or not response.status:
+        return general or Unknown(response.detail)
+    if code == "REQUEST_LIMIT_EXCEEDED":
+        return Throttled(client.wait_seconds(response) or _LIMIT_SECONDS)
+    if code in _AUTH or isinstance(general, Auth):
+        of_record = code not in _AUTH and response.status == 403
+        return Auth(_message(error) or client.describe(response), of_record)
+    if code and size == 1:
+        return _meaning(code, error)
+    return general or Retry(0.0, client.describe(response))
+
+
+def of_result(result: Any, external_id: str) -> Outcome:
+    """The outcome of a record by its result in the answer to a call."""
+    if not isinstance(result, Mapping):
+        return Unknown(_("Salesforce's answer has a result that is no object."))
+    if result.get("success"):
+        return Ok(long_id(str(result.get("id", ""))), result.get("created"))
+    errors = result.get("errors") or [{}]
+    error = errors[0]
+    code = str(error.get("statusCode") or error.get("errorCode") or "")
+    if code == "DUPLICATE_EXTERNAL_ID":
+        return Invalid(external_id, _message(error))
+    return _meaning(code, error)
+
+
+def of_whole_call(results: Sequence[Any]) -> Refused | None:
+    """The refusal of a call with several records, if all have the same error of a trigger or a
+    flow, which may not come in a smaller call."""
+    causes = set()
+    for result in results:
+        errors = result.get("errors") if isinstance(result, Mapping) else None
+        if not errors or result.get("success"):
+            return None
+        if _LOCK.search(message := _message(errors[0])):
+            return None
+        causes.add((str(errors[0].get("statusCode")), message[:_MAX_SAME]))
+    if len(causes) != 1 or len(results) < 2:
+        return None
+    code, message = causes.pop()
+    return Refused(message or code) if code in _OF_CALL else None
+
+
+def is_gone(result: Any) -> bool:
+    """True if Salesforce has no record with the id that was sent."""
+    result_errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
+    # Beside `fields` the id is that of another record, to which this one refers.
+    return any(e.get("statusCode") in _GONE and not e.get("fields") for e in result_errors)
+
+
+def long_id(remote_id: str) -> str:
+    """The id with 18 characters. Errors name it with 15 of them, and stored ids are compared as
+    texts."""
+    if len(remote_id) != 15:
+        return remote_id
+    suffix = ""
+    for start in (0, 5, 10):
+        part = remote_id[start : start + 5]
+        suffix += _ID_SUFFIXES[sum(1 << n for n, letter in enumerate(part) if letter.isupper())]
+    return remote_id + suffix
+
+
+def _meaning(code: str, error: Mapping[str, Any]) -> Outcome:
+    message = _message(error) or code or _("Salesforce gave no reason.")
+    if code == "REQUEST_LIMIT_EXCEEDED":
+        return Throttled(_LIMIT_SECONDS)
+    if code in _RETRY or _LOCK.search(message):
+        return Retry(0.0, message)
+    if code in _DUPLICATES:
+        if id_match := _ID.search(message.partition("with id")[2]):
+            return Conflict(long_id(id_match[1]))
+        # A duplicate rule found others without saying which: a person decides.
+        message = _("Salesforce holds a duplicate: %s") % message
+    fields = error.get("fields") or ()
+    if not (fields or _OF_VALUES.search(code)):
+        return Retry(0.0, message)  # what is not known must not kill a good record at the first try
+    return Invalid(str(fields[0]) if fields else "", message)
+
+
+def _message(error: Mapping[str, Any]) -> str:
+    return str(error.get("message") or "")
+
 
 _FORM = ("content-type", "application/x-www-form-urlencoded")
 
@@ -79,7 +238,7 @@ class Session:
             raise CredentialsRefused(
                 _("Salesforce refuses the credentials: %s") % describe(response)
             )
-        raise_for(response)
+        client.raise_for(response)
         body = read_json(response)
         if not isinstance(body, dict) or not body.get("access_token"):
             raise Unavailable(_("Salesforce's login answered without an access token."))

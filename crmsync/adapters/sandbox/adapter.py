@@ -22,6 +22,7 @@ from crmsync.adapters.base import (
     TooManyCalls,
 )
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Throttled, Unknown
+from crmsync.adapters.records import NOT_JSON, describe_not_json
 from crmsync.adapters.sandbox.store import (
     MAX_RECORD_BYTES,
     MAX_RECORDS,
@@ -121,7 +122,11 @@ class SandboxAdapter(CRMAdapter):
             behaviour = self._records.take_behaviour()
             # A call must end long before the lease of its records does.
             time.sleep(min(behaviour.delay, platform_settings.CRM_LEASE_SECONDS / 4))
-            self._records.keep(_call(batch, behaviour))
+            records = []  # values that are no JSON are kept as text
+            for record in batch[:MAX_SENT]:
+                fields = {name: _plain(value) for name, value in record.fields.items()}
+                records.append(SentRecord(record.key, record.version, fields, record.deleted))
+            self._records.keep(Call(behaviour.answer, len(batch), records, behaviour.delay))
             if behaviour.answer in ("", LOST):
                 outcomes = self._store(batch)
                 lost = [Unknown(_(_TEXTS[LOST]))] * len(batch)
@@ -159,10 +164,8 @@ class SandboxAdapter(CRMAdapter):
                 return Invalid(name, _("The sandbox has no field %s.") % name)
         try:
             size = len(msgspec.json.encode([record.key, record.fields]))
-        except (UnicodeEncodeError, TypeError, ValueError, OverflowError) as error:
-            return Invalid(
-                "", _("The values cannot be written as JSON: %s.") % type(error).__name__
-            )
+        except NOT_JSON as error:
+            return Invalid("", describe_not_json(error))
         if size > MAX_RECORD_BYTES:
             return Invalid(
                 "", _("A record of the sandbox has %d KiB at most.") % (MAX_RECORD_BYTES // 1024)
@@ -181,19 +184,10 @@ def _failure(behaviour: Behaviour) -> Outcome:
     return Retry(float(behaviour.retry_after), text)
 
 
-def _call(batch: Sequence[Record], behaviour: Behaviour) -> Call:
-    """The call as it is kept; values that are no JSON are kept as text."""
-    records = []
-    for record in batch[:MAX_SENT]:
-        fields = {name: _plain(value) for name, value in record.fields.items()}
-        records.append(SentRecord(record.key, record.version, fields, record.deleted))
-    return Call(behaviour.answer, len(batch), records, behaviour.delay)
-
-
 def _plain(value: Any) -> Any:
     try:
         return value if len(msgspec.json.encode(value)) <= MAX_RECORD_BYTES // 8 else "…"
-    except (UnicodeEncodeError, TypeError, ValueError, OverflowError):
+    except NOT_JSON:
         return ascii(value)[:200]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any
@@ -109,7 +110,17 @@ class Table:
         """The value of a column in a form that the driver takes: a list or a mapping becomes JSON,
         a time with a zone what the column's type holds."""
         if isinstance(value, str) and (kind := self.time_kinds.get(name)):
-            return _time(value, kind)
+            try:
+                moment = datetime.fromisoformat(value)
+            except ValueError:
+                return value  # the database says what is wrong with it
+            # A TIMESTAMP is a moment, written in the session's zone, UTC; a DATETIME or a DATE is
+            # what the clock and the calendar show at the source.
+            if kind == "date":
+                return moment.date().isoformat()
+            if moment.tzinfo is not None and kind == "timestamp":
+                moment = moment.astimezone(UTC)
+            return moment.replace(tzinfo=None).isoformat(" ")
         if value is None or type(value) in _PLAIN:  # nearly always
             return value
         if isinstance(value, datetime):
@@ -129,13 +140,17 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
         primary = connection.introspection.get_primary_key_columns(cursor, name)
         if not descriptions:
             raise DatabaseError(f"no such table: {name}")
-        kinds = {column.name: _kind(connection, column) for column in descriptions}
+        kinds: dict[str, str] = {}  # Django's names of the columns' types
+        for column in descriptions:
+            with suppress(KeyError):  # a type that Django does not know
+                get_type = connection.introspection.get_field_type
+                kinds[column.name] = str(get_type(column.type_code, column))
     unique = {tuple(c["columns"]) for c in constraints.values() if c["unique"]}
     if primary:
         unique.add(tuple(primary))
     columns: dict[str, Field] = {}
     for column in descriptions:
-        kind = kinds[column.name]
+        kind = kinds.get(column.name, "")
         size = 0
         if kind in ("CharField", "TextField"):
             # SQLite gives the declared type, and does not enforce its length.
@@ -156,25 +171,3 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
         tuple(sorted(others)),
         engines.of_connection(connection).time_kinds(descriptions),
     )
-
-
-def _time(text: str, kind: str) -> str:
-    """A TIMESTAMP is a moment, written in the session's zone, UTC; a DATETIME or a DATE is what the
-    clock and the calendar show at the source."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return text  # the database says what is wrong with it
-    if kind == "date":
-        return moment.date().isoformat()
-    if moment.tzinfo is not None and kind == "timestamp":
-        moment = moment.astimezone(UTC)
-    return moment.replace(tzinfo=None).isoformat(" ")
-
-
-def _kind(connection: BaseDatabaseWrapper, column: Any) -> str:
-    """Django's name of the column's type, '' for a type that it does not know."""
-    try:
-        return str(connection.introspection.get_field_type(column.type_code, column))
-    except KeyError:
-        return ""

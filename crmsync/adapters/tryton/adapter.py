@@ -18,8 +18,7 @@ from django.utils.translation import gettext as _
 from crmsync.adapters.base import CredentialsRefused, Field, Record, Stored
 from crmsync.adapters.client import RestAdapter
 from crmsync.adapters.outcomes import Auth, Invalid, Ok, Outcome, Retry, Unknown, sentence
-from crmsync.adapters.tryton import contacts, session
-from crmsync.adapters.tryton.contacts import Contacts
+from crmsync.adapters.tryton import session
 from crmsync.adapters.tryton.session import (
     NotAnswered,
     RpcError,
@@ -30,6 +29,10 @@ from crmsync.adapters.tryton.session import (
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _ALL = {"active_test": False}  # inactive records too
+_PARTY, _CONTACTS = "party.party", "party.contact_mechanism"
+# Fields of a party that are its first contact mechanism of the type of that name: only by way of
+# the model of these, in which they are kept, can they be changed.
+_CONTACT_TYPES = frozenset({"phone", "mobile", "fax", "email", "website"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,18 @@ class TrytonRecord:
     id: int
     key: str
     active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Contact:
+    """A phone number or an address of a party."""
+
+    id: int
+    value: str
+
+
+# The first contacts by party and type.
+Contacts = Mapping[tuple[int, str], Contact]
 
 
 class TrytonAdapter(RestAdapter):
@@ -141,16 +156,17 @@ class TrytonAdapter(RestAdapter):
         hidden_ids = [held_records[r.key].id for r in records if not held_records[r.key].active]
         if hidden_ids:
             self._session.call("write", hidden_ids, {"active": True})
-        numbers: Contacts = {}
-        ids = [held_records[r.key].id for r in records if contacts.TYPES & r.fields.keys()]
-        if ids and self.settings.model == contacts.MODEL:
-            domain = [["party", "in", ids], ["type", "in", sorted(contacts.TYPES)]]
-            names = ["party", "type", "value"]
-            numbers = contacts.first(self._search(domain, names, contacts.CONTACTS, {}))
+        contacts: dict[tuple[int, str], Contact] = {}
+        ids = [held_records[r.key].id for r in records if _CONTACT_TYPES & r.fields.keys()]
+        if ids and self.settings.model == _PARTY:
+            domain = [["party", "in", ids], ["type", "in", sorted(_CONTACT_TYPES)]]
+            for row in self._search(domain, ["party", "type", "value"], _CONTACTS, {}):
+                contact = Contact(int(row["id"]), str(row.get("value") or ""))
+                contacts.setdefault((int(row["party"]), str(row["type"])), contact)
         pairs: list[Any] = []
         for record in records:
             held_record = held_records[record.key]
-            values = self._values(record, held_record.id, numbers)
+            values = self._values(record, held_record.id, contacts)
             # Found by its id after a conflict: from now on it has our key.
             if held_record.key != record.key:
                 values[self.settings.key_field] = record.key
@@ -172,10 +188,22 @@ class TrytonAdapter(RestAdapter):
             record.key: Ok(str(held_records[record.key].id), created=False) for record in records
         }
 
-    def _values(self, record: Record, party: int, numbers: Contacts) -> dict[str, Any]:
-        if self.settings.model != contacts.MODEL:
+    def _values(self, record: Record, party: int, contacts: Contacts) -> dict[str, Any]:
+        """The fields as Tryton takes them; `party` is 0 for a record that is created."""
+        if self.settings.model != _PARTY:
             return dict(record.fields)
-        return contacts.values(record.fields, party, numbers)
+        plain = {name: v for name, v in record.fields.items() if name not in _CONTACT_TYPES}
+        changes: list[list[Any]] = []
+        for kind in sorted(_CONTACT_TYPES & record.fields.keys()):
+            value, contact = record.fields[kind], contacts.get((party, kind))
+            if value in (None, ""):
+                if contact:
+                    changes.append(["delete", [contact.id]])
+            elif contact is None:
+                changes.append(["create", [{"type": kind, "value": value}]])
+            elif contact.value != value:
+                changes.append(["write", [contact.id], {"value": value}])
+        return {**plain, "contact_mechanisms": changes} if changes else plain
 
     def _find(self, records: Sequence[Record]) -> dict[str, TrytonRecord]:
         """Tryton's records for these records, by their keys."""

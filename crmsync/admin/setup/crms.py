@@ -26,7 +26,7 @@ from crmsync.admin.setup.sandbox import SandboxCrms
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.setup.crms import CrmResource, addresses_of
-from crmsync.trials import connection
+from crmsync.trials import probing
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
@@ -200,7 +200,7 @@ class CrmAdmin(ResourceAdmin):
         row: Crm = form.instance
         addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
-        result = connection.check(row)
+        result = probing.check(row)
         tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")
         return probes.piece(request, "answer.html", tone=tone, text=result.message)
 
@@ -213,7 +213,7 @@ class CrmAdmin(ResourceAdmin):
             raise Http404(gettext("There is no such CRM."))
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        result = connection.check(row)
+        result = probing.check(row)
         if result.is_usable:
             with transaction.atomic():
                 # Not if it was paused anew during the test.

@@ -19,7 +19,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from crmsync import presence
-from crmsync.admin import run_cells
+from crmsync.admin import runs
 from crmsync.admin.setup import policy_trial
 from crmsync.models import Policy, Run, Watermark
 from crmsync.monitor import progress
@@ -206,14 +206,14 @@ class PolicyAdmin(ResourceAdmin):
         if row:
             # The same figures as in the list, for one policy.
             health = read_health([row])[row.pk]
-            runs = list(Run.objects.filter(policy_id=row.pk)[:_RUNS])
-            how_far = progress.of_runs(runs)
+            rows = list(Run.objects.filter(policy_id=row.pk)[:_RUNS])
+            how_far = progress.of_runs(rows)
             context |= {
                 "health": health, "state": state_cell(row, health),
                 "watermark": watermark_cell(health),
                 "problem": problem_text(health.facts)
                 if health.facts and health.facts.problem else "",
-                "runs": [(run, run_cells.progress(run, how_far[run.pk])) for run in runs],
+                "runs": [(run, runs.progress(run, how_far[run.pk])) for run in rows],
                 "kinds": run_requests.kinds(row),
                 "may_operate": self.has_operate_permission(request),
             }  # fmt: skip
@@ -270,4 +270,4 @@ class PolicyAdmin(ResourceAdmin):
     @admin.display(description=_("last run"))
     def last_run(self, row: Any) -> str:
         health = row.health
-        return run_cells.last_run(health.run, health.progress, row.can_open_run)
+        return runs.last_run(health.run, health.progress, row.can_open_run)

@@ -69,31 +69,31 @@ class Command(BaseCommand):
             }
             self.stdout.write(json.dumps(summary))
         else:
-            self._report(total, finder, options["dry_run"])
+            lines = ["This is what would be done:"] if options["dry_run"] else []
+            lines += [
+                f"Operations: {total.operations}, of them only in Redis: "
+                f"{total.operations_from_redis}",
+                f"Records sent again: {total.sent}, of them missing or older in the database: "
+                f"{total.recreated}",
+                f"Records left: {total.left_in_flight} in flight, {total.left_dismissed} "
+                f"dismissed, {total.left_changed} changed since this began",
+            ]
+            if total.left_erased:
+                lines.append(
+                    f"Records whose values were erased, and are not sent: {total.left_erased}"
+                )
+            if total.operations_without_policy:
+                lines.append(f"Operations whose policy is gone: {total.operations_without_policy}")
+            if finder.problem:
+                lines.append(f"Redis could not be read, so only the database was: {finder.problem}")
+            for line in lines:
+                self.stdout.write(line)
         # Last, after the summary: the others were sent all the same.
         if finder.missing:
             raise CommandError(
                 "These operations are neither in the database nor in Redis: "
                 + ", ".join(map(str, finder.missing))
             )
-
-    def _report(self, total: ReplayCounts, finder: OperationFinder, dry_run: bool) -> None:
-        lines = ["This is what would be done:"] if dry_run else []
-        lines += [
-            f"Operations: {total.operations}, of them only in Redis: {total.operations_from_redis}",
-            f"Records sent again: {total.sent}, of them missing or older in the database: "
-            f"{total.recreated}",
-            f"Records left: {total.left_in_flight} in flight, {total.left_dismissed} dismissed, "
-            f"{total.left_changed} changed since this began",
-        ]
-        if total.left_erased:
-            lines.append(f"Records whose values were erased, and are not sent: {total.left_erased}")
-        if total.operations_without_policy:
-            lines.append(f"Operations whose policy is gone: {total.operations_without_policy}")
-        if finder.problem:
-            lines.append(f"Redis could not be read, so only the database was: {finder.problem}")
-        for line in lines:
-            self.stdout.write(line)
 
 
 def _moment(text: str, now: datetime) -> datetime:

@@ -33,7 +33,8 @@ from msgplatform import person_limits
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.signing_in.refusal import refuse
 from msgplatform.company.single_sign_on import guarded, logout
-from msgplatform.company.single_sign_on.company import ID, Refused
+from msgplatform.company.single_sign_on.company import ID
+from msgplatform.company.single_sign_on.tokens import Refused
 from msgplatform.company.single_sign_on.trouble import refuse_answer
 from msgplatform.core import alerts, logging
 from msgplatform.doors.admin import confirmation
@@ -48,6 +49,10 @@ NEW_SIGN_IN_SECONDS = 300
 EVERY_SYSTEM = "*"
 ACTOR = "OIDC"
 _MAX_GROUPS = 1000
+# The person did not finish there (Core 1.0, 3.1.2.6): nobody has to mend anything.
+_ERRORS_OF_PERSON = frozenset(
+    {"login_required", "interaction_required", "account_selection_required", "consent_required"}
+)
 
 
 class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc]  # has no types
@@ -70,7 +75,9 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         extra_context: Any = None,
     ) -> None:
         if exception is None:
-            is_cancelled = error == AuthError.CANCELLED
+            is_cancelled = (
+                error == AuthError.CANCELLED or request.GET.get("error") in _ERRORS_OF_PERSON
+            )
             is_stale = "state" not in (extra_context or {})
             reason = "cancelled" if is_cancelled else "state" if is_stale else "error"
             said = request.GET.get("error", "") if not is_stale else ""

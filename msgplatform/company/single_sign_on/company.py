@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote_plus
 
-import jwt
 from allauth.socialaccount.providers.oauth2.client import OAuth2Client, OAuth2Error
 from allauth.socialaccount.providers.openid_connect.provider import OpenIDConnectProvider
 from allauth.socialaccount.providers.openid_connect.views import OpenIDConnectOAuth2Adapter
@@ -22,24 +21,12 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from msgplatform.company.single_sign_on import guarded
+from msgplatform.company.single_sign_on import guarded, tokens
+from msgplatform.company.single_sign_on.tokens import Refused
 
 ID = "company"
-# Of what the provider may sign with: nothing that a holder of the client's secret could make.
-_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
-               "EdDSA")  # fmt: skip
-LEEWAY_SECONDS = 60  # that the two clocks may differ
-_MAX_UID = 191  # characters of the column
-_MAX_KEYS = 20  # that one signature is tried with
+_MAX_UID, _MAX_ADDRESS = 191, 254  # characters of the columns
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-
-
-class Refused(OAuth2Error):  # type: ignore[misc]  # has no types
-    """The provider's answer is not accepted. `reason` is a word for logs."""
-
-    def __init__(self, reason: str, detail: str = "") -> None:
-        super().__init__(detail or reason)
-        self.reason, self.detail = reason, detail
 
 
 def nonce_of(state_id: str) -> str:
@@ -53,8 +40,10 @@ class CompanyClient(OAuth2Client):  # type: ignore[misc]  # has no types
 
     def get_redirect_url(self, authorization_url: str, scope: Any, extra_params: Any) -> str:
         extra_params["nonce"] = nonce_of(self.state or "")
-        url: str = super().get_redirect_url(authorization_url, scope, extra_params)
-        return url
+        # The endpoint may have a query of its own, which stays (RFC 6749, 3.1).
+        endpoint, _mark, query = authorization_url.partition("?")
+        url: str = super().get_redirect_url(endpoint, scope, extra_params)
+        return f"{url}&{query}" if query else url
 
     def get_access_token(self, *args: Any, **options: Any) -> Any:
         if self.basic_auth:  # form-encoded in the header (RFC 6749, 2.3.1), as + / : % must be
@@ -102,9 +91,14 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
 
     @property
     def basic_auth(self) -> bool:
-        """The default is the header (Discovery 1.0, 3)."""
+        """The default is the header (Discovery 1.0, 3). Raises Refused if the provider takes the
+        secret neither there nor in the form."""
         methods = self.openid_config.get("token_endpoint_auth_methods_supported")
-        return not isinstance(methods, list) or "client_secret_post" not in methods
+        if not isinstance(methods, list) or not methods:
+            return True
+        if not {"client_secret_basic", "client_secret_post"}.intersection(map(str, methods)):
+            raise Refused("document", "The provider takes no secret of a client.")
+        return "client_secret_post" not in methods
 
     def take_kept_keys(self) -> bool:
         """Judge tokens by the keys that this process has; False if it has none, or old ones."""
@@ -139,6 +133,10 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             raise Refused("code", "The provider did not take the code.") from None
         return data
 
+    def parse_token(self, data: dict[str, Any]) -> Any:
+        """Without its end, which may have any value, and means nothing here."""
+        return super().parse_token({"access_token": str(data["access_token"])})
+
     def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> Any:
         id_token = kwargs["response"].get("id_token")
         if not isinstance(id_token, str):
@@ -149,31 +147,22 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             raise Refused("token", "The ID token has an empty subject.")
         if not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
             raise Refused("nonce", "The ID token has another nonce: it is of another sign-in.")
-        # Claims that the ID token lacks: providers may put groups and names into the other only.
-        endpoint = self.openid_config.get("userinfo_endpoint")
-        is_whole = settings.OIDC_GROUPS_CLAIM in claims and "preferred_username" in claims
-        if isinstance(endpoint, str) and not is_whole:
-            headers = {"Authorization": f"Bearer {token.token}"}
-            with guarded.session() as session:
-                answer = session.get(endpoint, headers=headers)
-            answer.raise_for_status()
-            further = answer.json()
-            if not isinstance(further, dict) or further.get("sub") != claims["sub"]:
-                words = "The provider's user information is of somebody else."
-                raise Refused("userinfo", words)
-            claims = {**further, **claims}
+        claims = self._with_userinfo(claims, token.token)
         login = self.get_provider().sociallogin_from_response(request, claims)
-        login.user.email = claims.get("email") or ""
+        address = claims.get("email")
+        fits = isinstance(address, str) and len(address) <= _MAX_ADDRESS
+        login.user.email = address if fits else ""
         login.claims, login.id_token = claims, id_token
         login.end_session_endpoint = self.openid_config.get("end_session_endpoint", "")
         return login
 
     def verified(self, token: str, required: tuple[str, ...] = ("exp", "sub")) -> dict[str, Any]:
         """The claims of a signed token of this provider for this client. Raises Refused."""
-        try:
-            claims = self._decode(token, required)
-        except jwt.PyJWTError as error:
-            raise Refused(_REASONS.get(type(error), "token"), str(error)[:200]) from None
+        claims = tokens.decode(
+            token, self._key_entries, audience=settings.OIDC_CLIENT_ID,
+            issuer=self.openid_config["issuer"],
+            options={"require": ["iss", "aud", "iat", *required]},
+        )  # fmt: skip
         audience = claims["aud"]
         authorized = claims.get("azp", settings.OIDC_CLIENT_ID)
         if isinstance(audience, list) and len(audience) > 1 and "azp" not in claims:
@@ -181,41 +170,6 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         if authorized != settings.OIDC_CLIENT_ID:
             raise Refused("audience", "The token was made for another client.")
         return claims
-
-    def _decode(self, token: str, required: tuple[str, ...]) -> dict[str, Any]:
-        """Raises PyJWTError, Refused."""
-        header = jwt.get_unverified_header(token)
-        algorithm = header.get("alg")
-        if algorithm not in _ALGORITHMS:
-            raise Refused("signature", f"The token is signed with {algorithm!r:.40}.")
-        problem: jwt.PyJWTError | None = None
-        kid = header.get("kid")
-        # The keys that may have signed it (RFC 7517, 4).
-        entries = [
-            entry
-            for entry in self._key_entries()
-            if entry.get("use", "sig") == "sig"
-            and entry.get("alg", algorithm) == algorithm
-            and "verify" in entry.get("key_ops", ["verify"])
-            and (kid is None or entry.get("kid", kid) == kid)
-        ]
-        # A key id may stand for several keys (RFC 7517, 4.5): the signature decides.
-        for entry in entries[:_MAX_KEYS]:
-            try:
-                claims: dict[str, Any] = jwt.decode(
-                    token,
-                    jwt.PyJWK.from_dict(entry, algorithm).key,
-                    algorithms=[algorithm],
-                    audience=settings.OIDC_CLIENT_ID,
-                    issuer=self.openid_config["issuer"],
-                    leeway=LEEWAY_SECONDS,
-                    options={"require": ["iss", "aud", "iat", *required]},
-                )
-            except (jwt.InvalidSignatureError, jwt.InvalidKeyError, jwt.PyJWKError) as error:
-                problem = problem or error
-            else:
-                return claims
-        raise problem or Refused("signature", "The provider has no such key.")
 
     def _key_entries(self) -> list[dict[str, Any]]:
         if not hasattr(self, "_keys"):
@@ -230,15 +184,34 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
             kept[settings.OIDC_ISSUER] = _Kept(self.openid_config, self._keys, time.monotonic())
         return self._keys
 
+    def _with_userinfo(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
+        """Claims that the ID token lacks: providers may put groups and names there only."""
+        endpoint = self.openid_config.get("userinfo_endpoint")
+        is_whole = settings.OIDC_GROUPS_CLAIM in claims and "preferred_username" in claims
+        if is_whole or not isinstance(endpoint, str):
+            return claims
+        headers = {"Authorization": f"Bearer {access_token}"}
+        with guarded.session() as session:
+            answer = session.get(endpoint, headers=headers)
+        answer.raise_for_status()
+        if answer.headers["content-type"].partition(";")[0].strip() == "application/jwt":
+            further: Any = self._signed_userinfo(answer.text)
+        else:
+            further = answer.json()
+        if not isinstance(further, dict) or further.get("sub") != claims["sub"]:
+            raise Refused("userinfo", "The provider's user information is of somebody else.")
+        return {**further, **claims}
 
-_REASONS: dict[type[jwt.PyJWTError], str] = {
-    jwt.ExpiredSignatureError: "clock",
-    jwt.ImmatureSignatureError: "clock",
-    jwt.InvalidIssuedAtError: "clock",
-    jwt.InvalidAudienceError: "audience",
-    jwt.InvalidIssuerError: "issuer",
-    jwt.InvalidSignatureError: "signature",
-}
+    def _signed_userinfo(self, token: str) -> dict[str, Any]:
+        """Its issuer and audience may be missing (Core 1.0, 5.3.2). Raises Refused."""
+        claims = tokens.decode(
+            token.strip(), self._key_entries, options={"verify_aud": False, "verify_iss": False}
+        )
+        issuer, audience = self.openid_config["issuer"], claims.get("aud", settings.OIDC_CLIENT_ID)
+        audiences = [audience] if isinstance(audience, str) else audience
+        if claims.get("iss", issuer) != issuer or settings.OIDC_CLIENT_ID not in audiences:
+            raise Refused("userinfo", "The provider's user information is for another client.")
+        return claims
 
 
 class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no types
@@ -261,7 +234,7 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
         return reverse("company_callback")
 
     def get_default_scope(self) -> list[str]:
-        return list(settings.OIDC_SCOPES)
+        return list(dict.fromkeys(["openid", *settings.OIDC_SCOPES]))
 
     def extract_uid(self, data: dict[str, Any]) -> str:
         """Issuer and subject: the same subject of another issuer is another person."""
@@ -286,5 +259,11 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
 
 
 def uid_of(issuer: str, subject: str) -> str:
-    uid = f"{subject} {issuer}"
-    return uid if len(uid) <= _MAX_UID else hashlib.sha256(uid.encode()).hexdigest()
+    return exact_uid(f"{subject} {issuer}")
+
+
+def exact_uid(uid: str) -> str:
+    """A user id for the library's column. Subjects are case-sensitive (Core 1.0, 2), and the column
+    takes `U1` and `u1` for one person, so an id that is not plain is stored as its digest."""
+    is_plain = uid.isascii() and uid == uid.lower().strip() and len(uid) <= _MAX_UID
+    return uid if is_plain else hashlib.sha256(uid.encode()).hexdigest()

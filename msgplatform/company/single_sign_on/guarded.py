@@ -76,14 +76,14 @@ class _EngineAdapter(BaseAdapter):
         if seconds <= 0:
             raise Unreachable("timeout", "The provider has taken too long.")
         body = request.body or b""
-        headers = [
+        sent_headers = [
             (name, value if isinstance(value, str) else value.decode("latin-1"))
             for name, value in request.headers.items()
             if name.lower() not in _NOT_SENT
         ]
         call = http.Request(
-            request.url or "", body.encode() if isinstance(body, str) else body, headers, seconds,
-            method=request.method or "GET",
+            request.url or "", body.encode() if isinstance(body, str) else body, sent_headers,
+            seconds, method=request.method or "GET",
         )  # fmt: skip
         engine, answer = http.engine_from_settings(window=1, body_cap=_MAX_BODY), None
         end = time.monotonic() + seconds + 1  # the engine ends the request before
@@ -104,10 +104,11 @@ class _EngineAdapter(BaseAdapter):
         response.status_code = answer.status
         response.url = request.url or ""
         response.request = request
-        response.headers = CaseInsensitiveDict({
-            "content-type": "",
-            **{name.strip().lower(): value.strip() for name, _, value in pairs},
-        })  # fmt: skip
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        # Small letters and no blanks, as the library expects; the type means the same (RFC 9110,
+        # 8.3.1).
+        headers["content-type"] = headers.get("content-type", "").lower().replace(" ", "")
+        response.headers = CaseInsensitiveDict(headers)
         response.raw = BytesIO(readable(answer, _MAX_BODY))
         return response
 

@@ -16,12 +16,8 @@ from django.db.models import Q
 from django.http import HttpRequest
 from django.urls import reverse
 
-from msgplatform.company.single_sign_on.company import (
-    LEEWAY_SECONDS,
-    CompanyAdapter,
-    Refused,
-    uid_of,
-)
+from msgplatform.company.single_sign_on.company import CompanyAdapter, uid_of
+from msgplatform.company.single_sign_on.tokens import LEEWAY_SECONDS, Refused
 from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog

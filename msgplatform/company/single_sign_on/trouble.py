@@ -13,8 +13,8 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from msgplatform.company.signing_in.refusal import refuse
-from msgplatform.company.single_sign_on.company import Refused
 from msgplatform.company.single_sign_on.guarded import Unreachable
+from msgplatform.company.single_sign_on.tokens import Refused
 from msgplatform.core import alerts
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import SIGN_IN, key

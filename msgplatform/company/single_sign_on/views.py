@@ -29,7 +29,8 @@ from django.views.decorators.http import require_GET, require_POST
 
 from msgplatform.company.signing_in import accounts
 from msgplatform.company.single_sign_on import guarded, logout
-from msgplatform.company.single_sign_on.company import ID, CompanyProvider, Refused
+from msgplatform.company.single_sign_on.company import ID, CompanyProvider, exact_uid
+from msgplatform.company.single_sign_on.tokens import Refused
 from msgplatform.company.single_sign_on.trouble import name_of, refuse_answer
 from msgplatform.core import logging
 from msgplatform.core.daemons.timer import Every
@@ -45,11 +46,17 @@ _refusal_lines = Every(10.0)
 # Feishu and DingTalk know nothing of roles. What they tell of a person beside the name, telephone
 # numbers among it, is not stored.
 class Feishu(FeishuProvider):  # type: ignore[misc]  # has no types
+    def extract_uid(self, data: dict[str, Any]) -> str:
+        return exact_uid(super().extract_uid(data))
+
     def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"name": data.get("name", "")}
 
 
 class DingTalk(DingTalkProvider):  # type: ignore[misc]  # has no types
+    def extract_uid(self, data: dict[str, Any]) -> str:
+        return exact_uid(super().extract_uid(data))
+
     def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"name": data.get("nick", "")}
 

@@ -14,12 +14,16 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.archive import retention
 from msgplatform.core.archive.description import Archive, Step, Table
+from msgplatform.core.daemons import bounded_call
 from msgplatform.core.data import ids, sql
 from msgplatform.core.flows.metric import Metric, Sample
 
 if TYPE_CHECKING:  # the contract of flows names this module
     from msgplatform.core.flows.text import Text
 
+# A scrape waits so long for an archive, which may be in a database of its own.
+_SAMPLE_SECONDS = 0.5
+_asked: set[str] = set()  # archives whose databases have not answered yet
 ARCHIVED, DELETED = _("moves to the archive"), _("is deleted")
 
 
@@ -99,9 +103,20 @@ def metric(archive: Archive) -> Metric:
 
 
 def samples(archive: Archive) -> list[Sample]:
-    """Samples of an archive for `/metrics`; none when its database cannot be read."""
+    """Samples of an archive for `/metrics`; none when its database cannot be read, or hangs."""
+    if archive.name in _asked:  # an earlier scrape still waits for it
+        return []
+    now = sql.now()
+
+    def ask() -> tuple[float, str]:
+        try:
+            return retention.overdue(archive, now)
+        finally:
+            _asked.discard(archive.name)
+
+    _asked.add(archive.name)
     try:
-        seconds, _table = retention.overdue(archive, sql.now())
-    except DatabaseError:
+        seconds, _table = bounded_call.ask(ask, _SAMPLE_SECONDS)
+    except (DatabaseError, TimeoutError):
         return []
     return [metric(archive).of(seconds)]

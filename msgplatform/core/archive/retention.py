@@ -7,6 +7,7 @@ repeated: the next one finds what a killed process left.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from msgplatform.core.archive import partitions
 from msgplatform.core.archive.ages import DAY, horizon
 from msgplatform.core.archive.description import CHUNK, Archive, Table, delete_whole
 from msgplatform.core.archive.partitions import partitions_of
+from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.failpoints import failpoint
@@ -145,11 +147,16 @@ def _purge_parts(table: Table, before: int) -> int:
 
 
 def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
-    """Delete up to CHUNK of the rows, with those that belong to them; how many of `rows`."""
+    """Delete up to CHUNK of the rows, with those that belong to them; how many of `rows`. A row
+    that the database refuses to delete stays, and holds up no other. Raises DatabaseError if it
+    refuses all of them."""
+
+    def delete(ids: Sequence[int]) -> Sequence[int]:
+        transactions.retrying(partial(delete_whole, table, ids), table.using)
+        return ids
+
     old = list(rows.values_list(table.column, flat=True)[:CHUNK])
-    if old:
-        transactions.retrying(partial(delete_whole, table, old), table.using)
-    return len(old)
+    return len(bisect.leave_refused(old, delete, table=table.name))
 
 
 # -- what cannot go ------------------------------------------------------------------------------
@@ -196,9 +203,9 @@ def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -
             why=no_partitions,
         )
     else:
-        alerts.resolve(key)
+        alerts.resolve(key, comes_again=True)
         return
-    alerts.raise_alert(key, subject, text, key=key)
+    alerts.raise_event(alerts.AlertEvent(key, subject, text, key), comes_again=True)
 
 
 def reason(error: Exception) -> str:

@@ -25,6 +25,7 @@ TRIES, _TRIES_SECONDS = 5, 60.0
 # Failures of a walk in which nothing succeeds: then the server is to blame. An item alone is
 # reached in as many steps as the batch can be halved.
 _MAX_FAILURES = 14
+_MAX_LOGGED = 10  # items of a batch that the database refuses
 refusals: dict[int, list[float]] = defaultdict(list)  # error number → when it came (monotonic)
 
 
@@ -43,6 +44,15 @@ def is_unavailable(error: Exception) -> bool:
     recent = [at for at in refusals[code] if now - at < _TRIES_SECONDS]
     refusals[code] = [*recent, now][-TRIES:]
     return len(recent) < TRIES
+
+
+def is_unanswered(error: Exception) -> bool:
+    """True if a server has not answered at all. Every other error may be an item's: for programs
+    that come to the same items seldom, so that nobody counts how often they were refused."""
+    if not isinstance(error, UNAVAILABLE):
+        return False
+    code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
+    return not transactions.is_answer(code)
 
 
 def isolate(
@@ -69,6 +79,32 @@ def isolate(
             walk.blame(item, error)
     if lock_errors:
         raise lock_errors[0]
+    return results
+
+
+def leave_refused(
+    items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]], **facts: str
+) -> list[R]:
+    """The results of `work`, which may be repeated, for all items but those that the database
+    refuses: these stay as they are, and are logged. Raises the first error if nothing is done."""
+    errors: list[Exception] = []
+    results: list[R] = []
+
+    def leave(item: T, error: Exception) -> None:
+        errors.append(error)
+        if len(errors) <= _MAX_LOGGED:
+            log.error("row_stays", row=str(item), **facts, exc_info=error)
+        elif not results:  # it refuses everything
+            raise errors[0]
+
+    def work_off(part: Sequence[T]) -> Sequence[R]:
+        part_results = work(part)
+        results.extend(part_results)
+        return part_results
+
+    isolate(items, work_off, leave, is_unanswered)
+    if errors and not results:
+        raise errors[0]
     return results
 
 

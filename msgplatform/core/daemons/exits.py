@@ -1,4 +1,4 @@
-"""Programs that end by themselves: `up` sees them end, and reports how often and why.
+"""Programs that end by themselves, or hang: `up` sees it, and reports how often and why.
 
 The records are in the work Redis, for the whole platform, and in a file in STATE_DIR, for a look at
 this machine while that Redis does not answer.
@@ -28,19 +28,37 @@ _TTL_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Exits:
-    """A program's exits in the last minute; `words` are the last that it wrote to its log."""
+    """A program's exits in the last minute; `words` are the last that it wrote to its log.
+
+    `hung_seconds`: for so long a process of it gave no sign of life, until `up` ended it; or 0.
+    """
 
     program: str  # run_maker, web
     count: int
     words: str
     host: str = field(default_factory=socket.gethostname)
+    hung_seconds: int = 0
 
     @property
     def role(self) -> str:
         return self.program.removeprefix("run_")
 
     @property
+    def subject(self) -> str:
+        if self.hung_seconds:
+            return lazy_message(_("%(program)s hung, and was ended"), program=self.program)
+        return lazy_message(_("%(program)s ends again and again"), program=self.program)
+
+    @property
     def text(self) -> str:
+        if self.hung_seconds:
+            return lazy_message(
+                _(
+                    "It hung: its process was there, and gave no sign of life for %(seconds)d s. "
+                    "It was ended (kill -9), and is started again."
+                ),
+                seconds=self.hung_seconds,
+            )
         if not self.words:
             return lazy_message(_("It ended %(count)d times within a minute."), count=self.count)
         return lazy_message(

@@ -41,7 +41,7 @@ class Programs:
     def report(self, beats: Collection[Heartbeat]) -> None:
         """An alert for each program that this process itself has found silent for long enough (of
         what was before its first look it knows nothing, since Redis may have been unavailable), and
-        for each that ends again and again."""
+        for each that ends again and again, or hung."""
         roles, now = flows.roles(), time.monotonic()
         latest: dict[str, float] = {}
         for beat in beats:
@@ -97,15 +97,13 @@ def _condition(
             _("%(exits)s Its work waits. Its log on %(host)s has more."),
             exits=exits_by_role[role].text, host=exits_by_role[role].host,
         )  # fmt: skip
-        subject = lazy_message(
-            _("%(program)s ends again and again"), program=exits_by_role[role].program
-        )
-        return Condition(key(SILENT, role), subject, text)
+        return Condition(key(SILENT, role), exits_by_role[role].subject, text)
     text = lazy_message(
         _(
             "Its last heartbeat was at %(at)s, and its work waits. If its process is there, it "
-            "hangs: end it (kill -9). Start it again (manage.py run_%(role)s) where nothing does "
-            "that by itself; its log says why it ended."
+            "hangs: manage.py up ends it after a minute; elsewhere end it (kill -9). Start it "
+            "again (manage.py run_%(role)s) where nothing does that by itself; its log says why it "
+            "ended."
         ),
         at=moment(datetime.fromtimestamp(last_beats[role], UTC)),
         role=role,

@@ -20,7 +20,8 @@ from msgplatform.core.flows.programs import BULK, Daemon
 from msgplatform.core.servers.private_server import RedisServer, private_directory
 from msgplatform.operation.supervision import address, preparation
 from msgplatform.operation.supervision.config import Program
-from msgplatform.operation.supervision.run import CrashLoops, Lock, Refused, Supervisor, is_running
+from msgplatform.operation.supervision.program_watch import ProgramWatch
+from msgplatform.operation.supervision.run import Lock, Refused, Supervisor, is_running
 
 log = logging.get(__name__)
 
@@ -89,10 +90,10 @@ class Platform:
         )
         self._daemons = daemons(processes or {})
         self._say = say  # sentences for people
-        self._crash_loops = CrashLoops(self._supervisor.places.logs, say)
+        self._program_watch = ProgramWatch(self._supervisor.places.logs, say)
         self._start_time = 0.0  # monotonic; 0.0 once the daemons are started
         self._follower = ThreadLoop("own-processes", self._follow, every=_FOLLOW_SECONDS)
-        self._observer = ThreadLoop("crash-loops", self._look_for_crash_loops, every=_WATCH_SECONDS)
+        self._observer = ThreadLoop("program-watch", self._watch_programs, every=_WATCH_SECONDS)
 
     def start(self) -> Self:
         """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
@@ -172,12 +173,13 @@ class Platform:
                 log.warning("own_processes_wait", why=str(error)[:200])
         return None
 
-    def _look_for_crash_loops(self) -> None:
-        """Look for programs that crash again and again, unless everything is about to stop."""
+    def _watch_programs(self) -> None:
+        """Look for programs that crash again and again or hang, unless everything is about to
+        stop."""
         if self.stop_requested or self.wait(0) is not None:
             return
         try:
-            self._crash_loops.look(self._supervisor.processes())
+            self._program_watch.look(self._supervisor.processes())
         except (OSError, RpcError) as error:
             if not self.stop_requested:
                 log.warning("ended_programs_unknown", why=str(error)[:200])

@@ -1,5 +1,4 @@
-"""Runs supervisord as a child, in the foreground, once for a state directory, and watches its
-programs for crash loops."""
+"""Runs supervisord as a child, in the foreground, once for a state directory."""
 
 from __future__ import annotations
 
@@ -10,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 from xmlrpc.client import Error as RpcError
@@ -20,11 +18,7 @@ from xmlrpc.client import ServerProxy
 
 from supervisor.xmlrpc import SupervisorTransport
 
-from msgplatform.core.connections import RedisError
-from msgplatform.core.daemons import exits
-from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
 from msgplatform.core.errors import PlatformError
-from msgplatform.core.logged_errors import last_words
 from msgplatform.core.servers import child_process
 from msgplatform.core.servers.private_server import private_directory, tail
 from msgplatform.operation.supervision.config import Places, Program, render
@@ -220,52 +214,3 @@ class Supervisor:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-
-
-_TAIL_BYTES = 16_384
-
-
-class CrashLoops:
-    """Watches supervisord's programs for crash loops. `say` writes to the terminal."""
-
-    def __init__(self, logs: Path, say: Callable[[str], None]) -> None:
-        self._logs, self._say = logs, say
-        self._starts: dict[str, int] = {}  # process → its last start, in unix seconds
-        self._ends: defaultdict[str, deque[float]] = defaultdict(deque)
-        self._messages_at: dict[str, float] = {}  # process → the last message on the terminal
-        self._last_report: list[Exits] = []
-
-    def look(self, processes: Iterable[Mapping[str, Any]]) -> None:
-        """`processes` is supervisord's information on each. Raises OSError."""
-        looping: list[Exits] = []
-        for info in processes:
-            name, start, now = info["name"], int(info["start"]), float(info["now"])
-            before = self._starts.get(name, 0)
-            self._starts[name] = start
-            ends = self._ends[name]
-            if before and start != before:
-                ends.append(now)
-            while ends and now - ends[0] > PERIOD_SECONDS:
-                ends.popleft()
-            if len(ends) >= MIN_EXITS:
-                log_file = self._logs / f"{name}.log"
-                exits_of_program = Exits(name.partition("-")[0], len(ends), _last_words(log_file))
-                looping.append(exits_of_program)
-                # Once a minute, since the program ends every few seconds.
-                if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
-                    self._messages_at[name] = now
-                    self._say(f"{name}: {exits_of_program.text} See {log_file}")
-        if not looping and not self._last_report:
-            return
-        with suppress(RedisError):  # the records are repeated at the next look
-            exits.report(looping, [former for former in self._last_report if former not in looping])
-            self._last_report = looping
-
-
-def _last_words(log: Path) -> str:
-    try:
-        with log.open("rb") as file:
-            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
-            return last_words(file.read().decode("utf-8", "replace"))
-    except OSError:
-        return ""

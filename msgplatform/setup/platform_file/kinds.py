@@ -9,6 +9,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from importlib import import_module
 from typing import Any
+from urllib.parse import unquote
 
 from django.db.models import Model
 from django.urls.converters import get_converters
@@ -63,14 +64,14 @@ def address_of(kind: Kind, row: Any) -> dict[str, str]:
 
 
 def name_of(address: dict[str, str]) -> str:
-    """An address as a file has it: orders/warehouse."""
-    return "/".join(address.values())
+    """An address as a file has it: orders/warehouse. A slash inside of a part is `%2F`."""
+    return "/".join(value.replace("%", "%25").replace("/", "%2F") for value in address.values())
 
 
 def parse_name(section: str, name: str) -> tuple[Kind, dict[str, str]]:
     """The kind and the address of a name in a section. Raises ValueError that says how to write
     it."""
-    parts = name.split("/")
+    parts = [unquote(part) for part in name.split("/")]
     for kind in sections()[section]:
         converters = {part: converter for converter, part in _PART.findall(kind.path)}
         if len(parts) != len(kind.address_lookups):

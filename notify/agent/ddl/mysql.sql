@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS outbox (
     -- accepted once; with another content the later row goes to outbox_dead. It is no unique key
     -- here: a repeat must neither fail nor block your transaction.
     msg_key VARCHAR(128) NOT NULL DEFAULT (UUID()),
-    -- Letters, digits and _ in parts joined by dots: order.paid
+    -- Letters, digits and _ - : / in parts joined by dots: order.paid
     event_type VARCHAR(128) NOT NULL,
     -- Optional, for subscriptions that want a part only: letters, digits and _ . : -
     channel VARCHAR(64) NOT NULL DEFAULT '',

@@ -105,7 +105,66 @@ class Selection:
         parts = _Parts()
         for entry in self.entries():
             parts.add(entry)
-        return msgspec.json.encode(_document(parts, self.version))
+        published = [name for name in parts.messages if name.endswith(f"-{Way.PUBLISH}")]
+        channels: dict[str, Any] = dict(parts.channels)
+        operations: dict[str, Any] = dict(parts.operations)
+        if published:
+            channels[_PUBLISH] = {
+                "address": "/api/v1/messages",
+                "title": "Publish an event",
+                "servers": [{"$ref": "#/servers/platform"}],
+                "messages": _references(published, "#/components/messages/"),
+            }
+            operations[_PUBLISH] = {
+                "action": "receive",
+                "channel": {"$ref": f"#/channels/{_PUBLISH}"},
+                "title": "Publish an event",
+                "summary": "An answer of 2xx means that the event is stored",
+                "security": [{"$ref": "#/components/securitySchemes/apiKey"}],
+                "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}},
+            }
+        address = urlsplit(settings.PUBLIC_URL)
+        platform = {
+            "host": address.netloc,
+            "protocol": address.scheme,
+            "title": "The platform",
+            "description": "Where business systems publish events",
+            **({"pathname": address.path} if address.path.strip("/") else {}),
+        }
+        consumer = {
+            "host": "{consumer}",
+            "protocol": "https",
+            "title": "A consumer",
+            "description": "The address of a consumer: where it gets events",
+            "variables": {
+                "consumer": {
+                    "default": "consumer.example.com",
+                    "description": "Your own host and path",
+                }
+            },
+        }
+        return msgspec.json.encode(
+            {
+                "asyncapi": ASYNCAPI,
+                "info": {
+                    "title": "Events of msgplatform",
+                    "version": self.version,
+                    "description": _DESCRIPTION,
+                },
+                "defaultContentType": formats.JSON,
+                "servers": {"platform": platform, "consumer": consumer},
+                "channels": channels,
+                "operations": operations,
+                "components": {
+                    "schemas": {
+                        **{name: headers_schema(headers) for name, headers in HEADERS.items()},
+                        **parts.schemas,
+                    },
+                    "messages": parts.messages,
+                    "securitySchemes": _SECURITY,
+                },
+            }
+        )
 
 
 @dataclass
@@ -123,8 +182,28 @@ class _Parts:
         self.schemas[entry.schema_key] = self._encoded(entry.schema)
         for way in Way:
             self.messages[f"{key}-{way}"] = self._encoded(entry.message(way))
-        self.channels[key] = self._encoded(_channel(entry))
-        self.operations[key] = self._encoded(_delivery(entry))
+        names = [f"{entry.key}-{way}" for way in Way if way != Way.PUBLISH]
+        whose = f"published by {entry.system}" if entry.system else "of any business system"
+        self.channels[key] = self._encoded(
+            {
+                "address": entry.name,
+                "title": entry.name,
+                "summary": entry.summary or f"Events {whose}",
+                "description": entry.description or f"Events {whose}.",
+                "servers": [{"$ref": "#/servers/consumer"}],
+                "messages": _references(names, "#/components/messages/"),
+            }
+        )
+        self.operations[key] = self._encoded(
+            {
+                "action": "send",
+                "channel": {"$ref": f"#/channels/{entry.key}"},
+                "title": f"Deliver {entry.name}",
+                "summary": "A POST to each consumer that has subscribed to it",
+                "security": [{"$ref": "#/components/securitySchemes/signature"}],
+                "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}},
+            }
+        )
 
     def _encoded(self, part: Any) -> msgspec.Raw:
         text = msgspec.json.encode(part)
@@ -136,88 +215,6 @@ class _Parts:
 
 def _references(keys: Iterable[str], start: str) -> dict[str, Any]:
     return {key: {"$ref": f"{start}{key}"} for key in keys}
-
-
-def _channel(entry: Described) -> dict[str, Any]:
-    names = [f"{entry.key}-{way}" for way in Way if way != Way.PUBLISH]
-    whose = f"published by {entry.system}" if entry.system else "of any business system"
-    return {
-        "address": entry.name,
-        "title": entry.name,
-        "summary": entry.summary or f"Events {whose}",
-        "description": entry.description or f"Events {whose}.",
-        "servers": [{"$ref": "#/servers/consumer"}],
-        "messages": _references(names, "#/components/messages/"),
-    }
-
-
-def _delivery(entry: Described) -> dict[str, Any]:
-    return {
-        "action": "send",
-        "channel": {"$ref": f"#/channels/{entry.key}"},
-        "title": f"Deliver {entry.name}",
-        "summary": "A POST to each consumer that has subscribed to it",
-        "security": [{"$ref": "#/components/securitySchemes/signature"}],
-        "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}},
-    }
-
-
-def _document(parts: _Parts, version: str) -> dict[str, Any]:
-    published = [name for name in parts.messages if name.endswith(f"-{Way.PUBLISH}")]
-    channels: dict[str, Any] = dict(parts.channels)
-    operations: dict[str, Any] = dict(parts.operations)
-    if published:
-        channels[_PUBLISH] = {
-            "address": "/api/v1/messages",
-            "title": "Publish an event",
-            "servers": [{"$ref": "#/servers/platform"}],
-            "messages": _references(published, "#/components/messages/"),
-        }
-        operations[_PUBLISH] = {
-            "action": "receive",
-            "channel": {"$ref": f"#/channels/{_PUBLISH}"},
-            "title": "Publish an event",
-            "summary": "An answer of 2xx means that the event is stored",
-            "security": [{"$ref": "#/components/securitySchemes/apiKey"}],
-            "bindings": {"http": {"method": "POST", "bindingVersion": "0.3.0"}},
-        }
-    return {
-        "asyncapi": ASYNCAPI,
-        "info": {"title": "Events of msgplatform", "version": version, "description": _DESCRIPTION},
-        "defaultContentType": formats.JSON,
-        "servers": _servers(),
-        "channels": channels,
-        "operations": operations,
-        "components": {
-            "schemas": {
-                **{name: headers_schema(headers) for name, headers in HEADERS.items()},
-                **parts.schemas,
-            },
-            "messages": parts.messages,
-            "securitySchemes": _SECURITY,
-        },
-    }
-
-
-def _servers() -> dict[str, Any]:
-    address = urlsplit(settings.PUBLIC_URL)
-    platform = {
-        "host": address.netloc,
-        "protocol": address.scheme,
-        "title": "The platform",
-        "description": "Where business systems publish events",
-        **({"pathname": address.path} if address.path.strip("/") else {}),
-    }
-    consumer = {
-        "host": "{consumer}",
-        "protocol": "https",
-        "title": "A consumer",
-        "description": "The address of a consumer: where it gets events",
-        "variables": {
-            "consumer": {"default": "consumer.example.com", "description": "Your own host and path"}
-        },
-    }
-    return {"platform": platform, "consumer": consumer}
 
 
 _SECURITY = {

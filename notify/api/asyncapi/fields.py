@@ -62,23 +62,19 @@ class _Reader:
         for name, part in _mapping(resolved, "patternProperties").items():
             yield self._field(f"/{name}/", part, level, False)
             yield from self.below(part, level + 1)
-        yield from self._further(resolved, level)
-        del self._open[len(self._open) - len(references) :]
-
-    def _further(self, schema: Mapping[str, Any], level: int) -> Iterator[Field]:
-        """Fields of items, of further members, and of alternatives."""
-        items = schema.get("items")
+        items = resolved.get("items")
         for part in items if isinstance(items, list) else [items]:
             if isinstance(part, Mapping):
                 yield from self.below(part, level)
-        more = schema.get("additionalProperties")
+        more = resolved.get("additionalProperties")
         if isinstance(more, Mapping):
             yield self._field(_("(any other name)"), more, level, False)
             yield from self.below(more, level + 1)
         for word in ("oneOf", "anyOf"):
-            parts = schema.get(word)
+            parts = resolved.get(word)
             for part in parts if isinstance(parts, list) else ():
                 yield from self.below(part, level)
+        del self._open[len(self._open) - len(references) :]
 
     def _field(self, name: str, part: Any, level: int, is_required: bool) -> Field:
         schema, references = self._resolved(part)
@@ -123,32 +119,23 @@ class _Reader:
             reference = schema.get("$ref")
             if isinstance(reference, str) and reference not in references:
                 references.append(reference)
-                target = self._target(reference)
+                target: Any = self.root
+                rest = reference.removeprefix(self.pointer)
+                for token in rest.split("/")[1:]:
+                    name = unquote(token).replace("~1", "/").replace("~0", "~")
+                    target = target[int(name)] if isinstance(target, list) else target[name]
                 waiting += [dict(target)] if isinstance(target, Mapping) else []
             parts = schema.get("allOf")
             waiting += [dict(one) for one in parts if isinstance(one, Mapping)] if parts else []
-            merged = _merged(merged, schema)
+            # Both schemas as one, for their fields; the first goes before the second.
+            earlier, merged = merged, {**schema, **merged}
+            properties = {**_mapping(schema, "properties"), **_mapping(earlier, "properties")}
+            if properties:
+                merged["properties"] = properties
+            required = [*earlier.get("required", ()), *schema.get("required", ())]
+            if required:
+                merged["required"] = required
         return merged, references
-
-    def _target(self, reference: str) -> Any:
-        target: Any = self.root
-        rest = reference.removeprefix(self.pointer)
-        for token in rest.split("/")[1:]:
-            name = unquote(token).replace("~1", "/").replace("~0", "~")
-            target = target[int(name)] if isinstance(target, list) else target[name]
-        return target
-
-
-def _merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Both schemas as one, for their fields; the first goes before the second."""
-    merged = {**other, **one}
-    properties = {**_mapping(other, "properties"), **_mapping(one, "properties")}
-    if properties:
-        merged["properties"] = properties
-    required = [*one.get("required", ()), *other.get("required", ())]
-    if required:
-        merged["required"] = required
-    return merged
 
 
 def _mapping(schema: Mapping[str, Any], word: str) -> Mapping[str, Any]:

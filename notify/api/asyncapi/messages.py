@@ -6,6 +6,7 @@ and of `subscriptions/formats.py`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from notify.subscriptions.formats import Format
 from notify.subscriptions.limits import CHANNEL
 
 Schema = dict[str, Any]
+_OTHER_THAN_WORDS = re.compile(r"[^A-Za-z0-9_.]")
 SCHEMAS = "#/components/schemas/"
 # A longer example stands in the payload's schema alone, not in each message.
 _MAX_EXAMPLE_BYTES = 4096
@@ -85,8 +87,8 @@ class Described:
     """An entry of the catalogue and what the document says of it.
 
     Its key names its components. A system's own entry has the name of the system before two
-    hyphens: event types have none, so no two keys are the same, with or without `-<way>` at the
-    end.
+    hyphens. Of the name itself the key has no hyphen, so no two keys are the same, with or without
+    `-<way>` at the end.
     """
 
     name: str
@@ -103,7 +105,9 @@ class Described:
 
     @property
     def key(self) -> str:
-        return f"{self.system}--{self.name}" if self.system else self.name
+        # AsyncAPI takes no colon and no slash in a key; no event type has two dots in a row.
+        name = _OTHER_THAN_WORDS.sub(lambda match: f"..{ord(match[0]):02x}", self.name)
+        return f"{self.system}--{name}" if self.system else name
 
     @property
     def schema_key(self) -> str:
@@ -114,7 +118,7 @@ class Described:
     @property
     def type_name(self) -> str:
         """Words from which generators make the name of the payload's type: `OrderPaid`."""
-        words = self.name.replace(".", " ")
+        words = re.sub(r"[.:/-]+", " ", self.name).strip()
         return f"{self.system} {words}" if self.system else words
 
     @property

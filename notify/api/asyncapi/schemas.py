@@ -115,7 +115,14 @@ class _Rewriting:
         names = {"prefixItems": "items", "items": "additionalItems"} if has_prefix else {}
         names["dependentSchemas"] = "dependencies"
         for word, value in part.items():
-            if self._is_left_out(part, word):
+            if (
+                word in _LEFT_OUT
+                or (word == "id" and not self.is_new and isinstance(value, str))
+                or (word == "contains" and part.get("minContains") == 0)
+                or (word == "additionalItems" and self.is_newest)  # unknown to it
+                # `exclusiveMinimum: true` of draft 4, beside which `minimum` says the same.
+                or (word in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(value, bool))
+            ):
                 continue
             name = names.get(word, word)
             below = place.below(word, name)
@@ -131,13 +138,3 @@ class _Rewriting:
         has_others = part.keys() & {"dependentSchemas", "dependencies"}
         if isinstance(requirements, Mapping) and not has_others:
             yield "dependencies", dict(requirements)
-
-    def _is_left_out(self, part: Mapping[str, Any], word: str) -> bool:
-        return (
-            word in _LEFT_OUT
-            or (word == "id" and not self.is_new and isinstance(part[word], str))
-            or (word == "contains" and part.get("minContains") == 0)
-            or (word == "additionalItems" and self.is_newest)  # unknown to it
-            # `exclusiveMinimum: true` of draft 4, beside which `minimum` says the same.
-            or (word in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(part[word], bool))
-        )

@@ -30,7 +30,7 @@ _SYSTEM = OpenApiParameter(
 )
 _EVENT_TYPE = OpenApiParameter(
     "event_type",
-    {"type": "string", "pattern": r"^[A-Za-z0-9_.]{1,128}\*?$"},
+    {"type": "string", "pattern": r"^[A-Za-z0-9_:/.-]{1,128}\*?$"},
     description="Only this event type, or all that begin so: order.*",
 )
 

@@ -35,7 +35,7 @@ from msgplatform.doors.admin import (
 )
 from msgplatform.doors.admin.pages import show_page
 from msgplatform.doors.admin.rows import RecentRowsList
-from notify.feed.actions.resend import resend_events
+from notify.feed.actions.actions import resend_events
 from notify.feed.admin import scheduler, users
 from notify.feed.messages.states import TONES
 from notify.feed.models import EventQueue

@@ -76,21 +76,7 @@ def _now() -> dict[str, Any]:
         return context | {"is_unavailable": True}
     if decision is None:
         return context | {"working": len(reports)}
-    return context | {
-        "decision": decision,
-        "why": _why(decision),
-        "is_giving_way": decision.load > 1,
-        "figures": _figures(decision, len(reports)),
-        "oldest": [
-            (str(EventQueue.Topic(topic).label), age(seconds))
-            for topic, seconds in decision.oldest.items()
-            if topic in EventQueue.Topic.values
-        ],
-    }
-
-
-def _figures(decision: PaceDecision, dispatchers: int) -> list[tuple[str, str]]:
-    return [
+    figures = [
         (gettext("share of their time that dispatchers work"), cells.percent(decision.share)),
         (gettext("events in a batch, at most"), str(decision.events)),
         (gettext("load"), f"{decision.load:.2f}"),
@@ -101,10 +87,21 @@ def _figures(decision: PaceDecision, dispatchers: int) -> list[tuple[str, str]]:
          % {"now": decision.latency, "rest": decision.baseline}),
         (gettext("processors at work, target %d %%") % round(settings.FEED_TARGET_CPU * 100),
          cells.percent(decision.cpu)),
-        (gettext("dispatchers"), str(dispatchers)),
+        (gettext("dispatchers"), str(len(reports))),
         (gettext("decided by"), decision.by),
         (gettext("decided"), gettext("%s ago") % age(max(0.0, time.time() - decision.at))),
     ]  # fmt: skip
+    return context | {
+        "decision": decision,
+        "why": _why(decision),
+        "is_giving_way": decision.load > 1,
+        "figures": figures,
+        "oldest": [
+            (str(EventQueue.Topic(topic).label), age(seconds))
+            for topic, seconds in decision.oldest.items()
+            if topic in EventQueue.Topic.values
+        ],
+    }
 
 
 def _why(decision: PaceDecision) -> str:

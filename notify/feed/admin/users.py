@@ -6,7 +6,7 @@ a system and a user; all choices are in the address.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -135,10 +135,31 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         context |= _why(biz, uid, request.GET)
     else:
         side = SIDES[show]
-        lines, after = _relations_page(biz, uid, side, request.GET.get("after", ""))
-        query = urlencode({"show": show, "after": after})
-        context |= {"side": side, "lines": lines, "next": f"{address}&{query}" if after else "",
-                  "is_later": "after" in request.GET}  # fmt: skip
+        rows = Friend.objects.filter(
+            biz_id=biz.pk, relation=side.relation,
+            **{side.own: uid, f"{side.other}__gt": request.GET.get("after", "")},
+        )  # fmt: skip
+        if side.own == "fri_uid":
+            # In the index of readers the delivery comes before the relation: every delivery is
+            # named, so that the index can be used.
+            rows = rows.filter(delivery__in=Friend.Delivery.values)
+        lines = [
+            Line(
+                other := getattr(row, side.other),
+                urlencode({"system": biz.name, "uid": other}),
+                str(Friend.Delivery(row.delivery).label),
+                row.create_date,
+            )
+            for row in rows.order_by(side.other)[: RELATIONS_PAGE + 1]
+        ]
+        has_more = len(lines) > RELATIONS_PAGE
+        query = urlencode(
+            {"show": show, "after": lines[RELATIONS_PAGE - 1].other if has_more else ""}
+        )
+        context |= {
+            "side": side, "lines": lines[:RELATIONS_PAGE],
+            "next": f"{address}&{query}" if has_more else "", "is_later": "after" in request.GET,
+        }  # fmt: skip
     return context
 
 
@@ -214,29 +235,3 @@ class Line:
     address: str  # the query of their page
     delivery: str
     since: datetime
-
-
-def _relations_page(biz: Biz, uid: str, side: Side, after: str) -> tuple[Sequence[Line], str]:
-    """The next relations by the other user's id, and the start of the page after this one, '' at
-    the end."""
-    rows = Friend.objects.filter(
-        biz_id=biz.pk, relation=side.relation,
-        **{side.own: uid, f"{side.other}__gt": after},
-    )  # fmt: skip
-    if side.own == "fri_uid":
-        # In the index of readers the delivery comes before the relation: every delivery is named,
-        # so that the index can be used.
-        rows = rows.filter(delivery__in=Friend.Delivery.values)
-    page_rows = rows.order_by(side.other)[: RELATIONS_PAGE + 1]
-    lines = [
-        Line(
-            other := getattr(row, side.other),
-            urlencode({"system": biz.name, "uid": other}),
-            str(Friend.Delivery(row.delivery).label),
-            row.create_date,
-        )
-        for row in page_rows
-    ]
-    return lines[:RELATIONS_PAGE], lines[RELATIONS_PAGE - 1].other if len(
-        lines
-    ) > RELATIONS_PAGE else ""

@@ -7,7 +7,7 @@ runs out. Every step can be repeated.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,12 +22,13 @@ from msgplatform.core.archive.ages import horizon
 from msgplatform.core.archive.description import Archive
 from msgplatform.core.archive.partitions import Partition, partitions_of
 from msgplatform.core.connections import RedisError, work_redis
+from msgplatform.core.daemons import bisect
 from msgplatform.core.daemons.daemon import Worker
 from msgplatform.core.daemons.lease import Lease
 from msgplatform.core.daemons.timer import Every
 from msgplatform.core.data import sql, transactions
 from msgplatform.core.failpoints import failpoint
-from notify.feed.cleaner.timelines import Timelines, UserPages
+from notify.feed.cleaner.timelines import Timelines, UserPages, skip_refused
 from notify.feed.models import EventQueue, FeedPace, FeedUser, Friend
 from notify.feed.models.users import NOTHING_WRITTEN
 from notify.feed.retention import (
@@ -155,10 +156,15 @@ def _delete_chunk(condition: Q) -> bool:
     for topic in EventQueue.Topic.values:
         handled_events = EventQueue.objects.filter(condition, topic=topic, status=_STATUS.HANDLED)
         qids = list(handled_events.order_by("qid").values_list("qid", flat=True)[:CHUNK])
-        # The status once more: an event may have changed since it was read.
-        rows = EventQueue.objects.filter(qid__in=qids, status=_STATUS.HANDLED)
-        count += transactions.retrying(rows.delete)[0] if qids else 0
+        count += len(bisect.leave_refused(qids, _delete_events, what="event"))
     return count > 0
+
+
+def _delete_events(qids: Sequence[int]) -> Sequence[int]:
+    # The status once more: an event may have changed since it was read.
+    rows = EventQueue.objects.filter(qid__in=qids, status=_STATUS.HANDLED)
+    transactions.retrying(rows.delete)
+    return qids
 
 
 def delete_decisions(now: datetime) -> bool:
@@ -176,9 +182,16 @@ def deactivate_readers(now: datetime) -> bool:
     before = now - timedelta(days=settings.FEED_ACTIVE_DAYS)
     rows = FeedUser.objects.filter(active=True, visit_date__lt=before).order_by("visit_date")
     page = list(rows.values_list("biz_id", "uid")[:USERS])
-    for biz, uid in page:
+    deactivated = skip_refused(page, partial(_deactivate_all, before), "reader")
+    return len(page) == USERS and len(deactivated) > 0
+
+
+def _deactivate_all(
+    before: datetime, readers: Sequence[tuple[int, str]]
+) -> Sequence[tuple[int, str]]:
+    for biz, uid in readers:
         transactions.retrying(partial(_deactivate, biz, uid, before))
-    return len(page) == USERS
+    return readers
 
 
 @transaction.atomic(durable=True)

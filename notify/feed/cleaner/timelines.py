@@ -6,27 +6,49 @@ the entries that a killed cleaner leaves behind, and the next walk finds them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from typing import TypeVar
 
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 from django.db.models import Exists, OuterRef
 
+from msgplatform.core import logging
 from msgplatform.core.archive.ages import horizon
 from msgplatform.core.archive.partitions import partitions_of
+from msgplatform.core.daemons import bisect
 from msgplatform.core.data import transactions
 from msgplatform.core.failpoints import failpoint
 from notify.feed.models import FeedBroadcast, FeedUser
 from notify.feed.retention import ENTRIES, keep_entries
 from notify.feed.users import lock
 
+T = TypeVar("T")
+
+log = logging.get(__name__)
+
 PAGE = 100  # readers: their entries are counted by one statement
 CHUNK = 1000  # entries in one transaction
 # A timeline may be so many times as long as FEED_TIMELINE_LENGTH, so that it is trimmed rarely.
 _SLACK = 1.2
+
+
+def skip_refused(
+    items: Sequence[T], work: Callable[[Sequence[T]], Sequence[T]], what: str
+) -> Sequence[T]:
+    """The items that `work` has done, which may be repeated. An item whose rows the database
+    refuses to change, or that somebody has locked, stays as it is until the next round."""
+    try:
+        return bisect.leave_refused(items, work, what=what)
+    except DatabaseError as error:
+        if bisect.is_unanswered(error):
+            raise
+        log.warning("cleaning_skipped", what=what, why=str(error)[:200])
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +108,15 @@ class Timelines:
                 [page[0].biz_id, *(user.uid for user in page)],
             )
             lengths = {uid: Length(entries, oldest) for uid, entries, oldest in cursor.fetchall()}
-        for user in page:
-            if length := lengths.get(user.uid):
-                self.trim(user, length)
+        skip_refused(
+            [user for user in page if user.uid in lengths], partial(self._trim, lengths), "reader"
+        )
         return True
+
+    def _trim(self, lengths: Mapping[str, Length], users: Sequence[FeedUser]) -> Sequence[FeedUser]:
+        for user in users:
+            self.trim(user, lengths[user.uid])
+        return users
 
     def _delete_without_user(self) -> bool:
         """Delete a page of old entries of authors without a row: nobody reads these timelines. True

@@ -46,6 +46,20 @@ def page(id: str, after: str = "") -> Page | None:
     recipients = author.recipients(post.topic) if author else 0
     entries = _entries(post, author)
     system = Biz.objects.filter(id=post.biz_id).first()
+    counts: dict[str, Value] = {}
+    if author:
+        counts[_("friends")] = str(author.friends)
+        if post.topic == Topic.VIP:
+            counts[_("followers")] = str(author.followers)
+        counts[_("posts are")] = str(FeedUser.Merging(author.merging).label)
+    columns = {"uid": post.uid, "data": post.data, "topic": post.topic}
+    kinds = {"app_id": post.app_id, "src_type": post.src_type}
+    columns |= {name: value for name, value in kinds.items() if value}
+    call = Call.of_intake(
+        _("Post this once more with curl"), "/api/v1/feed/posts",
+        json.dumps(columns, ensure_ascii=False),
+        _("With a key of the business system instead of YOUR_API_KEY; it becomes another post."),
+    )  # fmt: skip
     return Page(
         id=str(post.pk),
         title=states.title(post, event),
@@ -72,8 +86,8 @@ def page(id: str, after: str = "") -> Page | None:
             [] if recipients else [_("The author has no friends or followers who get it.")]
         ),
         notices=[_("The post was deleted, and no reader sees it.")] if post.delete_date else [],
-        fact_cards=_recipients_now(post, author) if author else {},
-        call=_call(post) if post.delete_date is None else None,
+        fact_cards={_("Its recipients now"): counts} if author else {},
+        call=call if post.delete_date is None else None,
     )
 
 
@@ -155,14 +169,6 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
     return TimelineEntry(None, title, "linked", detail)
 
 
-def _recipients_now(post: Feed, author: FeedUser) -> dict[str, dict[str, Value]]:
-    facts: dict[str, Value] = {_("friends"): str(author.friends)}
-    if post.topic == Topic.VIP:
-        facts[_("followers")] = str(author.followers)
-    facts[_("posts are")] = str(FeedUser.Merging(author.merging).label)
-    return {_("Its recipients now"): facts}
-
-
 def _post_card(
     post: Feed, event: EventQueue | None, recipients: int, entries: TimelineEntry
 ) -> Recipient:
@@ -226,17 +232,3 @@ def _why(event: EventQueue, status: EventQueue.Status) -> str:
         ahead,
     )
     return text % ahead
-
-
-def _call(post: Feed) -> Call:
-    fields = {"uid": post.uid, "data": post.data, "topic": post.topic}
-    others = {"app_id": post.app_id, "src_type": post.src_type}
-    fields |= {name: value for name, value in others.items() if value}
-    return Call(
-        _("Post this once more with curl"),
-        "/api/v1/feed/posts",
-        {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"},
-        json.dumps(fields, ensure_ascii=False),
-        note=_("With a key of the business system instead of YOUR_API_KEY; it becomes another "
-               "post."),
-    )  # fmt: skip

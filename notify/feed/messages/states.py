@@ -34,6 +34,13 @@ def lines(ids: Sequence[int]) -> dict[int, Hit]:
         post, event = posts.get(pk), events.get(pk)
         row = post or event
         if row is not None:
+            is_deleted = post is not None and post.delete_date is not None
+            status = event.status if event else _STATUS.HANDLED
+            parts = [str(EventQueue.Topic(row.topic).label)]
+            if isinstance(row, Feed):
+                parts += [row.app_id, row.src_type]
+                if row.update_date and not row.delete_date:
+                    parts.append(pgettext("state", "edited"))
             by_id[pk] = Hit(
                 id=str(pk),
                 title=title(post, event),
@@ -41,9 +48,9 @@ def lines(ids: Sequence[int]) -> dict[int, Hit]:
                 state=state(post, event),
                 at=row.create_date,
                 biz=names.get(row.biz_id, str(row.biz_id)),
-                tone=_tone(post, event),
+                tone="plain" if is_deleted and status == _STATUS.HANDLED else TONES[status],
                 reason=event.reason if event else "",
-                details=_details(row),
+                details=" · ".join(filter(None, parts)),
             )
     return by_id
 
@@ -85,19 +92,3 @@ def state(post: Feed | None, event: EventQueue | None) -> str:
     label = str(_STATUS(event.status if event else _STATUS.HANDLED).label)
     is_deleted = post is not None and post.delete_date is not None
     return _("%s (deleted)") % label if is_deleted else label
-
-
-def _tone(post: Feed | None, event: EventQueue | None) -> Tone:
-    is_deleted = post is not None and post.delete_date is not None
-    status = event.status if event else _STATUS.HANDLED
-    return "plain" if is_deleted and status == _STATUS.HANDLED else TONES[status]
-
-
-def _details(row: Feed | EventQueue) -> str:
-    """The topic; of a post its application, its kind, and whether it was edited."""
-    parts = [str(EventQueue.Topic(row.topic).label)]
-    if isinstance(row, Feed):
-        parts += [row.app_id, row.src_type]
-        if row.update_date and not row.delete_date:
-            parts.append(pgettext("state", "edited"))
-    return " · ".join(filter(None, parts))

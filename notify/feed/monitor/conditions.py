@@ -8,14 +8,15 @@ reported, too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from django.conf import settings
 from django.utils.translation import gettext_noop as _
 
 from msgplatform.core.alerts import Condition
 from msgplatform.core.data import sql
-from msgplatform.core.flows.health import MAX_FAILURES, Failure, Finding
+from msgplatform.core.flows.health import MAX_FAILURES, Failure, Finding, Runbook
 from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor import failure_groups
@@ -103,3 +104,14 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             )
         )
     return rows
+
+
+# Where to act on the alerts; `runbooks.md` beside this file says what to do.
+RUNBOOKS: Mapping[str, Runbook] = {
+    "feed.set_aside": Runbook("console:failures"),
+    "feed.late": Runbook("admin:feed_scheduler"),
+    "feed.events.retention": Runbook("admin:feed_eventqueue_changelist"),
+    "feed.entries.retention": Runbook("console:overview"),
+    "feed.keys.retention": Runbook("console:overview"),
+}
+RUNBOOK_TEXTS = Path(__file__).with_name("runbooks.md")

@@ -12,8 +12,7 @@ from msgplatform.core.daemons.command import DaemonCommand
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.http import destinations
 from notify.agent.client import IntakeClient
-from notify.agent.metrics import Figures
-from notify.agent.relay import MAX_BATCH, TIMEOUT_SECONDS, Relay
+from notify.agent.relay import MAX_BATCH, TIMEOUT_SECONDS, Figures, Relay
 from notify.agent.store import Store, add_database
 
 

@@ -9,7 +9,7 @@ from crmsync.adapters.outcomes import Invalid, Ok, Retry
 from crmsync.flow import FLOW
 from crmsync.models import Policy, RecoveryEntry
 from crmsync.recovery import entries
-from crmsync.recovery.resend import resend
+from crmsync.recovery.entries import resend
 from msgplatform.core.data import sql
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.doors.templatetags.view_links import address

@@ -20,7 +20,7 @@ from crmsync.poller.decisions import Decisions, Round, StoredRound
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Row, Watermark
 from crmsync.poller.store import store, store_or_set_aside
-from crmsync.recovery import actions, resend
+from crmsync.recovery import actions, entries
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import LeaseLost
 from msgplatform.core.queues import jobs
@@ -515,7 +515,7 @@ class TestDue:
         this, _ = poller.round(lead(1))
         confirm(1)
         poller.round(lead(1, 2, phone="not mapped"))
-        resend.resend([record().pk], sql.now() + timedelta(seconds=1), "ann")
+        entries.resend([record().pk], sql.now() + timedelta(seconds=1), "ann")
         (entry,) = due.claim(poller.policy, poller.crm.id, 9).entries
         assert (entry.operation, entry.request.version) == (this.operation, 2)
         assert orders.digest(entry.request) == record().digest

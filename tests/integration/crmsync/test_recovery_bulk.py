@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from crmsync.flow import FLOW
 from crmsync.models import Operation, Policy, Record, RecoveryEntry
-from crmsync.recovery import resend
+from crmsync.recovery import entries
 from msgplatform.core.data import sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Counted
@@ -205,7 +205,7 @@ def test_what_changed_since_the_job_began_is_not_sent_again(policy: Policy) -> N
     a = confirmed(policy, "a")
     Record.objects.update(updated_at=begun + timedelta(seconds=1))
 
-    assert resend.resend([a.pk], begun, "ann") == 0
+    assert entries.resend([a.pk], begun, "ann") == 0
 
     assert keys(_State.CONFIRMED) == ["a"]
 

@@ -19,7 +19,7 @@ from msgplatform.monitor.failure_groups import GroupSnapshot
 from msgplatform.monitor.watch.of_flows import report_conditions
 from msgplatform.monitor.watch.watch import Watch
 from notify.feed import presence
-from notify.feed.actions.resend import resend_events
+from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import fanout, queue
 from notify.feed.models import EventQueue
 from notify.feed.monitor import backlog, conditions, counters, failures

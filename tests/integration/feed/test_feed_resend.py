@@ -14,7 +14,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.models import Biz
-from notify.feed.actions.resend import resend_events
+from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import fanout, queue, receiver
 from notify.feed.dispatcher.pace import Pace
 from notify.feed.dispatcher.upkeep import Upkeep

@@ -16,7 +16,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.page import Hit, Recipient
 from msgplatform.messages import engine
 from msgplatform.models import Biz
-from notify.feed.actions.resend import dismiss_events, resend_events
+from notify.feed.actions.actions import dismiss_events, resend_events
 from notify.feed.dispatcher import queue
 from notify.feed.intake import posts
 from notify.feed.messages import page as message_page

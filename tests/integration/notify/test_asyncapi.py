@@ -10,6 +10,7 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -29,6 +30,7 @@ from notify.subscriptions import limits
 from notify.subscriptions.formats import CloudEvents
 from tests.support.answers import Answer
 from tests.support.api_support import problem
+from tests.support.management import Manager
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("work_redis")]
 NODE_MODULES = Path(sys.prefix) / "npm" / "node_modules"
@@ -168,6 +170,27 @@ def test_the_official_parser_reads_it(orders_system: Biz) -> None:
     message = text["components"]["messages"]["orders--order.paid-standard"]
     assert (message["summary"], message["description"]) == ("One.", "One.\n\nTwo.")
     assert message["x-changed-at"] == own.changed_at.isoformat()
+
+
+def test_names_as_cloud_events_have_them(orders_system: Biz) -> None:
+    """Managed by their addresses, and each with components of its own."""
+    api, paid = Manager("manage:event-types"), {"schema": PAID, "example": {"n": 1}}
+    names = ["a-b", "a:b", "a/b", "a.b", "a_b", "a--b", "order", "order-publish", "order-payload",
+             "https://example.com/order:paid", "orders--order"]  # fmt: skip
+    addresses = [f"event-types/{quote(name, safe='')}" for name in names]
+    addresses.append(f"systems/orders/event-types/{quote('a/b', safe='')}")
+    for address in addresses:
+        assert api.send("PUT", address, paid).status_code == 201, address
+        assert api.send("GET", address).json()["example"] == {"n": 1}
+    text = get(manager()).json()
+    (said,) = parsed(text)
+    assert said["problems"] == []
+    assert len(said["operations"]) == len(addresses) + 1
+    shared = {channel["address"] for channel in text["channels"].values()}
+    assert shared == {*names, "/api/v1/messages"}
+    assert len(get(manager(), "?event_type=a:b").json()["channels"]) == 2
+    for address in addresses:
+        assert api.send("DELETE", address).status_code == 204
 
 
 def test_references_lead_to_the_same_place_of_the_document() -> None:

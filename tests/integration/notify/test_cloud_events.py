@@ -15,6 +15,8 @@ from standardwebhooks import Webhook
 from msgplatform.models import Biz
 from notify.models import BizMsg, BizReceive, Receive
 from notify.sender import trial_send
+from notify.subscriptions import limits
+from notify.subscriptions.matching import compile_filter
 from tests.integration.notify.api_caller import MESSAGES, Caller
 from tests.support.answers import Answer
 from tests.support.http_sinks import Seen, Sink, answering
@@ -64,6 +66,24 @@ def test_an_event_is_accepted_once(orders: Caller, mode: Any) -> None:
     assert send(orders, *mode(id="7#7", source="/s")).status_code == 202
     assert send(orders, *mode(id="7", source="/s#7")).status_code == 202
     assert send(orders, *mode(source="/shops/" + "x" * 300)).status_code == 202
+
+
+# As specifications, GitHub, Kubernetes and clouds name them.
+TYPES = [
+    "com.github.pull_request.opened", "com.example/order:paid", "order-paid", "io.k8s.Event:v1",
+    "https://example.com/types/order-paid", "google.cloud.storage.object.v1.finalized", "a:b/c-d",
+    "Microsoft.Storage/blob-created", "-", "urn:example:order:paid",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", [structured, binary])
+@pytest.mark.parametrize("type", TYPES)
+def test_types_of_others(orders: Caller, mode: Any, type: str) -> None:
+    answer = send(orders, *mode(type=type))
+    assert answer.status_code == 202, answer.content
+    assert BizMsg.objects.get().event_type == type
+    assert compile_filter([type], []).matches(type, "")
+    limits.event_types([type, f"{type[:3]}*"])
 
 
 def test_both_modes_are_one_event(orders: Caller) -> None:

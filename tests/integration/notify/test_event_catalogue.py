@@ -16,7 +16,7 @@ from msgplatform.doors.api.access import keys
 from msgplatform.models import AuditLog, Biz
 from notify.intake import catalogue
 from notify.models import BizMsg, EventType, Receive
-from notify.monitor import findings
+from notify.monitor import conditions
 from tests.support import languages
 from tests.support.api_support import problem
 from tests.support.fast_intakes import Both, plain
@@ -150,12 +150,12 @@ def test_a_schema_of_an_earlier_release_that_cannot_be_used(orders: Caller) -> N
     said = problem(orders.post(MESSAGES, GOOD), 400, "invalid-input")
     assert "until the JSON Schema of order.paid is corrected" in said["detail"]
     assert "^(?=.*7)" in said["detail"]
-    (found,) = [each for each in findings.examine() if "JSON Schema" in each.what]
+    (found,) = [each for each in conditions.examine() if "JSON Schema" in each.what]
     assert (found.level, "order.paid" in found.what) == ("bad", True)
     EventType.objects.filter(name="order.paid").update(schema=SCHEMA)
     catalogue.forget()
     assert orders.post(MESSAGES, GOOD).status_code == 202
-    assert not [each for each in findings.examine() if "JSON Schema" in each.what]
+    assert not [each for each in conditions.examine() if "JSON Schema" in each.what]
 
 
 def test_the_door_says_what_django_says(sms_redis: Any) -> None:

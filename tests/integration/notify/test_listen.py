@@ -21,7 +21,7 @@ from msgplatform.doors.api.access import keys, throttling
 from msgplatform.models import Alert, Biz, FailureGroup, MinuteCounter
 from msgplatform.monitor.watch import of_flows
 from notify import directory
-from notify.listening import watch
+from notify.listening import leases
 from notify.maker import expiry
 from notify.maker.maker import Maker
 from notify.models import Attempt, BizMsg, BizReceive, Receive, ReceiveMsg
@@ -47,7 +47,7 @@ SOON = 60.0
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttling, "_paused_until", 0.0)
     # The thread that wakes waiting requests is the web server's: see test_listen_server.
-    monkeypatch.setattr(watch.WATCH, "ensure_started", lambda: None)
+    monkeypatch.setattr(leases.WATCH, "ensure_started", lambda: None)
     keys.forget()
 
 
@@ -355,7 +355,7 @@ def test_a_flush_of_redis_loses_nothing(laptop: Laptop, work_redis: Any) -> None
 
 
 # -- the watch -----------------------------------------------------------------------------------
-class Observed(watch.Watch):
+class Observed(leases.Watch):
     """A watch that sets an event after each look."""
 
     def __init__(self) -> None:
@@ -376,15 +376,15 @@ def test_a_request_that_waits_after_the_watch_has_looked_is_woken(
     laptop: Laptop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A retry that is due sends no signal.
-    monkeypatch.setattr(watch, "Listener", lambda *_: SimpleNamespace(start=lambda: None))
+    monkeypatch.setattr(leases, "Listener", lambda *_: SimpleNamespace(start=lambda: None))
     waiting = long_polls.Waiting()
-    monkeypatch.setattr(watch, "WAITING", waiting)
+    monkeypatch.setattr(leases, "WAITING", waiting)
     laptop.make()
     observed, is_woken = Observed(), threading.Event()
     observed.ensure_started()
     try:
         assert observed.has_looked.wait(SOON)
-        waiting.add(watch.topic(laptop.row.pk), lambda _is_replaced: is_woken.set())
+        waiting.add(leases.topic(laptop.row.pk), lambda _is_replaced: is_woken.set())
         assert is_woken.wait(SOON)
     finally:
         observed.stop()

@@ -18,8 +18,8 @@ from msgplatform.core.data import sql
 from msgplatform.models import Biz, FailureGroup
 from msgplatform.monitor import failure_store
 from notify.archive import answers
+from notify.archive.archiver import move
 from notify.archive.due import due
-from notify.archive.move import move
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import Attempt, BizReceive, ColdAttempt, Receive

@@ -23,7 +23,7 @@ from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import UNAVAILABLE, Unavailable
 from msgplatform.models import Alert, Biz
 from notify.archive import archiver as archiver_module
-from notify.archive import due, move, stores
+from notify.archive import due, stores
 from notify.archive.archiver import Archiver
 from notify.archive.retention import ARCHIVE, KEYS, keep_keys
 from notify.models import (
@@ -223,7 +223,7 @@ def test_a_message_that_changed_since_it_was_chosen_stays(row: BizReceive, place
     limits = due.due(sql.now())
     assert due.movable([changed, other], limits) == [changed, other]
     ReceiveMsg.objects.filter(msg_id=changed).update(status=Status.PENDING)
-    assert move.move([changed, other], limits) == 1
+    assert archiver_module.move([changed, other], limits) == 1
     assert (hot_ids(), cold_ids()) == ([changed], [other])
 
 
@@ -231,7 +231,7 @@ def test_a_change_waits_until_the_message_has_moved(row: BizReceive, place: str)
     """A resend during the move finds the delivery gone; it is never half there."""
     pk = message(row, Status.EXHAUSTED, days=60)
     program = f"""
-from notify.archive import due, move
+from notify.archive import archiver, due
 from msgplatform.core.archive.copying import Part
 from msgplatform.core.data import sql
 verified = Part.verified
@@ -241,12 +241,12 @@ def slowly(part):
         wait()
     return found
 Part.verified = slowly
-say(move.move([{pk}], due.due(sql.now())))
+say(archiver.move([{pk}], due.due(sql.now())))
 """
     (delivery,) = ReceiveMsg.objects.values_list("id", flat=True)
     resend = f"""
 from msgplatform.core.data import sql
-from notify.actions.deliveries import FAILED, resend_hot
+from notify.actions.resend import FAILED, resend_hot
 say("on")
 say(resend_hot([{delivery}], [*FAILED.values(), 3], sql.now()))
 """
@@ -288,13 +288,13 @@ def test_what_was_not_copied_right_is_not_deleted(
     row: BizReceive, place: str, monkeypatch: pytest.MonkeyPatch, work_redis: object
 ) -> None:
     good, bad = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
-    copy = move.copy_to_archive
+    copy = archiver_module.copy_to_archive
 
     def damaged(parts: list) -> None:
         copy(parts)
         ColdBizMsg.objects.filter(id=bad).update(payload=b"other")
 
-    monkeypatch.setattr(move, "copy_to_archive", damaged)
+    monkeypatch.setattr(archiver_module, "copy_to_archive", damaged)
     worker = archive()
     assert hot_ids() == [bad]
     assert good in cold_ids()
@@ -314,10 +314,10 @@ def test_a_copy_that_the_archive_does_not_commit_deletes_nothing(
     with monkeypatch.context() as patches:
         patches.setattr(connections[cold_alias()], "commit", refuse)
         with pytest.raises(DatabaseError, match="COMMIT is refused"):
-            move.move([pk], limits)
+            archiver_module.move([pk], limits)
     assert (hot_ids(), cold_ids()) == ([pk], [])
     assert everything() == before
-    assert move.move([pk], limits) == 1
+    assert archiver_module.move([pk], limits) == 1
     assert (hot_ids(), cold_ids()) == ([], [pk])
 
 
@@ -416,7 +416,7 @@ def test_months_that_cannot_be_made_stop_nothing(
     settings.NOTIFY_ARCHIVE_DAYS = 365
     without_months(ARCHIVE)
     old, young = (message(row, Status.DELIVERED, days=days) for days in (500, 10))
-    move.move([old], due.due(sql.now()))
+    archiver_module.move([old], due.due(sql.now()))
     with monkeypatch.context() as patched:
         patched.setattr(partitions, "prepare", refused)
         worker = archive()
@@ -437,7 +437,7 @@ def test_an_archive_that_takes_nothing_is_told_once(
     settings.NOTIFY_ARCHIVE_DAYS = 365
     without_months(ARCHIVE)
     old = message(row, Status.DELIVERED, days=500)
-    move.move([old], due.due(sql.now()))
+    archiver_module.move([old], due.due(sql.now()))
     pks = [message(row, Status.DELIVERED) for _ in range(3)]
     rename = "ALTER TABLE biz_msg_cold RENAME COLUMN"
     worker = Archiver()
@@ -470,7 +470,7 @@ def test_the_alert_stays_while_nothing_moves(
     ready = message(row, Status.DELIVERED, days=9)
     worker = Archiver()
     with monkeypatch.context() as patched:
-        patched.setattr(move, "copy_to_archive", full)
+        patched.setattr(archiver_module, "copy_to_archive", full)
         for _ in range(6):
             with suppress(OperationalError):
                 worker.turn()
@@ -484,14 +484,14 @@ def test_a_message_that_is_too_large_holds_up_no_other(
     row: BizReceive, monkeypatch: pytest.MonkeyPatch, work_redis: object
 ) -> None:
     large, other = message(row, Status.DELIVERED), message(row, Status.DELIVERED)
-    copy = move.copy_to_archive
+    copy = archiver_module.copy_to_archive
 
     def limited(parts: list) -> None:
         if large in parts[0].keys:
             raise DataError(1153, "Got a packet bigger than 'max_allowed_packet' bytes")
         copy(parts)
 
-    monkeypatch.setattr(move, "copy_to_archive", limited)
+    monkeypatch.setattr(archiver_module, "copy_to_archive", limited)
     archive()
     assert (hot_ids(), cold_ids()) == ([large], [other])
     assert str(large) in Alert.objects.get(kind="notify.archive").subject

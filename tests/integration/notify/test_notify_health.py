@@ -26,7 +26,7 @@ from notify import orders, presence
 from notify.maker.maker import Maker
 from notify.marker.marker import Marker
 from notify.models import BizReceive, Receive, ReceiveMsg
-from notify.monitor import conditions, findings
+from notify.monitor import conditions
 from notify.orders import Outcome, Result
 from tests.support.http_sinks import Sink, answering
 from tests.support.notify_rows import publish, subscription
@@ -469,7 +469,7 @@ def test_what_decides_is_said_by_the_alert_and_by_doctor(row: BizReceive) -> Non
     )
     assert text.startswith(expected), text
     assert "it will be disabled on" in text
-    (line,) = [f.what for f in findings.examine() if f.level == "bad"]
+    (line,) = [f.what for f in conditions.examine() if f.level == "bad"]
     assert expected in line
 
 

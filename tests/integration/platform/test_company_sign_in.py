@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -21,65 +21,20 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 from structlog.testing import capture_logs
 
-from msgplatform import person_limits, roles
+from msgplatform import person_limits
 from msgplatform.company.signing_in import refusal
-from msgplatform.company.single_sign_on import company, guarded, views
+from msgplatform.company.single_sign_on import guarded, views
 from msgplatform.core.servers.private_server import free_port
-from msgplatform.doors.api.access import throttling
 from msgplatform.doors.api.access.rates import Rate
 from msgplatform.models import Alert, AuditLog, Biz
-from tests.support import totp
+from tests.support import company_sign_in, totp
+from tests.support.company_sign_in import CALLBACK, LOGIN, PAGE, begin, is_in, sign_in
 from tests.support.oidc_provider import CLIENT, OidcProvider, new_key
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("work_redis")]
+server, provider = company_sign_in.server, company_sign_in.provider
+configured = company_sign_in.configured
 PASSWORD = "a long enough one"
-PAGE = "/console/preferences"
-LOGIN = "/console/sign-in/company"
-CALLBACK = f"{LOGIN}/callback"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[OidcProvider]:
-    running = OidcProvider()
-    yield running
-    running.close()
-
-
-@pytest.fixture
-def provider(server: OidcProvider) -> OidcProvider:
-    server.reset()
-    company.kept.clear()
-    return server
-
-
-@pytest.fixture(autouse=True)
-def configured(
-    db: None, provider: OidcProvider, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    roles.make()  # a test that commits leaves none of those that `migrate` makes
-    monkeypatch.setattr(throttling, "_paused_until", 0.0)
-    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-    settings.PUBLIC_URL = "http://testserver"
-    settings.OIDC_TIMEOUT_SECONDS = 60
-    for name, value in provider.settings().items():
-        setattr(settings, name, value)
-    provider.claims = {"groups": ["ops"], "preferred_username": "anna", "email": "a@example.com"}
-
-
-def begin(client: Client, next_page: str = PAGE) -> str:
-    """The address of the provider to which the browser is led."""
-    left = client.get(LOGIN, {"next": next_page})
-    assert left.status_code == 302, left.content.decode()
-    return str(left["Location"])
-
-
-def sign_in(provider: OidcProvider, client: Client | None = None) -> Any:
-    client = client or Client()
-    return client.get(CALLBACK, provider.authorize(begin(client)))
-
-
-def is_in(client: Client) -> bool:
-    return client.get(PAGE).status_code == 200
 
 
 # -- who gets in -------------------------------------------------------------------------------
@@ -514,31 +469,6 @@ def test_a_back_channel_that_cannot_judge_says_so(
     settings.OIDC_ISSUER = f"http://127.0.0.1:{free_port()}"
     answer = Client().post(f"{LOGIN}/backchannel-logout", {"logout_token": logout_token(provider)})
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
-
-
-# -- what Core and Discovery allow --------------------------------------------------------------
-@pytest.mark.parametrize("secret", ["a+b/c==", "50%:off", "é ü"])
-@pytest.mark.parametrize("methods", [["client_secret_basic"], None])
-def test_a_client_authenticates_in_the_header(
-    provider: OidcProvider, settings: Settings, secret: str, methods: list[str] | None
-) -> None:
-    provider.document["token_endpoint_auth_methods_supported"] = methods
-    app = settings.SOCIALACCOUNT_PROVIDERS["company"]["APPS"][0]
-    app["secret"] = provider.secret = secret
-    client = Client()
-    sign_in(provider, client)
-    assert is_in(client)
-
-
-def test_one_key_id_for_several_keys(provider: OidcProvider) -> None:
-    """As where one key signs in several algorithms, or another one encrypts."""
-    provider.more_keys = [
-        {**provider.jwk(new_key()), "use": "enc"}, {**provider.jwk(new_key()), "alg": "ES512"},
-        provider.jwk(new_key()), {"kid": "one", "kty": "unknown"},
-    ]  # fmt: skip
-    client = Client()
-    sign_in(provider, client)
-    assert is_in(client)
 
 
 # -- without passwords --------------------------------------------------------------------------

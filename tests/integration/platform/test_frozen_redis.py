@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 import time
+import xmlrpc.client
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,10 +25,13 @@ from crmsync.models import LandingPage
 from msgplatform import env
 from msgplatform.core import connections
 from msgplatform.core.connections import AWAY_SECONDS, RedisError
-from msgplatform.models import Alert, Biz
+from msgplatform.core.errors import Temporary
+from msgplatform.jobs.bulk import BulkRunner
+from msgplatform.models import Alert, Biz, BulkJob
 from msgplatform.monitor.watch.watch import _LEASE, Watch
+from tests.integration.gateway.sms_messages import archived
 from tests.servers import Servers
-from tests.support import sms_rows
+from tests.support import archive_support, sms_rows
 from tests.support.api_server import Server
 from tests.support.hanging_servers import hanging
 from tests.support.notify_rows import subscription
@@ -200,12 +205,26 @@ def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
     def send(_number: int) -> tuple[int, float]:
         return post(server, "/api/v1/sms/batch", batch, clinic.key)
 
+    def call(_number: int) -> tuple[int, float]:
+        begun = time.monotonic()
+        with xmlrpc.client.ServerProxy(f"http://127.0.0.1:{server.port}/rpc/") as proxy:
+            try:
+                proxy.sms.send(clinic.key, "13800000000", "hello")
+            except xmlrpc.client.Fault as fault:
+                return fault.faultCode, time.monotonic() - begun
+        return 0, time.monotonic() - begun
+
     assert send(0)[0] == 200
+    assert call(0)[0] == 0
     with hanging(servers.sms), ThreadPoolExecutor(40) as callers:
         # More than the server has threads: none of them is held.
         sent = list(callers.map(send, range(80)))
         assert {status for status, _seconds in sent} == {503}
         assert max(seconds for _status, seconds in sent) < 2 * PROMPT
+        called = list(callers.map(call, range(80)))
+        # Not 504: nothing was stored, so that a repeat needs no key.
+        assert {code for code, _seconds in called} == {503}
+        assert max(seconds for _code, seconds in called) < 2 * PROMPT
         slow = {path: took for path, took in times(browser).items() if took > PROMPT}
         assert not slow
         time.sleep(AWAY_SECONDS)
@@ -214,6 +233,39 @@ def test_sms_redis(browser: Browser, server: Server, servers: Servers) -> None:
         browser.open_until("/readyz")  # only the SMS Redis is unavailable
     until_all_is_back(browser)
     assert send(0)[0] == 200
+    assert call(0)[0] == 0
+
+
+def test_jobs_of_other_flows_beside_a_hung_sms_redis(servers: Servers) -> None:
+    """A page of a job for short messages, and the look for what became of them, wait for it: a job
+    of Notify is over meanwhile, and the other one when Redis is back."""
+    clinic = sms_rows.Caller("clinic", "sms:write")
+    sms_rows.gateway()
+    sms_rows.account(clinic.biz)
+    archived(clinic, result=5)
+    row = subscription(Biz.objects.create(name="bills"))
+    archive_support.message(row, archive_support.Status.EXHAUSTED)
+    short, event = (
+        BulkJob.objects.create(flow=flow, action="resend", filter=filter, created_by="x")
+        for flow, filter in (("sms", {"since": "2020-01-01"}), ("notify", {"biz": "bills"}))
+    )
+    runner = BulkRunner()
+
+    def turn_until(job: BulkJob) -> float:
+        begun = time.monotonic()
+        while not BulkJob.objects.filter(pk=job.pk, state=BulkJob.State.DONE).exists():
+            assert time.monotonic() < begun + 120
+            with suppress(RedisError, Temporary):
+                runner.turn()
+        return time.monotonic() - begun
+
+    with hanging(servers.sms):
+        assert turn_until(event) < PROMPT
+        short.refresh_from_db()
+        assert (short.state, short.done) == (BulkJob.State.RUNNING, 0)
+        assert short.error, "its page says what it waits for"
+    BulkJob.objects.update(lease_until=None)
+    turn_until(short)
 
 
 @pytest.mark.parametrize("name", ["work", "sms"])

@@ -44,7 +44,7 @@ from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify.feed import person_users, upkeep_events, users
-from notify.feed.actions.resend import resend_events
+from notify.feed.actions.actions import resend_events
 from notify.feed.dispatcher import queue
 from notify.feed.intake import posts, relations
 from notify.feed.intake.posts import Post

@@ -278,6 +278,26 @@ def test_sweep_finds_what_is_behind(foreign: MakeSource, mariadb: MariaDb) -> No
         sweep(replace(source, columns=replace(LEADS, version="")), lambda keys: {})
 
 
+def test_rows_of_sessions_in_other_zones_are_found_by_the_comparison(
+    foreign: MakeSource, mariadb: MariaDb
+) -> None:
+    """A DATETIME has the clock of its session: one is behind all others, one far ahead."""
+    source = foreign(kind="DATETIME(6)", zone="+08:00")  # as the server
+    follower = Follower(source)
+    run_as_owner(mariadb, INSERT.format(uid="here"))
+    follower.until("here")
+    for zone, uid in (("-11:00", "west"), ("+13:00", "east")):
+        run_as_owner(mariadb, f"SET time_zone = '{zone}'", INSERT.format(uid=uid))
+    run_as_owner(mariadb, INSERT.format(uid="later"))
+    assert follower.until("later") == ["later"]
+    assert follower.page
+    assert follower.page.facts.waiting == 1, "the one ahead is shown as waiting"
+    page = sweep(source, lambda keys: {key: 1 for key in keys if key in (1, 4)})
+    assert page.keys_behind == [2, 3]
+    rows = follower.increment.rows(page.keys_behind)
+    assert [row.values["uid"] for row in rows] == ["west", "east"]
+
+
 def test_a_sweep_goes_on_after_a_version_that_is_no_number(tmp_path: Path) -> None:
     file = sqlite_file(tmp_path)
     with sqlite3.connect(file) as made:

@@ -238,6 +238,7 @@ RULES: list[tuple[str, Any, dict[str, str], str]] = [
     ("", b"0", {}, "event_type"),
     ("a" * 129, b"0", {}, "event_type"),
     ("a..b", b"0", {}, "event_type"),
+    ("https://example.com/order-paid:v1", b"0", {}, ""),
     ("order paid", b"0", {}, "event_type"),
     ("a\n", b"0", {}, "event_type"),
     ("订单", b"0", {}, "event_type"),

@@ -21,8 +21,7 @@ from msgplatform.core.daemons.heartbeats import WITHDRAW_SECONDS, Heartbeat, bea
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.servers.private_server import free_port
 from notify.agent import store
-from notify.agent.metrics import Figures
-from notify.agent.relay import MARGIN_SECONDS
+from notify.agent.relay import MARGIN_SECONDS, Figures
 from tests.support import agent_support
 from tests.support.agent_support import (
     INSERT,

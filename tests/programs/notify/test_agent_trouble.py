@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 
 from bench.harness.mariadb import MariaDb
 from tests.support import agent_support
@@ -309,3 +310,79 @@ def test_rows_on_which_the_intake_breaks_stop_nobody_else(
     assert shop.column("id", "outbox_dead") == []
     intake.script = accept
     until_empty(relay, shop)
+
+
+# -- rows that the business system's database does not let go -------------------------------------
+NUMBERS = (1366, 1406, 1264, 1644, 1815, 1030, 1142, 1290, 1114, 1205, 1213)
+PROMPT_SECONDS = 15.0
+
+
+@pytest.fixture
+def mariadb_shop(tmp_path: Path, mariadb: MariaDb) -> Shop:
+    made = Shop("mariadb", tmp_path, mariadb)
+    made.load_ddl()
+    return made
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize(
+    ("statement", "condition"),
+    [("DELETE ON outbox", "OLD.id = 3"), ("INSERT ON outbox_dead", "NEW.payload LIKE '%2%'")],
+)
+def test_a_row_that_cannot_go_stays_alone(
+    mariadb_shop: Shop, intake: Intake, number: int, statement: str, condition: str
+) -> None:
+    """Neither a relayed row nor a refused one: it comes again much later, the others at once."""
+    shop = mariadb_shop
+    if "dead" in statement:
+        intake.script = lambda messages: verdicts([{"outcome": "rejected"} for _ in messages])
+    shop.execute(
+        f"CREATE TRIGGER poison BEFORE {statement} FOR EACH ROW IF {condition} THEN "
+        f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'poison'; END IF"
+    )
+    shop.insert(6)
+    with agent_support.relays(shop, intake.url) as make:
+        relay, begun = make(), time.monotonic()
+        with suppress(OperationalError):  # of a lock: the loop logs it
+            relay.turn()
+        assert shop.column("id") == [3]
+        shop.insert(3, start=6)
+        relay.turn()
+        assert shop.column("id") == [3]
+        assert time.monotonic() - begun < PROMPT_SECONDS
+        if number not in (1205, 1213):
+            assert "poison" in shop.column("last_error")[0]
+        shop.execute("DROP TRIGGER poison")
+        until_empty(relay, shop)
+
+
+@pytest.mark.parametrize("is_claimed", [False, True], ids=["before the claim", "while it is sent"])
+def test_a_row_that_a_transaction_has_locked_waits_alone(
+    mariadb_shop: Shop, intake: Intake, is_claimed: bool
+) -> None:
+    """As of somebody who has looked at it by hand, and gone to lunch."""
+    shop = mariadb_shop
+    shop.insert(6)
+    with closing(shop.connect()) as somebody, agent_support.relays(shop, intake.url) as make:
+
+        def lock() -> None:
+            somebody.cursor().execute("SELECT * FROM outbox WHERE id = 3 FOR UPDATE")
+
+        def script(messages: list[dict[str, Any]]) -> agent_support.Answer:
+            if is_claimed:
+                lock()
+            return accept(messages)
+
+        intake.script = script
+        if not is_claimed:
+            lock()
+        relay, begun = make(), time.monotonic()
+        relay.turn()
+        assert shop.column("id") == [3]
+        shop.insert(3, start=6)
+        relay.turn()
+        assert shop.column("id") == [3]
+        assert time.monotonic() - begun < PROMPT_SECONDS
+        somebody.rollback()
+        intake.script = accept
+        until_empty(relay, shop)

@@ -385,6 +385,26 @@ def test_a_result_for_each_record_in_order(open_adapter: Open) -> None:
         assert {type(outcome) for outcome in short} == {Refused}
 
 
+def test_an_error_that_all_results_have_is_of_the_call(open_adapter: Open) -> None:
+    """As where one record's trigger undoes the transaction of all: halves show whose it is."""
+
+    def answer(request: Asked) -> Answer:
+        is_bad = any(item["id"] == "b" for item in request.body)
+        word = {"status": "INVALID_DATA", "message": "trigger"} if is_bad else {"status": "success"}
+        return Answer({"data": [word] * len(request.body)})
+
+    result = {"code": "status", "ok": ["success"], "kinds": {"INVALID_DATA": "invalid"},
+              "message": "message"}  # fmt: skip
+    with serving(answer) as server:
+        adapter = open_adapter(
+            server.url(), body="{records}", records_per_call=10,
+            answer={"results": "data", "result": result},
+        )  # fmt: skip
+        assert adapter.send([lead("a"), lead("b"), lead("c")]) == [Refused("trigger")] * 3
+        assert adapter.send([lead("a")]) == [Ok("")]
+        assert adapter.send([lead("b")]) == [Invalid("", "trigger")]
+
+
 def test_a_batch_that_is_refused_says_so_and_the_record_alone_is_invalid(
     open_adapter: Open,
 ) -> None:

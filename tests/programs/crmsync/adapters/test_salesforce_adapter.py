@@ -20,9 +20,9 @@ from crmsync.adapters.outcomes import (
     Throttled,
     Unknown,
 )
-from crmsync.adapters.salesforce import errors
+from crmsync.adapters.salesforce import session
 from crmsync.adapters.salesforce.adapter import SalesforceAdapter
-from crmsync.adapters.salesforce.errors import long_id
+from crmsync.adapters.salesforce.session import long_id
 from msgplatform.core.errors import InvalidInput
 from tests.support.http_sinks import Sink, refusing_port
 from tests.support.json_stub import Answer, Asked, asked, serving
@@ -433,6 +433,6 @@ def test_an_error_that_all_records_of_a_call_have(
 def test_alone_a_trigger_s_error_is_the_record_s() -> None:
     error = {"statusCode": "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", "message": "Name: too short"}
     result = {"success": False, "errors": [error]}
-    assert isinstance(errors.of_result(result, "Hive_Id__c"), Invalid)
-    assert errors.of_whole_call([result]) is None
-    assert errors.of_whole_call([result, {"success": True}]) is None
+    assert isinstance(session.of_result(result, "Hive_Id__c"), Invalid)
+    assert session.of_whole_call([result]) is None
+    assert session.of_whole_call([result, {"success": True}]) is None

@@ -15,7 +15,16 @@ import pytest
 
 from bench.harness.mariadb import MariaDb
 from crmsync.adapters.base import Check, Record, UnknownField
-from crmsync.adapters.outcomes import Auth, Conflict, Invalid, Ok, Refused, Retry, Unknown
+from crmsync.adapters.outcomes import (
+    Auth,
+    Conflict,
+    Invalid,
+    Ok,
+    Outcome,
+    Refused,
+    Retry,
+    Unknown,
+)
 from crmsync.adapters.sql.adapter import SqlAdapter
 from msgplatform.core.errors import InvalidInput, Unavailable
 from tests.support.cutting_proxy import CuttingProxy
@@ -216,6 +225,26 @@ def test_a_value_that_the_database_refuses_is_bisected(
     (outcome,) = adapter.send(records[1:2])
     assert isinstance(outcome, Invalid)
     assert outcome.field == "age"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(1644, Invalid), (31001, Retry), (1815, Retry), (1213, Retry)]
+)
+def test_a_trigger_s_error_is_of_its_record(
+    mariadb: MariaDb, open_adapter: Open, number: int, kind: type[Outcome]
+) -> None:
+    """Whatever its number: the others are stored. A deadlock is nobody's fault."""
+    crm = _in_mariadb(mariadb)
+    crm.run(
+        "CREATE TRIGGER house_rule BEFORE INSERT ON customer FOR EACH ROW IF NEW.code = 'b' THEN "
+        f"SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'no'; END IF"
+    )
+    adapter = open_adapter(crm.url)
+    whole = Retry if number == 1213 else Refused
+    assert {type(outcome) for outcome in adapter.send([lead("a"), lead("b"), lead("c")])} == {whole}
+    assert crm.rows() == []
+    assert [type(outcome) for outcome in adapter.send([lead("b")])] == [kind]
+    assert adapter.send([lead("a"), lead("c")]) == [Ok("a", True), Ok("c", True)]
 
 
 def test_the_row_of_another_record_is_never_overwritten(

@@ -1,0 +1,135 @@
+"""Watches supervisord's programs: those that end again and again, and those that hang, which it
+ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgplatform.core.connections import RedisError
+from msgplatform.core.daemons import exits, heartbeats
+from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
+from msgplatform.core.logged_errors import last_words
+
+HUNG_SECONDS = 60.0
+# Two looks may be further apart: then this process stood still, perhaps with all others.
+_MAX_STEP_SECONDS = 5.0
+_TAIL_BYTES = 16_384
+
+
+class ProgramWatch:
+    """`logs` is the folder of the programs' logs; `say` writes to the terminal. A process without
+    a heartbeat for `hung_seconds` hangs; the record of the last one lasts for TTL_SECONDS of them.
+    """
+
+    def __init__(
+        self, logs: Path, say: Callable[[str], None], hung_seconds: float = HUNG_SECONDS
+    ) -> None:
+        self._logs, self._say, self._hung_seconds = logs, say, hung_seconds
+        self._starts: dict[str, int] = {}  # process → its last start, in unix seconds
+        self._ends: defaultdict[str, deque[float]] = defaultdict(deque)
+        self._messages_at: dict[str, float] = {}  # process → the last message on the terminal
+        # pid of a process that has sent heartbeats → for how many seconds it has sent none
+        self._silences: dict[int, float] = {}
+        self._last_look = time.monotonic()
+        self._hangs: list[tuple[float, Exits]] = []  # with the moment of each end (monotonic)
+        self._last_report: list[Exits] = []
+
+    def look(self, processes: Sequence[Mapping[str, Any]]) -> None:
+        """`processes` is supervisord's information on each. Raises OSError."""
+        running = {int(info["pid"]): str(info["name"]) for info in processes if info["pid"]}
+        for pid in self._hung_pids(running):
+            self._end(pid, running[pid])
+        now = time.monotonic()
+        self._hangs = [(at, end) for at, end in self._hangs if now - at < PERIOD_SECONDS]
+        report = [*self._looping(processes), *(end for _, end in self._hangs)]
+        if not report and not self._last_report:
+            return
+        with suppress(RedisError):  # the records are repeated at the next look
+            exits.report(report, [former for former in self._last_report if former not in report])
+            self._last_report = report
+
+    # -- programs that hang ------------------------------------------------------------------------
+    def _hung_pids(self, running: Mapping[int, str]) -> list[int]:
+        """The running processes that have sent heartbeats, and send none any more while others of
+        this machine do. Without an answer of Redis, or of anybody, nobody's silence counts."""
+        now = time.monotonic()
+        step = min(now - self._last_look, _MAX_STEP_SECONDS)
+        self._last_look = now
+        try:
+            beats = heartbeats.alive()
+        except RedisError:
+            self._silences.clear()
+            return []
+        host = socket.gethostname()
+        beating = {beat.pid for beat in beats if beat.host == host} & running.keys()
+        if not beating:
+            return []
+        silences = {
+            pid: seconds + step for pid, seconds in self._silences.items() if pid in running
+        }
+        self._silences = silences | dict.fromkeys(beating, 0.0)
+        limit = self._hung_seconds - heartbeats.TTL_SECONDS
+        return [pid for pid, seconds in self._silences.items() if seconds >= limit]
+
+    def _end(self, pid: int, name: str) -> None:
+        """Kill the process, which supervisord starts again; say so in its log and on the
+        terminal."""
+        end = Exits(_program(name), 1, "", hung_seconds=round(self._hung_seconds))
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)  # a process that is stopped takes no other signal
+        self._hangs.append((time.monotonic(), end))
+        del self._silences[pid]
+        log_file, text = self._logs / f"{name}.log", str(end.text)
+        entry = {
+            "event": "hung", "level": "error", "logger": __name__, "pid": pid, "why": text,
+            "timestamp": datetime.now(UTC).isoformat(),
+        }  # fmt: skip
+        with suppress(OSError), log_file.open("a", encoding="utf-8") as log:
+            log.write(json.dumps(entry) + "\n")
+        self._say(f"{name}: {text} See {log_file}")
+
+    # -- programs that end again and again ---------------------------------------------------------
+    def _looping(self, processes: Sequence[Mapping[str, Any]]) -> list[Exits]:
+        looping: list[Exits] = []
+        for info in processes:
+            name, start, now = info["name"], int(info["start"]), float(info["now"])
+            before = self._starts.get(name, 0)
+            self._starts[name] = start
+            ends = self._ends[name]
+            if before and start != before:
+                ends.append(now)
+            while ends and now - ends[0] > PERIOD_SECONDS:
+                ends.popleft()
+            if len(ends) >= MIN_EXITS:
+                log_file = self._logs / f"{name}.log"
+                exits_of_program = Exits(_program(name), len(ends), _last_words(log_file))
+                looping.append(exits_of_program)
+                # Once a minute, since the program ends every few seconds.
+                if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
+                    self._messages_at[name] = now
+                    self._say(f"{name}: {exits_of_program.text} See {log_file}")
+        return looping
+
+
+def _program(name: str) -> str:
+    """The program of a process: `run_sender` of `run_sender-2`."""
+    return name.partition("-")[0]
+
+
+def _last_words(log: Path) -> str:
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+            return last_words(file.read().decode("utf-8", "replace"))
+    except OSError:
+        return ""
