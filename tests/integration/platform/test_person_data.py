@@ -38,8 +38,9 @@ from msgplatform.company.person_data.stores import all_stores
 from msgplatform.core import alerts, personal
 from msgplatform.core.data import ids, sql
 from msgplatform.core.errors import InvalidInput, NotNow
-from msgplatform.core.person.identity import MARK, Person
+from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, Slice
+from msgplatform.core.personal import MARK
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Alert, AuditLog, Biz, MinuteCounter
 from notify.feed import person_users, upkeep_events, users
