@@ -26,8 +26,7 @@ def verdict(error: DatabaseError, size: int) -> Outcome:
         return Invalid(column(text), text) if size == 1 else Refused(text)
     # The number of somebody's trigger may be anything. It may be of one record, which is tried
     # again alone; the others are stored.
-    is_unknown = transactions.is_answer(code) and code not in error_codes.OF_SERVER
-    return Refused(text) if is_unknown and size > 1 else Retry(0.0, text)
+    return Refused(text) if fault is Fault.OTHER and size > 1 else Retry(0.0, text)
 
 
 def is_credentials(error: DatabaseError) -> bool:
