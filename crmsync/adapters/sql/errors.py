@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import DatabaseError, DataError, IntegrityError
 
 from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry
-from msgplatform.core.data import engines, transactions
+from msgplatform.core.data import engines
 from msgplatform.core.data.engines.contract import Fault
 
 _SETUP = frozenset({Fault.NO_DATABASE, Fault.NO_TABLE, Fault.DAMAGED})
@@ -26,9 +26,7 @@ def verdict(error: DatabaseError, size: int) -> Outcome:
         return Invalid(column(text), text) if size == 1 else Refused(text)
     # The number of somebody's trigger may be anything. It may be of one record, which is tried
     # again alone; the others are stored.
-    is_answer = transactions.is_answer(transactions.error_code(error))
-    is_unknown = fault is Fault.OTHER and is_answer
-    return Refused(text) if is_unknown and size > 1 else Retry(0.0, text)
+    return Refused(text) if fault is Fault.OTHER and size > 1 else Retry(0.0, text)
 
 
 def is_credentials(error: DatabaseError) -> bool:
