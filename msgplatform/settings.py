@@ -21,14 +21,14 @@ from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
 # The folder of this installation's database, sockets, logs and locks.
-# By default: the folder `var`
+# By default: `var` in the clone; installed from the wheel, in the folder where a command is run
 STATE_DIR = env.state_dir()
 DAEMON = os.environ.get("MSGPLATFORM_PROFILE") == "daemon"
 # Never on in production: error pages show settings and data.
 DEBUG = env.flag("DEBUG", False)
 
 # Signs sessions and forms: 50 characters or more, the same for every web process. Required.
-# By default: the file `secret_key` in STATE_DIR, which `make up` makes
+# By default: the file `secret_key` in STATE_DIR, which `up` makes
 SECRET_KEY = env.secret("SECRET_KEY", default_file=STATE_DIR / "secret_key")
 SECRET_KEY_MISSING = not SECRET_KEY
 if SECRET_KEY_MISSING:
@@ -37,7 +37,7 @@ if SECRET_KEY_MISSING:
 
 # Encrypts secrets in the database, the same on every machine. Several, separated by commas: the
 # first encrypts, all decrypt. Required; without it stored secrets are lost.
-# By default: the file `encryption_key` in STATE_DIR, which `make up` makes
+# By default: the file `encryption_key` in STATE_DIR, which `up` makes
 ENCRYPTION_KEYS = tuple(
     env.secret("ENCRYPTION_KEY", default_file=STATE_DIR / "encryption_key")
     .replace(",", " ")
@@ -161,7 +161,7 @@ WSGI_APPLICATION = "msgplatform.doors.web.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [env.FILES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -266,7 +266,7 @@ CONTENT_SECURITY_POLICY = {
 LANGUAGE_CODE = "en-us"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 # `theme` has the texts of the theme, which brings no translations of its own.
-LOCALE_PATHS = [BASE_DIR / "locale", BASE_DIR / "locale" / "theme"]
+LOCALE_PATHS = [env.FILES_DIR / "locale", env.FILES_DIR / "locale" / "theme"]
 USE_I18N = True
 FORMAT_MODULE_PATH = ["msgplatform.formats"]
 USE_TZ = True

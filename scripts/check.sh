@@ -10,7 +10,7 @@ export STATE_DIR=$state SECRET_KEY=only-for-checks LOG_LEVEL=WARNING
 unset PYTHONDONTWRITEBYTECODE  # what is compiled here, the tests need not compile again
 
 python=.venv/bin/python
-"$python" deploy/secret_key.py 2>/dev/null  # the encryption key
+"$python" manage.py make_keys 2>/dev/null  # the encryption key
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 "$python" -m mypy msgplatform notify gateway crmsync demo bench tests >"$state/types" 2>&1 &
