@@ -16,7 +16,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import dj_database_url
 
@@ -265,6 +265,25 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
         )
         return default
     return raw
+
+
+def mail_server(url: str) -> dict[str, Any]:
+    """Django's settings of a mail server; none for ''."""
+    if not url:
+        return {}
+    parts = urlsplit(url)
+    port = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}[parts.scheme]
+    sender = parse_qs(parts.query).get("from")
+    return {
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": parts.port or port,
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_TLS": parts.scheme == "smtp+starttls",
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+        "EMAIL_TIMEOUT": 10,  # seconds: a person waits
+        "DEFAULT_FROM_EMAIL": sender[0] if sender else f"msgplatform@{parts.hostname}",
+    }
 
 
 def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
