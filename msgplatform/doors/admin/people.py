@@ -33,7 +33,7 @@ from msgplatform import person_limits, roles
 from msgplatform.core import invitations
 from msgplatform.doors.admin.auditing import SECRET, audit
 from msgplatform.doors.admin.confirmation import Confirmed, confirmed
-from msgplatform.doors.admin.secret_page import SecretPageAdmin
+from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.models import Biz, Role
 
 admin.site.unregister([User, Group])
