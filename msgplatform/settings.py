@@ -117,8 +117,13 @@ _PAGES = [
     "allauth.mfa",
     "allauth.usersessions",
 ]
-# Folders beside the product, each with a command of its name; an installation may lack them.
-_BESIDE = [name for name in ("demo", "bench") if (BASE_DIR / name / "__init__.py").exists()]
+# Folders beside the product, each with a command of its name; an installation may lack them, and
+# beside an installed wheel other packages may have such a name.
+_BESIDE = [
+    name
+    for name in ("demo", "bench")
+    if (BASE_DIR / name / "management" / "commands" / f"{name}.py").exists()
+]
 INSTALLED_APPS = [
     "msgplatform",
     "msgplatform.operation",

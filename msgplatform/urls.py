@@ -24,7 +24,7 @@ from msgplatform.person_limits import answers_limited_people as to_all
 
 
 def limit_to_staff(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """A view of the API documentation, or of the clients; only staff may open it unless API_DOCS_PUBLIC is set."""
+    """A view of the API documentation, or of clients; for staff unless API_DOCS_PUBLIC is set."""
     return view if settings.API_DOCS_PUBLIC else staff_member_required(view)
 
 

@@ -20,6 +20,11 @@ scripts/messages.sh --check
 .venv/bin/lint-imports
 .venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec deploy/compose*.yaml
 "$python" manage.py makemigrations --check --dry-run
+if [[ -e docs/openapi.json ]]; then  # of the last release: scripts/release.sh
+  LOG_LEVEL=ERROR "$python" manage.py spectacular --format openapi-json --file "$state/openapi.json"
+  "$python" scripts/api_changes.py docs/openapi.json "$state/openapi.json" || awk '/^## \[/{n++} n==1' CHANGELOG.md |
+    grep -q '\*Breaking\*' || { echo "These changes break clients: say so under *Breaking* in CHANGELOG.md." >&2; exit 1; }
+fi
 # The counts of tests hold here as they do in CI, so that nobody learns of a wrong one only there.
 CI=true "$python" -m pytest --collect-only -q -m "not full" tests >"$state/tests" || { cat "$state/tests"; exit 1; }
 failed=0

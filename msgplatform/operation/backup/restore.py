@@ -127,7 +127,7 @@ def _check(manifest: Manifest) -> None:
 def _load(connection: Any, path: Path) -> None:
     if connection.vendor == "sqlite":
         connection.ensure_connection()
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as copy:
+        with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as copy:
             copy.backup(connection.connection)
         connection.close()
         return

@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.core.errors import PlatformError
+from msgplatform.core.errors import UNAVAILABLE, PlatformError
 from msgplatform.operation.backup import backup
 
 
@@ -22,6 +22,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             backup.make(options["folder"], options["keys"], self.stdout.write)
-        except PlatformError as error:
+        except (PlatformError, OSError, *UNAVAILABLE) as error:
             raise CommandError(f"There is no backup: {error}") from error
         self.stdout.write(f"The backup is whole: {options['folder']}")

@@ -3,7 +3,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from msgplatform.core.errors import PlatformError
+from msgplatform.core.errors import UNAVAILABLE, PlatformError
 from msgplatform.operation.backup import restore
 
 
@@ -19,6 +19,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             restore.restore(options["folder"], self.stdout.write)
-        except PlatformError as error:
+        except (PlatformError, OSError, *UNAVAILABLE) as error:
             raise CommandError(str(error)) from error
         self.stdout.write("Restored. Start every program, and ask: manage.py doctor")
