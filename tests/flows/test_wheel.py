@@ -83,7 +83,8 @@ def test_all_files_of_the_product_are_in_it(built: Path) -> None:
     expected = {
         f"msgplatform/files/{name}" if name.startswith(PACKED) else name for name in product_files()
     } | {"msgplatform/files/docs/integrate.md"}
-    assert {name for name in names if ".dist-info/" not in name} == expected
+    own = {name for name in names if ".dist-info/" not in name and "/files/clients/" not in name}
+    assert own == expected
     with tarfile.open(built / f"{NAME}.tar.gz") as archive:
         sources = {name.removeprefix(f"{NAME}/") for name in archive.getnames()}
     assert product_files() | {"README.md", "LICENSE", "deploy/compose.yaml"} <= sources
@@ -105,3 +106,15 @@ def test_it_works_from_an_empty_folder(environment: Path, tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["var"]
     assert set(environment.rglob("*.py")) == before
     run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "check")
+
+
+def test_a_client_without_its_generated_part_is_not_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
+         "--wheel-dir", os.devnull, ROOT / "clients" / "python"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "lacks the generated part of the client" in done.stderr
+    assert "make clients" in done.stderr
+    assert "Traceback" not in done.stderr
