@@ -5,7 +5,8 @@
 #
 # CHANGELOG.md has a section [VERSION]. What a client cannot work with any more fails, unless that
 # section says *Breaking*; the OpenAPI document is kept for the next release in docs/openapi.json.
-# Afterwards dist/ has the wheel, the sdist, the client packages, the notes, and hashes of all.
+# Afterwards dist/ has the wheel, the sdist, the client packages, a bill of materials (CycloneDX), the
+# notes, and hashes of all.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,6 +46,14 @@ export SOURCE_DATE_EPOCH
 .venv/bin/python -m hatchling build -d "$state/again" >&2
 for package in "$state"/again/*; do cmp "$package" "dist/${package##*/}"; done
 cp clients/dist/* requirements.txt dist
+
+# Tools in an environment of their own: what is in the packages, and whether their metadata is right.
+.venv/bin/python -m venv --without-pip "$state/tools"
+.venv/bin/python deploy/bootstrap.py --print release >"$state/tools.txt"
+.venv/bin/python -m pip --python "$state/tools/bin/python" install -qq --no-deps --require-hashes -r "$state/tools.txt"
+"$state/tools/bin/python" -m cyclonedx_py requirements requirements.txt --pyproject pyproject.toml \
+  --output-reproducible --output-file dist/sbom.cdx.json
+"$state/tools/bin/python" -m twine check --strict dist/*.whl "dist/msgplatform-$version.tar.gz" >&2
 (cd dist && sha256sum -- * >"$state/sums" && mv "$state/sums" SHA256SUMS)
 
 git add -A

@@ -95,14 +95,14 @@ class OwnPermissionsOnly(Confirmed):
         return field
 
 
-class _RoleField(forms.ModelChoiceField):
+class _RoleField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for mypy only
     def label_from_instance(self, group: Any) -> str:
         """A group's name, with a sentence for a role that the platform ships."""
         role = getattr(group, "role", None)
         return f"{group.name}: {_ROLE_TEXTS[role.name]}" if role else group.name
 
 
-class InvitationForm(forms.ModelForm[User]):
+class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
     """A person to be: who chooses a password by a link."""
 
     giver: Any  # the person who invites
