@@ -15,16 +15,22 @@ from django.test import Client
 from django.urls import reverse
 from pytest_django.fixtures import Settings
 
-from msgplatform import env, person_limits
+from msgplatform import env, person_limits, roles
 from msgplatform.core.servers.private_server import free_port
 from msgplatform.models import AuditLog, Biz, Role
 
 pytestmark = [
-    pytest.mark.django_db(transaction=True),
+    pytest.mark.django_db,
     pytest.mark.usefixtures("work_redis", "sms_redis"),
 ]
 ADD = "/admin/auth/user/add/"
 OWN = "violet umbrella 7"
+
+
+@pytest.fixture(autouse=True)
+def groups() -> None:
+    """Tests of others leave no groups behind."""
+    roles.make()
 
 
 def role(name: str) -> str:
