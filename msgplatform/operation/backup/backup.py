@@ -45,6 +45,9 @@ _DUMP_OPTIONS = (
     "--loose-set-gtid-purged=OFF",
 )  # fmt: skip
 _TABLE = re.compile(rb"CREATE TABLE `([^`]+)` \(")
+_FILE_TABLES = (  # but SQLite's own
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
+)
 _END = b"-- Dump completed"  # the first words of the last line, from MySQL and MariaDB alike
 Say = Callable[[str], None]
 Manifest = dict[str, Any]
@@ -184,7 +187,7 @@ def _copy_file(connection: BaseDatabaseWrapper, path: Path) -> set[str]:
         connection.connection.backup(copy)
         if (answer := copy.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
             raise DumpIncomplete(f"The copy of {connection.alias} is damaged: {answer}")
-        rows = copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        rows = copy.execute(_FILE_TABLES)
         return {name for (name,) in rows}
 
 
