@@ -279,6 +279,8 @@ USE_TZ = True
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 CSRF_FAILURE_VIEW = "msgplatform.doors.api.problems.error_pages.csrf_failure"
 STATIC_URL = "/static/"
+# The clients of this release (`scripts/clients.sh`), which the wheel brings along.
+CLIENTS_DIR = env.FILES_DIR / "clients" / "dist"
 # `up` and `demo` collect them here; what was not collected is served straight from the packages.
 STATIC_ROOT = STATE_DIR / "static"
 STORAGES = {

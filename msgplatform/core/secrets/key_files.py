@@ -28,15 +28,15 @@ def _make(variable: str, new_key: Callable[[], str]) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if path.exists():
         return
-    descriptor, unfinished = tempfile.mkstemp(dir=path.parent)  # mode 0600
+    descriptor, new_path = tempfile.mkstemp(dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
             file.write(new_key() + "\n")
             file.flush()
             os.fsync(file.fileno())  # what is encrypted with it must not outlive it
-        os.link(unfinished, path)  # never a half-written key, and never a second one
+        os.link(new_path, path)  # never a half-written key, and never a second one
         sys.stderr.write(f"A new {variable} is in {path}.\n")
     except FileExistsError:
         pass
     finally:
-        Path(unfinished).unlink()
+        Path(new_path).unlink()

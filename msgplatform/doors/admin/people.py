@@ -134,9 +134,9 @@ class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for 
 
     def clean_username(self) -> str:
         name: str = self.cleaned_data["username"]
-        if stored := User.objects.filter(username__iexact=name).first():
+        if namesake := User.objects.filter(username__iexact=name).first():
             raise forms.ValidationError(
-                gettext("There is a person named %s already.") % stored.get_username()
+                gettext("There is a person named %s already.") % namesake.get_username()
             )
         return name
 

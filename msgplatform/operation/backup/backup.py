@@ -97,11 +97,11 @@ def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
     else:
         say("The keys are not in it: keep SECRET_KEY and ENCRYPTION_KEY elsewhere (--keys FOLDER).")
     manifest["files"] = digests(folder)
-    unfinished = folder / f"{MANIFEST}.new"
-    unfinished.write_text(json.dumps(manifest, indent=1))
-    with unfinished.open() as file:
+    new_path = folder / f"{MANIFEST}.new"
+    new_path.write_text(json.dumps(manifest, indent=1))
+    with new_path.open() as file:
         os.fsync(file.fileno())
-    unfinished.replace(folder / MANIFEST)
+    new_path.replace(folder / MANIFEST)
     return manifest
 
 
@@ -160,11 +160,11 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
     is_file = connection.vendor == "sqlite"
     path = folder / f"{connection.alias}.{'sqlite3' if is_file else 'sql'}"
     for number in range(1, _TRIES + 1):
-        expected = schema_state.tables_of_migrations(connection)
-        expected |= set(connection.introspection.table_names())
+        required_names = schema_state.tables_of_migrations(connection)
+        required_names |= set(connection.introspection.table_names())
         try:
             table_names = (_copy_file if is_file else _dump_server)(connection, path)
-            if missing := sorted(expected - table_names):
+            if missing := sorted(required_names - table_names):
                 raise DumpIncomplete(
                     f"The dump of the database {connection.alias} lacks tables "
                     f"({schema_state.enumerate_tables(missing)}): the server was altering them."
@@ -242,12 +242,12 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
     is_folder = int(str(role.client().info("server")["redis_version"]).partition(".")[0]) >= 7
     base = "appendonlydir/appendonly.aof.1.base.rdb" if is_folder else "appendonly.aof"
     private_directory((folder / base).parent)
-    done = subprocess.run(  # noqa: S603 - our own command line
+    process = subprocess.run(  # noqa: S603 - our own command line
         [str(program), *words, "--rdb", str(folder / base)],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    if done.returncode:
-        raise DumpIncomplete(f"The copy of {role.variable} failed: {done.stderr.strip()[-300:]}")
+    if process.returncode:
+        raise DumpIncomplete(f"The copy of {role.variable} failed: {process.stderr.strip()[-300:]}")
     if is_folder:
         listing = f"file {Path(base).name} seq 1 type b\n"
         (folder / "appendonlydir" / "appendonly.aof.manifest").write_text(listing)

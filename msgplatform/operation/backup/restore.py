@@ -79,8 +79,10 @@ def read(folder: Path) -> Manifest:
     except (OSError, ValueError, KeyError) as error:
         raise BackupRefused(f"{folder} is no whole backup: {MANIFEST}: {error}") from None
     present = digests(folder)
-    if damaged := sorted(name for name in files if present.get(name) != files[name]):
-        raise BackupRefused(f"{folder / damaged[0]} is missing, or is not what was backed up.")
+    if damaged_names := sorted(name for name in files if present.get(name) != files[name]):
+        raise BackupRefused(
+            f"{folder / damaged_names[0]} is missing, or is not what was backed up."
+        )
     return manifest
 
 
@@ -108,8 +110,8 @@ def _check(manifest: Manifest) -> None:
                 f"The database {alias} is not empty, and nothing is overwritten: drop it and make "
                 "it anew (DROP DATABASE …; of SQLite move the file away, with -wal and -shm)."
             )
-        known = {".".join(name) for name in MigrationLoader(connection).disk_migrations or ()}
-        if newer := sorted(set(description["migrations"]) - known):
+        own_names = {".".join(name) for name in MigrationLoader(connection).disk_migrations or ()}
+        if newer := sorted(set(description["migrations"]) - own_names):
             raise BackupRefused(
                 f"The backup is of a newer release ({manifest['version']}), or of other FLOWS: "
                 f"the migration {newer[0]} is unknown here."
@@ -134,11 +136,11 @@ def _load(connection: Any, path: Path) -> None:
     names = ["mariadb", "mysql"] if connection.mysql_is_mariadb else ["mysql", "mariadb"]
     command, environment = client_command(connection, names)
     with path.open("rb") as file:
-        done = subprocess.run(  # noqa: S603 - our own command line
+        process = subprocess.run(  # noqa: S603 - our own command line
             command, env=environment, stdin=file, capture_output=True, check=False
         )
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip()[-300:]
+    if process.returncode:
+        reason = process.stderr.decode(errors="replace").strip()[-300:]
         raise BackupRefused(f"The load of {connection.alias} was cut short: {reason}")
 
 

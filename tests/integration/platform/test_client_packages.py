@@ -10,7 +10,6 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 import msgplatform
-from msgplatform.doors.console.views import clients
 from msgplatform.models import Biz
 
 pytestmark = [
@@ -21,8 +20,8 @@ WHEEL = f"msgplatform_client-{msgplatform.__version__}-py3-none-any.whl"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(clients, "FOLDER", tmp_path)
+def folder(tmp_path: Path, settings: Settings) -> Path:
+    settings.CLIENTS_DIR = tmp_path
     return tmp_path
 
 

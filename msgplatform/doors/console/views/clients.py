@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from django.conf import settings
 from django.http import FileResponse, Http404, HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from msgplatform import __version__, env
+from msgplatform import __version__
 from msgplatform.doors.console.views.page import page
 from msgplatform.person_limits import answers_limited_people
-
-# `scripts/clients.sh` puts them there; the wheel of the platform brings them along.
-FOLDER = env.FILES_DIR / "clients" / "dist"
 
 
 @dataclass(frozen=True)
 class Package:
-    """A file of FOLDER, and the lines by which it is installed and tried; {url} is its address,
+    """A file of CLIENTS_DIR, and the lines that install and try it; {url} is its address,
     {platform} that of the platform."""
 
     language: str
@@ -48,7 +46,7 @@ PACKAGES = (
 @require_safe
 def clients(request: HttpRequest) -> HttpResponse:
     """The packages that are there, each with its first commands."""
-    packages = [package for package in PACKAGES if (FOLDER / package.name).is_file()]
+    packages = [package for package in PACKAGES if _path(package.name).is_file()]
     return page(
         request, "clients.html", _("Client libraries"), packages=packages, version=__version__
     )
@@ -58,6 +56,10 @@ def clients(request: HttpRequest) -> HttpResponse:
 @require_safe
 def client_package(request: HttpRequest, name: str) -> FileResponse:
     """One file. Raises Http404 for another release's."""
-    if name not in {package.name for package in PACKAGES} or not (FOLDER / name).is_file():
+    if name not in {package.name for package in PACKAGES} or not _path(name).is_file():
         raise Http404(_("There is no such package; /clients/ lists those of this release."))
-    return FileResponse((FOLDER / name).open("rb"), as_attachment=True, filename=name)
+    return FileResponse(_path(name).open("rb"), as_attachment=True, filename=name)
+
+
+def _path(name: str) -> Path:
+    return Path(settings.CLIENTS_DIR) / name
