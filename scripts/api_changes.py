@@ -56,8 +56,10 @@ class Comparison:
             is_required = parameter.get("required") and key[0] != "path"
             if is_required and not old_parameters.get(key, {}).get("required"):
                 yield f"{name}: the parameter {key[1]} is required"
-        bodies = (operation.get("requestBody", {}).get("content", {}) for operation in (old, new))
-        yield from self._contents(f"{name}: body", *bodies, is_request=True)
+        old_body, new_body = (
+            operation.get("requestBody", {}).get("content", {}) for operation in (old, new)
+        )
+        yield from self._contents(f"{name}: body", old_body, new_body, is_request=True)
         for status, answer in old["responses"].items():
             if status.startswith("2"):
                 if status not in new["responses"]:

@@ -12,7 +12,6 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -54,7 +53,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel; dependencies are those of this one."""
     folder = tmp_path_factory.mktemp("env")
     run(sys.executable, "-m", "venv", "--without-pip", folder)

@@ -69,7 +69,9 @@ def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool
 
 def _groups_to_give(user: Any) -> QuerySet[Group]:
     """The groups that have no permission which this person lacks."""
-    rows = Group.objects.order_by(F("role__pk").asc(nulls_last=True), "name").select_related("role")
+    rows = Group.objects.order_by(F("role__group").asc(nulls_last=True), "name").select_related(
+        "role"
+    )
     if user.is_superuser:
         return rows
     other_permissions = Permission.objects.exclude(pk__in=_held_by(user).values("pk"))
@@ -179,7 +181,7 @@ class LimitedUserForm(UserChangeForm):  # type: ignore[misc]  # it has no types
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: ignore[misc, type-arg]  # has no types
+class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: ignore[type-arg]  # has no types
     """People. A new one is invited: a link, which serves once, leads to the password."""
 
     form = LimitedUserForm
@@ -217,8 +219,10 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
         view = self.admin_site.admin_view(require_POST(self.invite_view))
         return [path("<int:id>/invite/", view, name="auth_user_invite"), *super().get_urls()]
 
-    def get_form(self, request: HttpRequest, obj: Any = None, **kwargs: Any) -> Any:
-        form = super().get_form(request, obj, **kwargs)
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
         if obj is None:
             form.giver = request.user
         return form

@@ -88,6 +88,11 @@ def read(folder: Path) -> Manifest:
 
 def _check(manifest: Manifest) -> None:
     """Raises BackupRefused unless the backup fits to these settings, and nothing is overwritten."""
+    if programs := sorted({beat.role for beat in heartbeats.alive()}):
+        raise BackupRefused(
+            f"Stop every program first: run_{programs[0]} runs, or was killed within the last "
+            f"{heartbeats.TTL_SECONDS} s."
+        )
     databases = manifest["databases"]
     if databases.keys() != set(connections):
         raise BackupRefused(
@@ -119,11 +124,6 @@ def _check(manifest: Manifest) -> None:
         messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
         if serious := [text for text in messages if text.is_serious() and not text.is_silenced()]:
             raise BackupRefused("\n".join(map(str, serious)))
-    if programs := sorted({beat.role for beat in heartbeats.alive()}):
-        raise BackupRefused(
-            f"Stop every program first: run_{programs[0]} runs, or was killed within the last "
-            f"{heartbeats.TTL_SECONDS} s."
-        )
 
 
 def _load(connection: Any, path: Path) -> None:
