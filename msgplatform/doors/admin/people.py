@@ -29,7 +29,7 @@ from unfold.widgets import (
     UnfoldBooleanSwitchWidget,
 )
 
-from msgplatform import person_limits, roles
+from msgplatform import person_limits
 from msgplatform.core import invitations
 from msgplatform.doors.admin.auditing import SECRET, audit
 from msgplatform.doors.admin.confirmation import Confirmed, confirmed
@@ -45,10 +45,10 @@ for _module in _WITHOUT_PAGES:
     for _model in apps.get_app_config(_module).get_models():
         if admin.site.is_registered(_model):
             admin.site.unregister(_model)
-_ROLE_TEXTS = {
-    roles.VIEWER: _("looks; numbers, texts and payloads are masked"),
-    roles.OPERATOR: _("also sends messages again, pauses and acknowledges; changes no setting"),
-    roles.ADMINISTRATOR: _("may do everything, with people and keys too"),
+_ROLE_TEXTS = {  # of `roles.py`, which flows may not import
+    "viewer": _("looks; numbers, texts and payloads are masked"),
+    "operator": _("also sends messages again, pauses and acknowledges; changes no setting"),
+    "administrator": _("may do everything, with people and keys too"),
 }
 
 
