@@ -22,7 +22,6 @@ demo:  ## show every flow at work, accounted for (ARGS="--exit --json")
 
 up:  ## run the whole platform on this machine (ARGS="--port 8000")
 	@$(bootstrap) $(platform) $(embedded)
-	@$(python) deploy/secret_key.py
 	@$(python) manage.py up $(ARGS)
 
 test: tools  ## a proof of every promise, with a reduced load

@@ -17,7 +17,7 @@ from msgplatform.core import sandbox
 from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
-from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.programs import Daemon, Recovery
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.personal import PERMISSION as PERSONAL
@@ -32,6 +32,7 @@ FLOW = Flow(
         ),
         Daemon("run_sync_poller", priority=540, help="reads what changed, and queues it"),
     ),
+    recoveries=(Recovery("sync_recover", ("--since", "{began_at}"), reads_work_redis=True),),
     urls="crmsync.urls",
     root_urls="crmsync.root_urls",
     permission="crmsync.view_lead",

@@ -64,7 +64,7 @@ def enter(port: int, database: str) -> None:
         settings["DATABASE_URL"] = database
     for scenario in scenarios():
         settings |= scenario.environment()
-    arguments = [sys.executable, *sys.argv]
+    arguments = [sys.executable, *sys.orig_argv[1:]]
     os.execve(sys.executable, arguments, {**environment, **settings})  # noqa: S606 - ourselves
 
 

@@ -18,7 +18,7 @@ from gateway.pump.retention import ARCHIVE, kept_data
 from msgplatform.core.archive import kept
 from msgplatform.core.flows.contract import Flow, Link
 from msgplatform.core.flows.health import Health
-from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.programs import Daemon, Recovery
 from msgplatform.core.flows.setup import Setup
 
 # Serves all gateways, except those with a process of their own (`own_processes`).
@@ -44,6 +44,7 @@ FLOW = Flow(
         _SENDER,
     ),
     own_processes=_own_senders,
+    recoveries=(Recovery("sms_recover"),),
     urls="gateway.urls",
     root_urls="gateway.api.xmlrpc.urls",
     single_intakes=("gateway.api.views.SEND",),

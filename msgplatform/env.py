@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import dj_database_url
 
@@ -24,7 +25,16 @@ from msgplatform.core.data import engines
 
 T = TypeVar("T")
 
-BASE_DIR = Path(__file__).resolve().parent.parent
+BASE_DIR = Path(__file__).resolve().parent.parent  # packages are imported from here
+_PACKED = Path(__file__).resolve().parent / "files"
+# Templates, catalogues and pages of docs/: at the root of a clone, in the package of a wheel.
+FILES_DIR = _PACKED if _PACKED.is_dir() else BASE_DIR
+# The command line of the platform, to which a command is added, and that which installs an extra.
+MANAGE, INSTALL = (
+    ((sys.executable, "-m", "msgplatform"), "pip install 'msgplatform[{}]'")
+    if FILES_DIR == _PACKED
+    else ((sys.executable, str(BASE_DIR / "manage.py")), "python3 deploy/bootstrap.py platform {}")
+)
 # A Unix socket's path may have 107 bytes (sun_path in unix(7)).
 MAX_SOCKET_PATH = 107
 # A URL of these that names no host means this machine.
@@ -257,6 +267,25 @@ def url(name: str, default: str, schemes: tuple[str, ...]) -> str:
     return raw
 
 
+def mail_server(url: str) -> dict[str, Any]:
+    """Django's settings of a mail server; none for ''."""
+    if not url:
+        return {}
+    parts = urlsplit(url)
+    port = {"smtp": 25, "smtp+starttls": 587, "smtps": 465}[parts.scheme]
+    sender = parse_qs(parts.query).get("from")
+    return {
+        "EMAIL_HOST": parts.hostname,
+        "EMAIL_PORT": parts.port or port,
+        "EMAIL_HOST_USER": unquote(parts.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(parts.password or ""),
+        "EMAIL_USE_TLS": parts.scheme == "smtp+starttls",
+        "EMAIL_USE_SSL": parts.scheme == "smtps",
+        "EMAIL_TIMEOUT": 10,  # seconds: a person waits
+        "DEFAULT_FROM_EMAIL": sender[0] if sender else f"msgplatform@{parts.hostname}",
+    }
+
+
 def _is_url(raw: str, schemes: tuple[str, ...]) -> bool:
     if not raw.startswith(tuple(f"{scheme}://" for scheme in schemes)):
         return False
@@ -291,7 +320,7 @@ def database(name: str, default: str) -> dict[str, Any]:
         _report(
             name,
             f"{name} names a MySQL or MariaDB server, but mysqlclient is not installed",
-            "python3 deploy/bootstrap.py platform mysql (before, on Debian and Ubuntu:"
+            f"{INSTALL.format('mysql')} (before, on Debian and Ubuntu:"
             " apt-get install gcc pkg-config libmariadb-dev python3-dev)",
         )
         config = dict(dj_database_url.parse(default))
@@ -374,8 +403,12 @@ def time_zone(name: str, default: str) -> str:
 
 
 def state_dir() -> Path:
-    """The folder of this installation's databases, sockets, logs and locks (mode 0700)."""
-    return Path(text("STATE_DIR", str(BASE_DIR / "var"))).resolve()
+    """The folder of this installation's databases, sockets, logs and locks (mode 0700).
+
+    By default `var` in the clone; installed from the wheel, in the folder where a command is run.
+    """
+    folder = BASE_DIR if FILES_DIR == BASE_DIR else Path.cwd()
+    return Path(text("STATE_DIR", str(folder / "var"))).resolve()
 
 
 def socket_path(name: str) -> Path:

@@ -21,14 +21,14 @@ from msgplatform.core.queues.names import RqQueues
 
 BASE_DIR = env.BASE_DIR
 # The folder of this installation's database, sockets, logs and locks.
-# By default: the folder `var`
+# By default: `var` in the clone; installed from the wheel, in the folder where a command is run
 STATE_DIR = env.state_dir()
 DAEMON = os.environ.get("MSGPLATFORM_PROFILE") == "daemon"
 # Never on in production: error pages show settings and data.
 DEBUG = env.flag("DEBUG", False)
 
 # Signs sessions and forms: 50 characters or more, the same for every web process. Required.
-# By default: the file `secret_key` in STATE_DIR, which `make up` makes
+# By default: the file `secret_key` in STATE_DIR, which `up` makes
 SECRET_KEY = env.secret("SECRET_KEY", default_file=STATE_DIR / "secret_key")
 SECRET_KEY_MISSING = not SECRET_KEY
 if SECRET_KEY_MISSING:
@@ -37,7 +37,7 @@ if SECRET_KEY_MISSING:
 
 # Encrypts secrets in the database, the same on every machine. Several, separated by commas: the
 # first encrypts, all decrypt. Required; without it stored secrets are lost.
-# By default: the file `encryption_key` in STATE_DIR, which `make up` makes
+# By default: the file `encryption_key` in STATE_DIR, which `up` makes
 ENCRYPTION_KEYS = tuple(
     env.secret("ENCRYPTION_KEY", default_file=STATE_DIR / "encryption_key")
     .replace(",", " ")
@@ -117,8 +117,13 @@ _PAGES = [
     "allauth.mfa",
     "allauth.usersessions",
 ]
-# Folders beside the product, each with a command of its name; an installation may lack them.
-_BESIDE = [name for name in ("demo", "bench") if (BASE_DIR / name / "__init__.py").exists()]
+# Folders beside the product, each with a command of its name; an installation may lack them, and
+# beside an installed wheel other packages may have such a name.
+_BESIDE = [
+    name
+    for name in ("demo", "bench")
+    if (BASE_DIR / name / "management" / "commands" / f"{name}.py").exists()
+]
 INSTALLED_APPS = [
     "msgplatform",
     "msgplatform.operation",
@@ -161,7 +166,7 @@ WSGI_APPLICATION = "msgplatform.doors.web.wsgi.application"
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [BASE_DIR / "templates"],
+        "DIRS": [env.FILES_DIR / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [
@@ -266,7 +271,7 @@ CONTENT_SECURITY_POLICY = {
 LANGUAGE_CODE = "en-us"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 # `theme` has the texts of the theme, which brings no translations of its own.
-LOCALE_PATHS = [BASE_DIR / "locale", BASE_DIR / "locale" / "theme"]
+LOCALE_PATHS = [env.FILES_DIR / "locale", env.FILES_DIR / "locale" / "theme"]
 USE_I18N = True
 FORMAT_MODULE_PATH = ["msgplatform.formats"]
 USE_TZ = True
@@ -274,6 +279,8 @@ USE_TZ = True
 TIME_ZONE = env.time_zone("TIME_ZONE", "UTC")
 CSRF_FAILURE_VIEW = "msgplatform.doors.api.problems.error_pages.csrf_failure"
 STATIC_URL = "/static/"
+# The clients of this release (`scripts/clients.sh`), which the wheel brings along.
+CLIENTS_DIR = env.FILES_DIR / "clients" / "dist"
 # `up` and `demo` collect them here; what was not collected is served straight from the packages.
 STATIC_ROOT = STATE_DIR / "static"
 STORAGES = {

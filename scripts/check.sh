@@ -10,7 +10,7 @@ export STATE_DIR=$state SECRET_KEY=only-for-checks LOG_LEVEL=WARNING
 unset PYTHONDONTWRITEBYTECODE  # what is compiled here, the tests need not compile again
 
 python=.venv/bin/python
-"$python" deploy/secret_key.py 2>/dev/null  # the encryption key
+"$python" manage.py make_keys 2>/dev/null  # the encryption key
 "$python" -m ruff check .
 "$python" -m ruff format --check .
 "$python" -m mypy msgplatform notify gateway crmsync demo bench tests >"$state/types" 2>&1 &
@@ -20,6 +20,11 @@ scripts/messages.sh --check
 .venv/bin/lint-imports
 .venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec deploy/compose*.yaml
 "$python" manage.py makemigrations --check --dry-run
+if [[ -e docs/openapi.json ]]; then  # of the last release: scripts/release.sh
+  LOG_LEVEL=ERROR "$python" manage.py spectacular --format openapi-json --file "$state/openapi.json"
+  "$python" scripts/api_changes.py docs/openapi.json "$state/openapi.json" || awk '/^## \[/{n++} n==1' CHANGELOG.md |
+    grep -q '\*Breaking\*' || { echo "These changes break clients: say so under *Breaking* in CHANGELOG.md." >&2; exit 1; }
+fi
 # The counts of tests hold here as they do in CI, so that nobody learns of a wrong one only there.
 CI=true "$python" -m pytest --collect-only -q -m "not full" tests >"$state/tests" || { cat "$state/tests"; exit 1; }
 failed=0

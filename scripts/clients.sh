@@ -79,7 +79,7 @@ json.dump(document, sys.stdout)' <"$document" >"$folder/short.json"
 
 # The document needs no secret of an installation.
 SECRET_KEY=${SECRET_KEY:-only-for-the-document} STATE_DIR=$folder/state \
-  .venv/bin/python deploy/secret_key.py 2>/dev/null
+  .venv/bin/python manage.py make_keys 2>/dev/null
 SECRET_KEY=${SECRET_KEY:-only-for-the-document} STATE_DIR=$folder/state LOG_LEVEL=ERROR \
   .venv/bin/python manage.py spectacular --format openapi-json --file "$document"
 mkdir -p "$packages"

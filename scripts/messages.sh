@@ -19,7 +19,7 @@ cp -r locale "$state/before"
 trap finish EXIT
 export STATE_DIR=$state SECRET_KEY=only-for-messages LOG_LEVEL=WARNING
 python=$PWD/.venv/bin/python
-"$python" deploy/secret_key.py 2>/dev/null # the encryption key
+"$python" manage.py make_keys 2>/dev/null # the encryption key
 po=zh_Hans/LC_MESSAGES/django.po
 options=(--locale zh_Hans --no-wrap --add-location file --no-obsolete)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,7 +22,7 @@ class SmgProcess:
         host, port = receiver
         changes = [f"--set={change}" for change in operator.changes]
         command = [
-            sys.executable, str(env.BASE_DIR / "manage.py"), "run_smg_simulator",
+            *env.MANAGE, "run_smg_simulator",
             "--port=0", f"--behaviour={operator.behaviour}", *changes, f"--log={self.log}",
             f"--sp-host={host}", f"--sp-port={port}", f"--smg-login-name={operator.name}",
         ]  # fmt: skip

@@ -1,13 +1,22 @@
-"""The link by which a person who has no password chooses one."""
+"""The link by which a person who has no password chooses one.
+
+It holds a digest of what the database has of the person, and is stored nowhere: it serves until a
+password is chosen, or the mark that stands for none is made anew.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from django.conf import settings
 from django.contrib.auth.tokens import default_token_generator
+from django.core.mail import send_mail
 from django.utils.encoding import force_bytes
 from django.utils.http import urlsafe_base64_encode
+from django.utils.translation import gettext as _
+
+from msgplatform.core import outbound
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -21,3 +30,34 @@ def link(user: User) -> str:
     PASSWORD_RESET_TIMEOUT."""
     query = urlencode({"token": default_token_generator.make_token(user)})
     return f"{_PAGE}{urlsafe_base64_encode(force_bytes(user.pk))}?{query}"
+
+
+def is_open(user: User) -> bool:
+    """True if the person has yet to choose a password."""
+    return user.is_active and not user.last_login and not user.has_usable_password()
+
+
+def revoke(user: User) -> None:
+    """End all links of a person who has no password."""
+    user.set_unusable_password()  # with random characters, which the digest covers
+    user.save(update_fields=["password"])
+
+
+def has_mail() -> bool:
+    """True if a mail server is configured."""
+    return bool(settings.MAIL_URL)
+
+
+def send(user: User, link: str) -> str:
+    """Send the whole link to the person's mail address; returns why that failed, or ''."""
+    if outbound.is_off():
+        return _("nothing leaves the platform (OUTBOUND=off)")
+    text = _(
+        "You are invited to the console at %(address)s, as %(name)s. Choose a password on this "
+        "page within a day; the link serves once:"
+    ) % {"address": settings.PUBLIC_URL, "name": user.get_username()}
+    try:
+        send_mail(_("Your invitation"), f"{text}\n\n{link}\n", None, [user.email])
+    except OSError as error:  # SMTPException is one
+        return str(error)[:200]
+    return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import time
@@ -17,6 +18,7 @@ from django.db import connections
 from django.db.utils import Error as DatabaseError
 from django.db.utils import OperationalError
 
+from msgplatform import env
 from msgplatform.core import cells, flows, outbound
 from msgplatform.core.connections import RedisError, RedisRole, ResponseError
 from msgplatform.core.daemons import exits, heartbeats, writers
@@ -30,7 +32,8 @@ from msgplatform.monitor.watch import LOOK_SECONDS, watch
 from msgplatform.operation.supervision.preparation import FIRST_USER
 
 LOW_DISK_BYTES = 1 << 30
-_ROTATE = f"{sys.executable} manage.py rotate_encryption_key"
+_MANAGE = shlex.join(env.MANAGE)
+_ROTATE = f"{_MANAGE} rotate_encryption_key"
 _WRONG_SECRETS: dict[encryption.State, tuple[Literal["warn", "bad"], str]] = {
     encryption.State.CLEAR: ("bad", _ROTATE),
     encryption.State.OLD: ("warn", _ROTATE),
@@ -171,11 +174,11 @@ def _users() -> Iterator[Finding]:
     able = users.objects.filter(is_active=True, is_staff=True)
     if able.exists():
         if not able.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX).exists():
-            repair = f"`up` prints a link for {FIRST_USER}; or: {sys.executable} manage.py "
+            repair = f"`up` prints a link for {FIRST_USER}; or: {_MANAGE} "
             name = able.values_list("username", flat=True)[0]
             yield Finding("warn", "nobody has a password yet", f"{repair}changepassword {name}")
         return
-    create = f"{sys.executable} manage.py createsuperuser"
+    create = f"{_MANAGE} createsuperuser"
     if users.objects.exists():
         yield Finding("bad", "nobody can log in: no user is active and staff", create)
     else:
@@ -230,7 +233,7 @@ def _redis(variable: str, client: Any, is_embedded: bool) -> Iterator[Finding]:
     try:
         info: Any = client.info()
     except RedisError as error:
-        repair = f"{sys.executable} manage.py up starts it" if is_embedded else f"check {variable}"
+        repair = f"{_MANAGE} up starts it" if is_embedded else f"check {variable}"
         yield Finding("bad", f"{variable}: {error}", repair)
         return
     version = str(info["redis_version"])
@@ -261,7 +264,7 @@ def _daemons() -> Iterator[Finding]:
         if command.removeprefix("run_") in running:
             yield Finding("ok", f"{command} is running")
         elif command.removeprefix("run_") not in exits_by_program:
-            repair = f"{sys.executable} manage.py {command}"
+            repair = f"{_MANAGE} {command}"
             yield Finding("warn", f"{command} is not running", repair)
     if len(programs := writers.programs_by_node()) > 1:
         places = "; ".join(f"{node}: {', '.join(names)}" for node, names in programs.items())
@@ -283,7 +286,7 @@ def _watch() -> Iterator[Finding]:
         yield Finding(
             "bad",
             "no program watches the platform: nobody notices what goes wrong",
-            f"{sys.executable} manage.py up, or any run_* program",
+            f"{_MANAGE} up, or any run_* program",
         )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from django.conf import settings
 from django.utils.translation import gettext_lazy as _
 
+from msgplatform import env
 from msgplatform.core import sandbox
 from msgplatform.core.flows.setup import FirstCall, FirstStep, Snippet
 from notify.models import BizMsg, BizReceive, ColdBizMsg, ColdReceiveMsg, Receive, ReceiveMsg
@@ -78,7 +78,7 @@ def steps() -> list[FirstStep]:
 def snippets() -> tuple[Snippet, ...]:
     """Code that verifies a delivery, one file for each language, in the order of the page. The
     files are complete and need the standard library only; `docs/integrate.md` leads to them."""
-    folder = settings.BASE_DIR / "templates" / "notify" / "verify"
+    folder = env.FILES_DIR / "templates" / "notify" / "verify"
     return tuple(
         Snippet(name, language, (folder / file).read_text(encoding="utf-8").rstrip())
         for name, language, file in VERIFIERS

@@ -239,7 +239,7 @@ class Platform:
 
     # -- backups ---------------------------------------------------------------------------------
     def dumps(self) -> list[bytes]:
-        """A logical dump of each database, as docs/backup.md has it."""
+        """A logical dump of each database with a line for each row, to be searched."""
         return [
             self._mysql("mariadb-dump", "--single-transaction", "--routines", "--triggers",
                         "--skip-extended-insert", "--databases", name)

@@ -1,6 +1,6 @@
-"""An installation of SMS and Notify gets the other flows; its dump under load is loaded for another
-user of a server with a binary log. What clients were told yes to, and what consumers and handsets
-got, are compared: nothing is missing, and what comes twice can be told by id or key.
+"""An installation of SMS and Notify gets the other flows; its backup under load is restored for
+another user of a server with a binary log. What clients were told yes to, and what consumers and
+handsets got, are compared: nothing is missing, and what comes twice can be told by id or key.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ from urllib.parse import quote
 import pytest
 import standardwebhooks
 from django.conf import LazySettings
+from redis import Redis
 
 from bench.harness.mariadb import MariaDb
+from gateway.lifecycle import keys
+from msgplatform.core.connections import build
+from msgplatform.core.secrets import encryption
+from msgplatform.core.servers.private_server import RedisServer
 from notify.subscriptions import signing
 from tests.cluster import ROOT, WEB, Console, times_of_notify
 from tests.flows.sms_cluster import SmsCluster
@@ -87,6 +92,10 @@ print(json.dumps({
     "open": ReceiveMsg.objects.filter(status__lt=3).count()
         + BizMsg.objects.filter(state=0).count(),
     "archived": SgipMt.objects.count()}))
+"""
+ALIVE = """
+from msgplatform.core.daemons import heartbeats
+print(len(heartbeats.alive()))
 """
 LEAD = """
 from crmsync.intake.intake import NewLead, add
@@ -172,27 +181,6 @@ def run(cluster: SmsCluster, *words: str, **variables: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def mysql(server: MariaDb, program: str, *words: str, given: bytes | None = None) -> bytes:
-    return subprocess.run(
-        [program, f"--socket={server.socket}", "--user=root", *words],
-        input=given, stdout=subprocess.PIPE, timeout=300, check=True,
-    ).stdout  # fmt: skip
-
-
-def make_dump(cluster: SmsCluster, server: MariaDb) -> bytes:
-    """Once more when a partition was made meanwhile, as docs/backup.md has it."""
-    words = ("--single-transaction", "--routines", "--triggers", "--databases", DATABASE)
-    file = cluster.folder / "copy.sql"
-    for _ in range(5):
-        with contextlib.suppress(subprocess.CalledProcessError):
-            file.write_bytes(mysql(server, "mariadb-dump", *words))
-            code, said = run(cluster, "manage.py", "check_dump", str(file))
-            if code == 0:
-                return file.read_bytes()
-            assert "once more" in said, said
-    raise AssertionError("the dump failed again and again")
-
-
 def update(cluster: SmsCluster, server: MariaDb, sink: Sink, secret: str) -> None:
     """The old state, and that `migrate` says beforehand what the server needs."""
     code = OLD_STATE.format(
@@ -207,19 +195,46 @@ def update(cluster: SmsCluster, server: MariaDb, sink: Sink, secret: str) -> Non
     server.execute("SET GLOBAL log_bin_trust_function_creators = 1")
 
 
-def restore(cluster: SmsCluster, server: MariaDb, dump: bytes) -> None:
+def back_up(cluster: SmsCluster) -> Path:
+    """A backup while everything runs; the copy of the SMS Redis starts, and is of that time."""
+    folder = cluster.folder / "copy"
+    counts = [accepted_texts(cluster.sms)]
+    code, said = run(
+        cluster, "manage.py", "backup", str(folder), "--keys", str(cluster.folder / "keys")
+    )
+    assert (code, "The backup is whole" in said) == (0, True), said
+    assert (
+        cluster.environment["ENCRYPTION_KEY"]
+        in (cluster.folder / "keys" / "encryption_key").read_text()
+    )
+    shutil.copytree(folder / "redis-sms", cluster.folder / "copied-sms")
+    with RedisServer(
+        cluster.folder / "copied-sms", cluster.folder / "copy.sock", appendonly=True
+    ) as copied:
+        counts.append(accepted_texts(build(copied.url)))
+    counts.append(accepted_texts(cluster.sms))
+    assert 0 < counts[0] <= counts[1] <= counts[2], counts
+    return folder
+
+
+def accepted_texts(sms: Redis) -> int:
+    return int(sms.get(keys.MT_COUNT) or 0)
+
+
+def restore(cluster: SmsCluster, server: MariaDb, backup: Path) -> None:
     """As docs/backup.md has it, for another user."""
+    command = ("manage.py", "restore", str(backup))
     server.execute(f"DROP DATABASE {DATABASE}")
-    mysql(server, "mariadb", given=dump)
+    server.execute(f"CREATE DATABASE {DATABASE}")
     server.execute("DROP USER plat@localhost")
     cluster.environment["DATABASE_URL"] = url(server, "app2")
     cluster.console.close()
     cluster.console = Console(cluster.environment, cluster.folder / "console.log")
-    for command in ("migrate", "sms_recover"):
-        if command == "sms_recover":
-            cluster.redis.flushdb()
-        code, said = run(cluster, "manage.py", command)
-        assert code == 0, said
+    cluster.wait_until(lambda: cluster.script(ALIVE) == 0, "heartbeats of killed programs to end")
+    code, said = run(cluster, *command, ENCRYPTION_KEY=encryption.new_key())
+    assert (code, "ENCRYPTION_KEY is not the one" in said) == (1, True), said
+    code, said = run(cluster, *command)
+    assert code == 0, said
 
 
 def orders(sink: Sink) -> dict[str, set[str]]:
@@ -273,14 +288,16 @@ def test_nothing_is_lost(folder: Path, server: MariaDb, settings: LazySettings) 
             client = Client(cluster, state["token"])
             client.start()
             cluster.wait_until(lambda: len(reported(sink)) > 5, "texts to be delivered")
-            dump = make_dump(cluster, server)
+            backup = back_up(cluster)
+            code, said = run(cluster, "manage.py", "restore", str(backup))
+            assert (code, "Stop every program first" in said) == (1, True), said
             before = len(reported(sink))
             cluster.wait_until(lambda: len(reported(sink)) > before + 10, "more of them")
             for name in (*NOTIFY, *SMS):
                 cluster.kill(name)
             client.over.set()
             client.join(60)
-            restore(cluster, server, dump)
+            restore(cluster, server, backup)
             kept = set(map(str, cluster.script(LEFT)["ids"]))
             assert set(client.events.values()) - kept, "some were accepted after the backup"
             for name in (*NOTIFY, *SMS):

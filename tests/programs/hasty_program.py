@@ -49,7 +49,7 @@ def shorten_waits(waits: dict[str, dict[str, float]]) -> None:
 
 
 def main() -> None:
-    import manage
+    from msgplatform import __main__ as command_line
 
     waits = WAITS[sys.argv.pop(1)]
     execute = management.execute_from_command_line
@@ -63,7 +63,7 @@ def main() -> None:
 
     management.execute_from_command_line = execute_hastily
     sys.argv[0] = "manage.py"
-    manage.main()
+    command_line.main()
 
 
 if __name__ == "__main__":

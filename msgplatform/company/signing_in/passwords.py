@@ -11,11 +11,12 @@ from django.contrib.auth.forms import SetPasswordForm
 from django.contrib.auth.views import PasswordChangeView, PasswordResetConfirmView
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.urls import reverse_lazy
+from django.urls import reverse, reverse_lazy
 from django.utils.translation import gettext_lazy as _
 from unfold.widgets import INPUT_CLASSES
 
 from msgplatform.company.signing_in.login import OwnPasswordForm
+from msgplatform.company.signing_in.second_factor import has_factor
 from msgplatform.doors.admin.auditing import SECRET, audit
 from msgplatform.models import AuditLog
 from msgplatform.person_limits import answers_limited_people
@@ -48,17 +49,23 @@ class ChoosePasswordView(PasswordResetConfirmView):
         token = request.GET.get("token", self.reset_url_token)
         return super().dispatch(request, *args, **kwargs, token=token)
 
+    def get_user(self, uidb64: str) -> Any:
+        """Nobody whose account is disabled; such a link no longer works."""
+        user = super().get_user(uidb64)
+        return user if user is not None and user.is_active else None
+
     def form_valid(self, form: Any) -> HttpResponse:
-        """A second factor, if the user has one, is asked for as at each login."""
+        """A second factor, if the user has one, is asked for as at each login; others who were
+        invited set one up next, or later."""
         super().form_valid(form)
         changes = {"password": [SECRET, SECRET]}
         name = form.user.get_username()
         AuditLog.objects.create(
             actor=name, action="own_password_changed", target=name, detail={"changes": changes}
         )
-        answer: HttpResponse = perform_login(
-            self.request, form.user, redirect_url=self.get_success_url()
-        )
+        is_asked = not (form.user.is_superuser or has_factor(form.user))
+        page = reverse("mfa_index") if is_asked else self.get_success_url()
+        answer: HttpResponse = perform_login(self.request, form.user, redirect_url=page)
         return answer
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:

@@ -22,6 +22,13 @@ MFA_ROLES = env.words_of("MFA_ROLES", ("viewer", "operator", "administrator"))
 # prints.
 LOCAL_PASSWORDS = env.flag("LOCAL_PASSWORDS", True)
 
+# The mail server that sends invitations: `smtp://` (port 25), `smtp+starttls://` (587) or
+# `smtps://` (465) and `user:password@mail.example.com`; the sender is
+# `?from=console@example.com`.
+# By default: none; the link of an invitation is copied
+MAIL_URL = env.url("MAIL_URL", "", ("smtp", "smtp+starttls", "smtps"))
+globals().update(env.mail_server(MAIL_URL))
+
 # -- django-allauth ------------------------------------------------------------------------------
 ACCOUNT_ADAPTER = "msgplatform.company.signing_in.accounts.AccountAdapter"
 ACCOUNT_REAUTHENTICATION_TIMEOUT = CONFIRM_MINUTES * 60

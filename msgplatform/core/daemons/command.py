@@ -118,7 +118,7 @@ class DaemonCommand(BaseCommand):
             raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
         if options["processes"] > 1:
             # The last value counts, also after `--process 4`, which means the same.
-            single = [sys.executable, *sys.argv, "--processes=1"]
+            single = [sys.executable, *sys.orig_argv[1:], "--processes=1"]
             Copies(single, options["processes"]).run()
             return
         structs.prepare()

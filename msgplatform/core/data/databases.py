@@ -13,12 +13,13 @@ from django.db import connections
 
 from msgplatform.core.data import engines
 from msgplatform.core.errors import InvalidInput
+from msgplatform.env import INSTALL
 
 _ALLOWED_OPTIONS = frozenset({"unix_socket", "ssl", "ssl_mode"})
 _HINT = "use mysql://user:password@host:3306/name or sqlite:////path/to/file"
 _NO_CLIENT = (
-    "a MySQL or MariaDB server needs mysqlclient, which is not installed:"
-    " python3 deploy/bootstrap.py platform mysql"
+    "a MySQL or MariaDB server needs mysqlclient, which is not installed: "
+    + INSTALL.format("mysql")
 )
 
 

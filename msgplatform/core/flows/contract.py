@@ -13,7 +13,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.actions import BulkAction
 from msgplatform.core.flows.health import Health
 from msgplatform.core.flows.messages import MessageStore
-from msgplatform.core.flows.programs import Daemon
+from msgplatform.core.flows.programs import Daemon, Recovery
 from msgplatform.core.flows.setup import Setup
 from msgplatform.core.flows.text import Text
 
@@ -79,6 +79,7 @@ class Flow:
     # Further daemons that people have configured, such as a sender for one subscription; `up` asks
     # every few seconds, and starts and stops them. May raise errors of the database.
     own_processes: Callable[[], Sequence[Daemon]] = _none
+    recoveries: Sequence[Recovery] = ()  # after a restore
     urls: str | None = None  # dotted module with the `urlpatterns` that /api/v1/ includes
     root_urls: str | None = None  # the same for addresses outside of /api/, such as /rpc/
     single_intakes: Sequence[str] = ()  # dotted names of its `SingleIntake`s (`api/intake.py`)

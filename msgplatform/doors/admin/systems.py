@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
+from django.conf import settings
 from django.contrib import admin, messages
 from django.db import transaction
 from django.db.models import QuerySet
@@ -213,6 +214,7 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
             gettext("The key is shown this once; copy it now:"),
             obj.plain,  # type: ignore[attr-defined]
             next_page(request) or reverse("admin:msgplatform_apikey_changelist"),
+            f"MSGP_URL={settings.PUBLIC_URL} MSGP_KEY={{secret}} msgp whoami",
         )
 
     @admin.action(description=_("Revoke"), permissions=["change"])

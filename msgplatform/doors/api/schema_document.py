@@ -11,13 +11,14 @@ import threading
 from contextlib import suppress
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpResponse
 from drf_spectacular.utils import extend_schema
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.request import Request
 
-_PAGE = settings.BASE_DIR / "docs" / "integrate.md"
+from msgplatform import env
+
+_PAGE = env.FILES_DIR / "docs" / "integrate.md"
 # The first section, which ends at the next heading.
 _SECTION = re.compile(r"^## What holds for every request\n(.*?)^## ", re.MULTILINE | re.DOTALL)
 # Links to other pages of docs/. The web server does not serve these, so only the text is kept.

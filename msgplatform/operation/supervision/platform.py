@@ -37,7 +37,6 @@ _WATCH_SECONDS = 1.0
 # not, they start without it.
 _WEB_SECONDS = 30.0
 _WEB_POLL_SECONDS = 0.1
-_MANAGE = environment.BASE_DIR / "manage.py"
 
 
 class Platform:
@@ -237,7 +236,7 @@ def own_processes() -> list[Program]:
 
 
 def _program(daemon: Daemon) -> Program:
-    command = [sys.executable, str(_MANAGE), daemon.command, *daemon.arguments]
+    command = [*environment.MANAGE, daemon.command, *daemon.arguments]
     return Program(
         daemon.name,
         [*command, "--drain-seconds", str(_DRAIN_SECONDS)],

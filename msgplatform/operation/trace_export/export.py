@@ -19,7 +19,6 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from multiprocessing import util
-from pathlib import Path
 
 from django.conf import settings
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -93,7 +92,7 @@ def _span_context(context: Context) -> SpanContext:
 def _tracer() -> Tracer:
     host, pid = socket.gethostname(), os.getpid()
     # The command that this process runs, such as run_sender; a web server has none.
-    has_command = Path(sys.argv[0]).name == "manage.py" and len(sys.argv) > 1
+    has_command = len(sys.argv) > 1 and sys.argv[1].startswith("run_")
     resource = Resource({
         "service.name": settings.OTEL_SERVICE_NAME,
         "service.instance.id": f"{host}:{pid}",

@@ -23,6 +23,7 @@ BESIDE = (
     "/admin/msgplatform/biz/?q=nothing-like-it",
     "/admin/notify/bizreceive/add/",
     "/admin/auth/user/add/",
+    "/clients/",
 )
 # Swagger UI: parts of it are not for everybody.
 FOREIGN = ("/api/docs/",)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, ViewportSize, expect
+from playwright.sync_api import Page, StorageState, ViewportSize, expect
 
 from tests.browser.conftest import PASSWORD
 from tests.browser.pages import wrong_with
@@ -135,6 +135,38 @@ def test_nobody_gets_in_without_a_role(platform: Cluster, page: Page) -> None:
     look(page, "refused")
     page.get_by_role("link", name="Back to the login").click()
     page.wait_for_url("**/admin/login/")
+
+
+def test_a_colleague_is_invited(platform: Cluster, page: Page, admin: StorageState) -> None:
+    """Three actions: the form, the link that is handed over, the password."""
+    page.context.add_cookies(admin["cookies"])  # type: ignore[arg-type]
+    page.goto(f"{platform.base_url}/admin/auth/user/")
+    look(page, "people")
+    page.get_by_role("link", name="Invite a person").click()
+    page.fill("[name=username]", "dora")
+    page.fill("[name=email]", "dora@example.com")
+    page.get_by_label("Operator:").check()
+    look(page, "invite")
+    page.get_by_role("button", name="Save").click()
+    link = page.locator("#secret").inner_text()
+    look(page, "link")
+    page.get_by_role("link", name="I have saved it").click()
+    expect(page.get_by_role("button", name="Revoke the invitation")).to_be_visible()
+    look(page, "person")
+
+    page.context.clear_cookies()
+    page.goto(link)
+    look(page, "choose")
+    for name in ("new_password1", "new_password2"):
+        page.fill(f"[name={name}]", PASSWORD)
+    page.get_by_role("button", name="Choose this password").click()
+    page.wait_for_url(f"**{FACTORS}")
+    expect(page.locator("[href$='totp/activate/']")).to_be_visible()
+    page.goto(f"{platform.base_url}/console/")
+    page.wait_for_url("**/console/")
+    dora = "import json\nfrom django.contrib.auth.models import User\n"
+    dora += 'rows = User.objects.get(username="dora").groups.all()\n'
+    assert platform.script(f"{dora}print(json.dumps([row.name for row in rows]))") == ["Operator"]
 
 
 def test_an_authenticator_app_and_recovery_codes(platform: Cluster, page: Page) -> None:

@@ -209,7 +209,7 @@ class TestPages:
     def test_docs_load_nothing_from_elsewhere(self, api: Api) -> None:
         page = api.get("/api/docs/").content.decode()
         links = re.findall(r'(?:src|href)="([^"#][^"]*)"', page)
-        beside = {"/console/", "/problems/", "/api/schema/?format=json"}
+        beside = {"/console/", "/clients/", "/problems/", "/api/schema/?format=json"}
         assert beside <= set(links), "the way back, and what belongs to it"
         files = [link for link in links if link.startswith(django_settings.STATIC_URL)]
         assert len(files) >= 3

@@ -51,7 +51,7 @@ def test_users_and_their_groups(admin_client: Client) -> None:
     assert entry("user_password_set").target == "anna"
     assert admin_client.post(f"{page}/delete/", {"post": "yes"}).status_code == 302
     assert entry("user_deleted").target == "anna"
-    posted |= {"username": "berta"}
+    posted = {"username": "berta", "role": str(group.pk)}
     assert admin_client.post("/admin/auth/user/add/", posted).status_code == 302
     assert entry("user_created").detail["changes"]["username"] == [None, "berta"]
     send(admin_client, f"/admin/auth/group/{group.pk}/change/", name="helpers")

@@ -147,12 +147,13 @@ def test_a_wrong_password_is_logged_without_the_name(caplog: pytest.LogCaptureFi
 
 @pytest.mark.parametrize("password", ["password123", "88888888888", "short", "annabel12"])
 def test_weak_passwords_are_refused(admin_client: Client, password: str) -> None:
-    data = {"username": "annabel", "password1": password, "password2": password}
-    data["usable_password"] = "true"
-    page = admin_client.post("/admin/auth/user/add/", data)
+    annabel = User.objects.create_user("annabel")
+    data = {"password1": password, "password2": password, "usable_password": "true"}
+    page = admin_client.post(f"/admin/auth/user/{annabel.pk}/password/", data)
     assert page.status_code == 200
     assert "errorlist" in page.content.decode() or "text-red" in page.content.decode()
-    assert not User.objects.filter(username="annabel").exists()
+    annabel.refresh_from_db()
+    assert not annabel.has_usable_password()
 
 
 def test_the_old_password_is_guessed_as_slowly(somebody: User) -> None:

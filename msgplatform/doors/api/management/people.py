@@ -177,7 +177,7 @@ class InviteView(APIView):
         row = Person(actor(request), name=name).get()
         if row.is_superuser:
             raise NotNow(_SUPERUSER)
-        if not row.is_active or row.has_usable_password():
+        if not invitations.is_open(row):
             raise NotNow("This person has a password, or is disabled.")
         audit(request, "user_invited", row.get_username())
         return Response({"invitation": invitations.link(row)})

@@ -33,6 +33,7 @@ def api_docs(request: HttpRequest) -> HttpResponse:
         address = reverse("console:getting-started")
         links.append({"title": _("Getting started"), "address": address})
     links += [
+        {"title": _("Client libraries"), "address": reverse("clients")},
         {"title": _("Errors"), "address": reverse("problems")},
         {"title": "OpenAPI", "address": f"{reverse('api-schema')}?format=json"},
     ]

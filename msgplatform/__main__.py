@@ -1,0 +1,23 @@
+"""The command line: `manage.py` of a clone, and the command `msgplatform` of the wheel."""
+
+import os
+import sys
+
+
+def main() -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "msgplatform.settings")
+    command = sys.argv[1] if len(sys.argv) > 1 else ""
+    if command.startswith("run_"):
+        # A daemon serves no page: without admin and API docs it is a third smaller.
+        os.environ.setdefault("MSGPLATFORM_PROFILE", "daemon")
+    if command == "up":  # before the settings read them
+        from msgplatform.core.secrets.key_files import make_missing
+
+        make_missing()
+    from django.core.management import execute_from_command_line
+
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

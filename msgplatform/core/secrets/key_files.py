@@ -1,0 +1,42 @@
+"""The files in STATE_DIR that hold SECRET_KEY and ENCRYPTION_KEY where no variable does. Settings
+read them, so this module is for the time before Django starts."""
+
+from __future__ import annotations
+
+import base64
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from msgplatform import env
+
+
+def make_missing() -> None:
+    """Make the files that are missing, and say so on standard error. Raises OSError."""
+    _make("SECRET_KEY", lambda: secrets.token_urlsafe(50))
+    # As Fernet makes it.
+    _make("ENCRYPTION_KEY", lambda: base64.urlsafe_b64encode(os.urandom(32)).decode())
+
+
+def _make(variable: str, new_key: Callable[[], str]) -> None:
+    if os.environ.get(variable) or os.environ.get(f"{variable}_FILE"):
+        return
+    path = env.state_dir() / variable.lower()
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.exists():
+        return
+    descriptor, new_path = tempfile.mkstemp(dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(new_key() + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # what is encrypted with it must not outlive it
+        os.link(new_path, path)  # never a half-written key, and never a second one
+        sys.stderr.write(f"A new {variable} is in {path}.\n")
+    except FileExistsError:
+        pass
+    finally:
+        Path(new_path).unlink()

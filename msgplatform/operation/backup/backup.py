@@ -1,0 +1,267 @@
+"""A backup: a folder with a dump of each database by the engine's own tool, a copy of each Redis
+that holds the truth, and the list of erasures. The keys go into a folder of their own.
+
+The main database comes before the archive's, and Redis last: a message that moves meanwhile is in
+both copies, never in neither. Each dump is checked, and repeated when the server changed a table
+under it. `manifest.json` is written last: a folder without it is no backup.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from django.conf import settings
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.recorder import MigrationRecorder
+
+from msgplatform import __version__
+from msgplatform.core import flows
+from msgplatform.core.connections import RedisRole
+from msgplatform.core.data import schema_state, sql
+from msgplatform.core.errors import NotNow, Permanent
+from msgplatform.core.servers.private_server import find_program, private_directory
+from msgplatform.operation.supervision.platform import embedded_redis
+
+MANIFEST = "manifest.json"
+ERASURES = "erasures.jsonl"  # of `company/person_data`, which may be left out
+_TRIES = 3
+# What begins with `loose` only MySQL's own tools know.
+_DUMP_OPTIONS = (
+    "--single-transaction", "--skip-triggers", "--hex-blob", "--no-tablespaces",
+    "--loose-set-gtid-purged=OFF",
+)  # fmt: skip
+_TABLE = re.compile(rb"CREATE TABLE `([^`]+)` \(")
+_FILE_TABLES = (  # but SQLite's own
+    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
+)
+_END = b"-- Dump completed"  # the first words of the last line, from MySQL and MariaDB alike
+Say = Callable[[str], None]
+Manifest = dict[str, Any]
+
+
+class BackupRefused(Permanent):
+    """A tool is missing, or the folder, the database or the backup is not one that fits."""
+
+
+class DumpIncomplete(NotNow):
+    """A dump ended early, or lacks a table; the next one may be whole."""
+
+
+def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
+    """Write a backup into a new folder. `say` gets a sentence for people after each step. Raises
+    BackupRefused, DumpIncomplete, and errors of the servers; then the folder has no manifest."""
+    for path in filter(None, (folder, keys_folder)):
+        if path.exists() and any(path.iterdir()):
+            raise BackupRefused(f"{path} is not empty: name a new folder.")
+        private_directory(path)
+    if keys_folder and keys_folder.resolve().is_relative_to(folder.resolve()):
+        raise BackupRefused(
+            "Keys beside the data they encrypt protect nothing: name another place."
+        )
+    manifest: Manifest = {
+        "version": __version__,
+        "began_at": sql.now().isoformat(),
+        "encryption_keys": sorted(map(fingerprint, settings.ENCRYPTION_KEYS)),
+        "databases": {},
+    }
+    for alias in connections:
+        began = time.monotonic()
+        description = _dump(connections[alias], folder)
+        manifest["databases"][alias] = description
+        say(
+            f"Database {alias}: {len(description['tables'])} tables"
+            f" ({time.monotonic() - began:.0f} s)"
+        )
+    with embedded_servers():
+        for role in filter(lambda role: role.is_truth, flows.redis_roles()):
+            _copy_redis(role, folder / f"redis-{role.name}")
+            say(f"Redis of {role.variable}: copied")
+    if (erasures := Path(settings.STATE_DIR) / ERASURES).exists():
+        shutil.copy(erasures, folder)
+    if keys_folder:
+        _write_keys(keys_folder)
+    else:
+        say("The keys are not in it: keep SECRET_KEY and ENCRYPTION_KEY elsewhere (--keys FOLDER).")
+    manifest["files"] = digests(folder)
+    new_path = folder / f"{MANIFEST}.new"
+    new_path.write_text(json.dumps(manifest, indent=1))
+    with new_path.open() as file:
+        os.fsync(file.fileno())
+    new_path.replace(folder / MANIFEST)
+    return manifest
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of each file of a backup but the manifest, by its path in the folder."""
+    sums = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and path.name != MANIFEST:
+            with path.open("rb") as file:
+                sums[str(path.relative_to(folder))] = hashlib.file_digest(
+                    file, "sha256"
+                ).hexdigest()
+    return sums
+
+
+def fingerprint(key: str) -> str:
+    """A name of an encryption key, from which the key cannot be guessed: it has 256 random bits."""
+    return hashlib.sha256(f"msgplatform backup {key}".encode()).hexdigest()[:16]
+
+
+@contextmanager
+def embedded_servers() -> Iterator[None]:
+    """The Redis servers that `up` runs by itself, started for the block if they do not run."""
+    with ExitStack() as stack:
+        for server in embedded_redis(Path(settings.STATE_DIR)).values():
+            if not server.answers():
+                stack.enter_context(server)
+        yield
+
+
+def client_command(
+    connection: BaseDatabaseWrapper, names: Sequence[str], options: Sequence[str] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """The command line of the first of these programs that is installed, for the database of a
+    connection, and its environment, which holds the password. Raises BackupRefused."""
+    program = find_program(*names)
+    if program is None:
+        raise BackupRefused(f"{names[0]} is not installed: apt-get install mariadb-client")
+    words, variables = connection.client.settings_to_cmd_args_env(connection.settings_dict, [])
+    own_options: Mapping[str, Any] = connection.settings_dict["OPTIONS"]
+    if socket := own_options.get("unix_socket"):
+        options = [f"--socket={socket}", *options]
+    if own_options.get("ssl_mode"):
+        options = ["--loose-ssl", f"--loose-ssl-mode={own_options['ssl_mode']}", *options]
+    *address, database = words[1:]
+    command = [str(program), "--no-defaults", *address, *options, database]
+    return command, {**os.environ, **(variables or {})}
+
+
+def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
+    """The description of a database for the manifest."""
+    recorder = MigrationRecorder(connection)
+    migrations = sorted(map(".".join, recorder.applied_migrations()))
+    if not migrations:
+        raise BackupRefused(f"The database {connection.alias} has no tables: nothing to back up.")
+    is_file = connection.vendor == "sqlite"
+    path = folder / f"{connection.alias}.{'sqlite3' if is_file else 'sql'}"
+    for number in range(1, _TRIES + 1):
+        required_names = schema_state.tables_of_migrations(connection)
+        required_names |= set(connection.introspection.table_names())
+        try:
+            table_names = (_copy_file if is_file else _dump_server)(connection, path)
+            if missing := sorted(required_names - table_names):
+                raise DumpIncomplete(
+                    f"The dump of the database {connection.alias} lacks tables "
+                    f"({schema_state.enumerate_tables(missing)}): the server was altering them."
+                )
+            break
+        except DumpIncomplete:
+            if number == _TRIES:
+                raise
+    return {
+        "vendor": connection.vendor, "file": path.name, "tables": sorted(table_names),
+        "migrations": migrations,
+    }  # fmt: skip
+
+
+def _copy_file(connection: BaseDatabaseWrapper, path: Path) -> set[str]:
+    """Copy a SQLite database as it is at one moment, with the changes of its write-ahead log."""
+    path.unlink(missing_ok=True)
+    connection.ensure_connection()
+    with closing(sqlite3.connect(path)) as copy:
+        connection.connection.backup(copy)
+        if (answer := copy.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
+            raise DumpIncomplete(f"The copy of {connection.alias} is damaged: {answer}")
+        rows = copy.execute(_FILE_TABLES)
+        return {name for (name,) in rows}
+
+
+def _dump_server(connection: Any, path: Path) -> set[str]:
+    """Dump a database without its triggers, which `migrate` makes for its own user; returns the
+    tables that are in it whole."""
+    names = ["mariadb-dump", "mysqldump"]
+    if not connection.mysql_is_mariadb:
+        names.reverse()
+    command, environment = client_command(connection, names, [*_DUMP_OPTIONS])
+    whole, table, line = set(), "", b""
+    with path.open("wb") as file, tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(  # noqa: S603 - our own command line
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors
+        )
+        for line in process.stdout or ():
+            file.write(line)
+            if match := _TABLE.match(line):
+                table = match[1].decode()
+            elif line == b"UNLOCK TABLES;\n":  # after the last row
+                whole.add(table)
+        code = process.wait()
+        errors.seek(0)
+        reason = errors.read().decode(errors="replace").strip()
+    # Error 1412: a partition was made or dropped meanwhile.
+    if code or not line.startswith(_END):
+        raise DumpIncomplete(f"The dump of {connection.alias} ended early: {reason or code}")
+    return whole
+
+
+def _copy_redis(role: RedisRole, folder: Path) -> None:
+    """Copy what a Redis holds at one moment, as the files with which an empty server with an
+    append-only file starts."""
+    program = find_program("redis-cli", "valkey-cli")
+    if program is None:
+        raise BackupRefused("redis-cli is not installed: apt-get install redis-tools")
+    parts = urlsplit(role.url)
+    if parts.scheme == "unix":
+        words = ["-s", unquote(parts.path)]
+    else:
+        words = ["-h", parts.hostname or "localhost", "-p", str(parts.port or 6379)]
+    if parts.scheme == "rediss":
+        words += ["--tls"]
+        if authority := parse_qs(parts.query).get("ssl_ca_certs"):
+            words += ["--cacert", authority[0]]
+    if parts.username:
+        words += ["--user", unquote(parts.username)]
+    environment = dict(os.environ)
+    if parts.password:
+        environment["REDISCLI_AUTH"] = unquote(parts.password)
+    # Since Redis 7 the append-only file is a folder with a list of its parts.
+    is_folder = int(str(role.client().info("server")["redis_version"]).partition(".")[0]) >= 7
+    base = "appendonlydir/appendonly.aof.1.base.rdb" if is_folder else "appendonly.aof"
+    private_directory((folder / base).parent)
+    process = subprocess.run(  # noqa: S603 - our own command line
+        [str(program), *words, "--rdb", str(folder / base)],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if process.returncode:
+        raise DumpIncomplete(f"The copy of {role.variable} failed: {process.stderr.strip()[-300:]}")
+    if is_folder:
+        listing = f"file {Path(base).name} seq 1 type b\n"
+        (folder / "appendonlydir" / "appendonly.aof.manifest").write_text(listing)
+
+
+def _write_keys(folder: Path) -> None:
+    """One file for each key, with the name that the settings look for in STATE_DIR."""
+    values = {
+        "secret_key": "" if settings.SECRET_KEY_MISSING else settings.SECRET_KEY,
+        "encryption_key": ",".join(settings.ENCRYPTION_KEYS),
+        "audit_signing_key": ",".join(getattr(settings, "AUDIT_SIGNING_KEYS", ())),
+    }
+    for name, value in values.items():
+        if value:
+            path = folder / name
+            path.touch(mode=0o600)
+            path.write_text(f"{value}\n")

@@ -1,0 +1,150 @@
+"""The way back from a backup: into empty databases, with no program running.
+
+The steps are repeated in full after an error: the databases are made empty again first.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core import checks
+from django.core.management import call_command
+from django.db import connections
+from django.db.migrations.loader import MigrationLoader
+
+from msgplatform.core import connections as redis_connections
+from msgplatform.core import flows
+from msgplatform.core.daemons import heartbeats
+from msgplatform.operation.backup.backup import (
+    ERASURES,
+    MANIFEST,
+    BackupRefused,
+    Manifest,
+    Say,
+    client_command,
+    digests,
+    embedded_servers,
+    fingerprint,
+)
+
+
+def restore(folder: Path, say: Say) -> None:
+    """Load a backup, bring it up to date and repair what it cannot know. `say` gets a sentence for
+    people after each step. Raises BackupRefused before anything is changed, and errors of servers
+    and commands."""
+    manifest = read(folder)
+    with embedded_servers():
+        _check(manifest)
+        for alias, description in manifest["databases"].items():
+            _load(connections[alias], folder / description["file"])
+            absent = set(description["tables"]) - set(
+                connections[alias].introspection.table_names()
+            )
+            if absent:
+                raise BackupRefused(f"The load of {alias} lacks {sorted(absent)[0]}.")
+            say(f"Database {alias}: {len(description['tables'])} tables loaded")
+        for alias in manifest["databases"]:
+            call_command("migrate", database=alias, interactive=False, verbosity=0)
+            say(f"Database {alias}: migrated")
+        recoveries = [recovery for flow in flows.all() for recovery in flow.recoveries]
+        # What the work Redis knows of the time after the backup is read before it is emptied.
+        recoveries.sort(key=lambda recovery: not recovery.reads_work_redis)
+        is_emptied = False
+        for recovery in recoveries:
+            if not recovery.reads_work_redis and not is_emptied:
+                is_emptied = _empty_work_redis(say)
+            words = [word.format(began_at=manifest["began_at"]) for word in recovery.arguments]
+            say(f"{recovery.command} {' '.join(words)}".strip())
+            call_command(recovery.command, *words)
+        if not is_emptied:
+            _empty_work_redis(say)
+    erasures = Path(settings.STATE_DIR) / ERASURES
+    if (folder / ERASURES).exists() and not erasures.exists():
+        shutil.copy(folder / ERASURES, erasures)
+        say(f"{erasures}: from the backup. If a machine has a newer one, put it there instead.")
+
+
+def read(folder: Path) -> Manifest:
+    """The manifest of a backup whose files are whole. Raises BackupRefused."""
+    try:
+        manifest: Manifest = json.loads((folder / MANIFEST).read_text())
+        files = manifest["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise BackupRefused(f"{folder} is no whole backup: {MANIFEST}: {error}") from None
+    present = digests(folder)
+    if damaged_names := sorted(name for name in files if present.get(name) != files[name]):
+        raise BackupRefused(
+            f"{folder / damaged_names[0]} is missing, or is not what was backed up."
+        )
+    return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """Raises BackupRefused unless the backup fits to these settings, and nothing is overwritten."""
+    if programs := sorted({beat.role for beat in heartbeats.alive()}):
+        raise BackupRefused(
+            f"Stop every program first: run_{programs[0]} runs, or was killed within the last "
+            f"{heartbeats.TTL_SECONDS} s."
+        )
+    databases = manifest["databases"]
+    if databases.keys() != set(connections):
+        raise BackupRefused(
+            f"The backup has the databases {', '.join(databases)}; configured are "
+            f"{', '.join(connections)}: set COLD_DATABASE_URL as it was."
+        )
+    if not set(manifest["encryption_keys"]) <= set(map(fingerprint, settings.ENCRYPTION_KEYS)):
+        raise BackupRefused(
+            "ENCRYPTION_KEY is not the one of this backup: its secrets could not be read. Set the "
+            "one of that time; several are separated by commas."
+        )
+    for alias, description in databases.items():
+        connection = connections[alias]
+        if connection.vendor != description["vendor"]:
+            raise BackupRefused(
+                f"The backup is of {description['vendor']}, not {connection.vendor}."
+            )
+        if connection.introspection.table_names():
+            raise BackupRefused(
+                f"The database {alias} is not empty, and nothing is overwritten: drop it and make "
+                "it anew (DROP DATABASE …; of SQLite move the file away, with -wal and -shm)."
+            )
+        own_names = {".".join(name) for name in MigrationLoader(connection).disk_migrations or ()}
+        if newer := sorted(set(description["migrations"]) - own_names):
+            raise BackupRefused(
+                f"The backup is of a newer release ({manifest['version']}), or of other FLOWS: "
+                f"the migration {newer[0]} is unknown here."
+            )
+        messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
+        if serious := [text for text in messages if text.is_serious() and not text.is_silenced()]:
+            raise BackupRefused("\n".join(map(str, serious)))
+
+
+def _load(connection: Any, path: Path) -> None:
+    if connection.vendor == "sqlite":
+        connection.ensure_connection()
+        with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as copy:
+            copy.backup(connection.connection)
+        connection.close()
+        return
+    names = ["mariadb", "mysql"] if connection.mysql_is_mariadb else ["mysql", "mariadb"]
+    command, environment = client_command(connection, names)
+    with path.open("rb") as file:
+        process = subprocess.run(  # noqa: S603 - our own command line
+            command, env=environment, stdin=file, capture_output=True, check=False
+        )
+    if process.returncode:
+        reason = process.stderr.decode(errors="replace").strip()[-300:]
+        raise BackupRefused(f"The load of {connection.alias} was cut short: {reason}")
+
+
+def _empty_work_redis(say: Say) -> bool:
+    redis_connections.work_redis().flushdb()
+    say("The work Redis: emptied, since its data belongs to the state before")
+    return True

@@ -1,0 +1,119 @@
+"""The wheel and the sdist: built without the network, the same bytes each time, with all files of
+the product. Installed into an empty environment, the command delivers messages from an empty folder
+and writes nothing beside its STATE_DIR."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import msgplatform
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME = f"msgplatform-{msgplatform.__version__}"
+PRODUCT = ("msgplatform", "notify", "gateway", "crmsync", "demo", "templates", "locale")
+# Where the wheel has them, under `msgplatform/files`.
+PACKED = ("templates/", "locale/")
+
+
+def run(*words: object, cwd: Path = ROOT, code: int = 0, **variables: str) -> str:
+    environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    done = subprocess.run(
+        [*map(str, words)], cwd=cwd, env={**environment, **variables}, capture_output=True,
+        text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(folder: Path) -> dict[str, str]:
+    """The name of each file that was built, and the digest of its bytes."""
+    run(sys.executable, "-m", "hatchling", "build", "-d", folder)
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def product_files() -> set[str]:
+    return set(run("git", "ls-files", "--", *PRODUCT).splitlines())
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    assert build(folder).keys() == {f"{NAME}-py3-none-any.whl", f"{NAME}.tar.gz"}
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel; dependencies are those of this one."""
+    folder = tmp_path_factory.mktemp("env")
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    run(
+        *(sys.executable, "-m", "pip", "--python", folder / "bin" / "python", "install", "-q"),
+        *("--no-deps", "--no-index", built / f"{NAME}-py3-none-any.whl"),
+    )
+    (packages,) = folder.glob("lib/*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return folder
+
+
+def test_a_build_can_be_repeated(built: Path, tmp_path: Path) -> None:
+    """A wheel that was built from the sdist, as pip does it, is the same, too."""
+    first = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in built.iterdir()}
+    assert build(tmp_path / "again") == first
+    with tarfile.open(built / f"{NAME}.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", cwd=tmp_path / NAME)
+    (wheel,) = (tmp_path / NAME / "dist").iterdir()
+    assert hashlib.sha256(wheel.read_bytes()).hexdigest() == first[wheel.name]
+
+
+def test_all_files_of_the_product_are_in_it(built: Path) -> None:
+    names = set(zipfile.ZipFile(built / f"{NAME}-py3-none-any.whl").namelist())
+    expected = {
+        f"msgplatform/files/{name}" if name.startswith(PACKED) else name for name in product_files()
+    } | {"msgplatform/files/docs/integrate.md"}
+    own = {name for name in names if ".dist-info/" not in name and "/files/clients/" not in name}
+    assert own == expected
+    with tarfile.open(built / f"{NAME}.tar.gz") as archive:
+        sources = {name.removeprefix(f"{NAME}/") for name in archive.getnames()}
+    assert product_files() | {"README.md", "LICENSE", "deploy/compose.yaml"} <= sources
+
+
+def test_it_works_from_an_empty_folder(environment: Path, tmp_path: Path) -> None:
+    command = environment / "bin" / "msgplatform"
+    before = set(environment.rglob("*.py"))
+    run(command, "make_keys", cwd=tmp_path)
+    run(command, "check", cwd=tmp_path)
+    schema = run(command, "spectacular", "--format", "openapi-json", cwd=tmp_path)
+    assert "Idempotency" in json.loads(schema)["info"]["description"], "docs/integrate.md"
+    # With so few messages the demo calls its own account too small (1).
+    words = ("demo", "--exit", "--json", "--messages", 1000)
+    account = json.loads(run(command, *words, cwd=tmp_path, code=1, FLOWS="notify"))
+    figures = account["flows"]["notify"]
+    assert (figures["accepted"], figures["lost"], account["errors"]) == (1000, 0, [])
+    assert figures["delivered"] > 1000
+    assert [path.name for path in tmp_path.iterdir()] == ["var"]
+    assert set(environment.rglob("*.py")) == before
+    run(sys.executable, "-m", "pip", "--python", environment / "bin" / "python", "check")
+
+
+def test_a_client_without_its_generated_part_is_not_installed() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index",
+         "--wheel-dir", os.devnull, ROOT / "clients" / "python"],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "lacks the generated part of the client" in done.stderr
+    assert "make clients" in done.stderr
+    assert "Traceback" not in done.stderr
