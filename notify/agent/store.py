@@ -172,8 +172,6 @@ class Store:
     # -- statements ------------------------------------------------------------------------------
     def _claim(self, due: QuerySet[Outbox], limit: int, lease: float) -> claims.Claim:
         """Without rows that a transaction of the business system has locked, for however long."""
-        if engines.of(self.alias) is engines.SQLITE:
-            return claims.claim(due, limit=limit, lease=lease, until="next_at", using=self.alias)
         rows = due.filter(next_at__lte=Now())
         ids = list(rows.values_list("id", flat=True)[:limit])
         with transaction.atomic(using=self.alias):
@@ -187,12 +185,13 @@ class Store:
     def _unlocked(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
         """The rows of `ids` that still carry the claim and that nobody else has locked; locks
         them. The others come again when their lease is over, and the intake knows their keys."""
-        if engines.of(self.alias) is engines.SQLITE:
-            return list(ids)
+        hint, lock = claims.by_primary_key("outbox", self.alias), engines.of(self.alias).skip_locked
         unlocked_ids: list[int] = []
         for condition, parameters in _claimed_conditions(claim, ids):
-            statement = f"SELECT id FROM outbox FORCE INDEX (PRIMARY) WHERE {condition}"  # noqa: S608
-            cursor.execute(f"{statement} ORDER BY id FOR UPDATE SKIP LOCKED", parameters)
+            cursor.execute(
+                f"SELECT id FROM outbox {hint} WHERE {condition} ORDER BY id {lock}",  # noqa: S608
+                parameters,
+            )
             unlocked_ids += [row_id for (row_id,) in cursor.fetchall()]
         return unlocked_ids
 
