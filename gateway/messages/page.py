@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
@@ -22,7 +22,7 @@ from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
 from gateway.messages.explanations import TONES, ending_reason, waiting_reason
-from gateway.messages.steps import archived_steps, live_steps
+from gateway.messages.steps import Step, archived_steps, live_steps
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor.failures import RESENDABLE, resend_key
 from msgplatform.core import personal
@@ -72,19 +72,6 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
     if message is None and not problem:
         with suppress(RedisError):  # the page is worth showing without it
             repeat_id = repeat_of(row.biz_id, row.pk)
-    timeline = [TimelineEntry(row.accepted_at, _("Accepted"), "accepted", row.reference)]
-    timeline += [step.entry() for step in submits]
-    if row.responded_at:
-        timeline.append(TimelineEntry(row.responded_at, _("Response"), "responded"))
-    timeline += [step.entry() for step in reports]
-    if row.final:
-        detail = codes.with_meaning(row.error_code) or row.error
-        ended_at = row.ended_at or row.reported_at
-        title = str(row.get_final_display())
-        timeline.append(TimelineEntry(ended_at, title, row.final, detail))
-    timeline += _events(row)
-    if row.archived_at:
-        timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
     system = Biz.objects.filter(pk=row.biz_id).first()
     account = SmsAccount.objects.filter(pk=row.account_id).first()
     gateway = SmsGateway.objects.filter(pk=row.gateway_id).first()
@@ -128,7 +115,7 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         },
         fact_cards={_("What the operator got"): _submit_facts(row)},
         body=row.text,
-        timeline=timeline + _links(row.idempotency_key, repeat_id),
+        timeline=_timeline(row, submits, reports) + _links(row.idempotency_key, repeat_id),
         recipients=[
             Recipient(
                 id=str(row.pk),
@@ -155,6 +142,24 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         call=call,
         trace_id=trace_id_of(message.mt.trace) if message else "",
     )
+
+
+def _timeline(row: SgipMt, submits: Sequence[Step], reports: Sequence[Step]) -> list[TimelineEntry]:
+    """The events of a message up to its archive."""
+    timeline = [TimelineEntry(row.accepted_at, _("Accepted"), "accepted", row.reference)]
+    timeline += [step.entry() for step in submits]
+    if row.responded_at:
+        timeline.append(TimelineEntry(row.responded_at, _("Response"), "responded"))
+    timeline += [step.entry() for step in reports]
+    if row.final:
+        detail = codes.with_meaning(row.error_code) or row.error
+        ended_at = row.ended_at or row.reported_at
+        title = str(row.get_final_display())
+        timeline.append(TimelineEntry(ended_at, title, row.final, detail))
+    timeline += _events(row)
+    if row.archived_at:
+        timeline.append(TimelineEntry(row.archived_at, _("Archived"), "done"))
+    return timeline
 
 
 def repeat_of(biz: int, message: int) -> str:

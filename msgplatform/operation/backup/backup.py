@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 import subprocess
 import tempfile
 import time
@@ -31,7 +30,7 @@ from django.db.migrations.recorder import MigrationRecorder
 from msgplatform import __version__
 from msgplatform.core import flows
 from msgplatform.core.connections import RedisRole
-from msgplatform.core.data import schema_state, sql
+from msgplatform.core.data import engines, schema_state, sql
 from msgplatform.core.errors import NotNow, Permanent
 from msgplatform.core.servers.private_server import find_program, private_directory
 from msgplatform.operation.supervision.platform import embedded_redis
@@ -157,7 +156,7 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
     migrations = sorted(map(".".join, recorder.applied_migrations()))
     if not migrations:
         raise BackupRefused(f"The database {connection.alias} has no tables: nothing to back up.")
-    is_file = connection.vendor == "sqlite"
+    is_file = not engines.of_connection(connection).is_server
     path = folder / f"{connection.alias}.{'sqlite3' if is_file else 'sql'}"
     for number in range(1, _TRIES + 1):
         required_names = schema_state.tables_of_migrations(connection)
@@ -174,16 +173,16 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
             if number == _TRIES:
                 raise
     return {
-        "vendor": connection.vendor, "file": path.name, "tables": sorted(table_names),
+        "is_file": is_file, "file": path.name, "tables": sorted(table_names),
         "migrations": migrations,
     }  # fmt: skip
 
 
-def _copy_file(connection: BaseDatabaseWrapper, path: Path) -> set[str]:
+def _copy_file(connection: Any, path: Path) -> set[str]:
     """Copy a SQLite database as it is at one moment, with the changes of its write-ahead log."""
     path.unlink(missing_ok=True)
     connection.ensure_connection()
-    with closing(sqlite3.connect(path)) as copy:
+    with closing(connection.Database.connect(path)) as copy:
         connection.connection.backup(copy)
         if (answer := copy.execute("PRAGMA quick_check").fetchone()[0]) != "ok":
             raise DumpIncomplete(f"The copy of {connection.alias} is damaged: {answer}")
@@ -194,10 +193,8 @@ def _copy_file(connection: BaseDatabaseWrapper, path: Path) -> set[str]:
 def _dump_server(connection: Any, path: Path) -> set[str]:
     """Dump a database without its triggers, which `migrate` makes for its own user; returns the
     tables that are in it whole."""
-    names = ["mariadb-dump", "mysqldump"]
-    if not connection.mysql_is_mariadb:
-        names.reverse()
-    command, environment = client_command(connection, names, [*_DUMP_OPTIONS])
+    programs = engines.of_connection(connection).dump_programs
+    command, environment = client_command(connection, programs, [*_DUMP_OPTIONS])
     whole, table, line = set(), "", b""
     with path.open("wb") as file, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(  # noqa: S603 - our own command line

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +21,7 @@ from django.db.migrations.loader import MigrationLoader
 from msgplatform.core import connections as redis_connections
 from msgplatform.core import flows
 from msgplatform.core.daemons import heartbeats
+from msgplatform.core.data import engines
 from msgplatform.operation.backup.backup import (
     ERASURES,
     MANIFEST,
@@ -106,10 +106,10 @@ def _check(manifest: Manifest) -> None:
         )
     for alias, description in databases.items():
         connection = connections[alias]
-        if connection.vendor != description["vendor"]:
-            raise BackupRefused(
-                f"The backup is of {description['vendor']}, not {connection.vendor}."
-            )
+        engine = engines.of_connection(connection)
+        if description["is_file"] is engine.is_server:
+            kind = "a file of SQLite" if description["is_file"] else "a dump of MariaDB or MySQL"
+            raise BackupRefused(f"The backup is {kind}; the database {alias} is one of {engine}.")
         if connection.introspection.table_names():
             raise BackupRefused(
                 f"The database {alias} is not empty, and nothing is overwritten: drop it and make "
@@ -127,14 +127,15 @@ def _check(manifest: Manifest) -> None:
 
 
 def _load(connection: Any, path: Path) -> None:
-    if connection.vendor == "sqlite":
+    engine = engines.of_connection(connection)
+    if not engine.is_server:
         connection.ensure_connection()
-        with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as copy:
+        address = f"file:{path}?immutable=1"
+        with closing(connection.Database.connect(address, uri=True)) as copy:
             copy.backup(connection.connection)
         connection.close()
         return
-    names = ["mariadb", "mysql"] if connection.mysql_is_mariadb else ["mysql", "mariadb"]
-    command, environment = client_command(connection, names)
+    command, environment = client_command(connection, engine.load_programs)
     with path.open("rb") as file:
         process = subprocess.run(  # noqa: S603 - our own command line
             command, env=environment, stdin=file, capture_output=True, check=False

@@ -124,6 +124,9 @@ class Engine(Protocol):
     exact_collation: str | None
     # A join for which the database keeps the order in which the tables are written.
     ordered_join: str
+    # The server's own programs, its own before those of the other one; a file needs none.
+    dump_programs: Sequence[str] = ()
+    load_programs: Sequence[str] = ()
     row_word: str = ""  # before each row of a table that VALUES makes
     # Behind a SELECT: shared locks, and locks that pass over rows which others have locked. The
     # only writer needs none.

@@ -8,6 +8,7 @@ from msgplatform.core.data.engines.mysql.engine import MySql
 
 class MariaDb(MySql):
     name = "MariaDB"
+    dump_programs, load_programs = ("mariadb-dump", "mysqldump"), ("mariadb", "mysql")
     oldest_version = (10, 6)  # SKIP LOCKED, and the plans we rely on; Django's bound is lower
     row_word = ""
     explain = "EXPLAIN"

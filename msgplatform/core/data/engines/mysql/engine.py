@@ -29,6 +29,7 @@ _TABLE_WAIT_SECONDS = 2
 
 class MySql(Engine):
     name = "MySQL"
+    dump_programs, load_programs = ("mysqldump", "mariadb-dump"), ("mysql", "mariadb")
     oldest_version: tuple[int, ...] = (8, 0, 13)  # defaults that are expressions, skip_scan
     is_server = True
     has_partitions = True
