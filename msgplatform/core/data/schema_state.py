@@ -6,12 +6,12 @@ import shlex
 import time
 from collections.abc import Sequence
 
+from django.conf import settings
 from django.db import DatabaseError, connections, router
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 
-from msgplatform import env
 from msgplatform.core.data import engines
 from msgplatform.core.data.engines.contract import Fault
 
@@ -28,7 +28,7 @@ def open_migrations(connection: BaseDatabaseWrapper) -> int:
 
 
 def migrate_command(alias: str) -> str:
-    return shlex.join([*env.MANAGE, "migrate", "--database", alias])
+    return shlex.join([*settings.MANAGE, "migrate", "--database", alias])
 
 
 def tables_of_migrations(connection: BaseDatabaseWrapper) -> set[str]:
