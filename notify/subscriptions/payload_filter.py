@@ -31,6 +31,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput, Permanent
 from msgplatform.core.json import patterns
+from msgplatform.core.json.values import depth
 from msgplatform.core.lazy_text import translated
 
 # The attributes of an event that a path may begin with: those of CloudEvents, and the channel.
@@ -254,10 +255,10 @@ class _Reader:
 
     conditions: int = 0
 
-    def document(self, value: Any, place: str, prefix: str = "", depth: int = 0) -> Node:
+    def document(self, value: Any, place: str, prefix: str = "", level: int = 0) -> Node:
         if not isinstance(value, Mapping):
             raise _fault(place, _('write an object such as {"data": {"total": {"$gt": 100}}}'))
-        if depth > MAX_DEPTH:
+        if level > MAX_DEPTH:
             raise _fault(place, _("more than %d objects and lists in one another") % MAX_DEPTH)
         nodes: list[Node] = []
         for name, inner in value.items():
@@ -266,27 +267,27 @@ class _Reader:
                 if not isinstance(inner, list) or not inner:
                     raise _fault(inner_place, _("write a list of conditions"))
                 parts = [
-                    self.document(part, f"{inner_place}[{number}]", prefix, depth + 2)
+                    self.document(part, f"{inner_place}[{number}]", prefix, level + 2)
                     for number, part in enumerate(inner)
                 ]
                 nodes.append(_Any(parts) if name == "$or" else _All(parts))
             elif name == "$not":
-                nodes.append(self.negation(inner, inner_place, prefix, depth + 1))
+                nodes.append(self.negation(inner, inner_place, prefix, level + 1))
             elif name.startswith("$") and name != "$" and not name.startswith("$."):
                 nodes.append(self.operator(name, inner, inner_place, prefix))
             else:
                 path = f"{prefix}.{name}" if prefix else name
                 is_nested = isinstance(inner, Mapping) and bool(inner)
                 nodes.append(
-                    self.document(inner, inner_place, path, depth + 1)
+                    self.document(inner, inner_place, path, level + 1)
                     if is_nested
                     else self.operator("$eq", inner, inner_place, path)
                 )
         return nodes[0] if len(nodes) == 1 else _All(nodes)
 
-    def negation(self, inner: Any, place: str, prefix: str, depth: int) -> Node:
+    def negation(self, inner: Any, place: str, prefix: str, level: int) -> Node:
         node = (
-            self.document(inner, place, prefix, depth)
+            self.document(inner, place, prefix, level)
             if isinstance(inner, Mapping) and inner
             else self.operator("$eq", inner, place, prefix)
         )
@@ -351,7 +352,10 @@ def _fault(place: str, words: str) -> ValidationError:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=float)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=float)
+    except RecursionError:  # of a payload that could just be read
+        return "…"
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
@@ -366,9 +370,12 @@ def compiled(value: Any) -> Node | None:
     ValidationError."""
     if value is None or value == {}:
         return None
+    # Operands too: they are compared level by level, and MariaDB stores no more than 31.
+    if depth(value) > MAX_DEPTH + 1:
+        raise _fault("", _("more than %d objects and lists in one another") % MAX_DEPTH)
     try:
         size = len(json.dumps(value, ensure_ascii=False, default=float).encode())
-    except (ValueError, OverflowError, RecursionError):
+    except (TypeError, ValueError, OverflowError):
         raise ValidationError(_("This is not JSON that a filter can have.")) from None
     if size > MAX_BYTES:
         raise ValidationError(_("A filter has at most %d bytes.") % MAX_BYTES)
@@ -381,7 +388,7 @@ def of_text(text: str) -> Node | None:
     write what `check` accepts, a statement may have written anything."""
     try:
         return compiled(_DECODER.decode(text))
-    except (ValidationError, msgspec.DecodeError, ArithmeticError) as error:
+    except (ValidationError, msgspec.DecodeError, ArithmeticError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 

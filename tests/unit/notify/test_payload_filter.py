@@ -172,6 +172,26 @@ def test_depth_is_bounded() -> None:
         payload_filter.check(document)
 
 
+@pytest.mark.parametrize("depth", [12, 40, 400, 900, 5000])
+def test_an_operand_has_the_depth_of_a_document(depth: int) -> None:
+    """One that is deeper could end a maker, or be one that MariaDB does not store."""
+    texts = [f'{{"data":{"[" * depth}1{"]" * depth}}}']
+    objects = '{"a":' * depth
+    texts.append(f'{{"data":{{"$eq":{objects}1{"}" * depth}}}}}')
+    for text in texts:
+        with pytest.raises(ValueError, match="in one another|recursion"):
+            payload_filter.of_text(text)
+        if depth < 900:
+            with pytest.raises(ValidationError, match="in one another"):
+                payload_filter.check(json.loads(text))
+    assert gets_through({"data": [[[[[[[[1]]]]]]]]}, "[[[[[[[[1.0]]]]]]]]")
+
+
+def test_no_depth_of_a_payload_is_too_deep_for_a_reason() -> None:
+    for depth in range(800, 1100):
+        assert reason({"data": 1}, "[" * depth + "]" * depth)
+
+
 @pytest.mark.parametrize(
     ("document", "data", "words"),
     [
