@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import Undecryptable
@@ -51,28 +52,35 @@ def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
     rows = BizReceive.objects.filter(biz_id=message.biz_id, created_at__lte=message.created_at)
     rows = rows.exclude(filter=None).exclude(status=BizReceive.Status.DISCARDED)
     rows = rows.select_related("biz", "receive").order_by("id")[:MAX_SUBSCRIPTIONS]
-    subscriptions = [
-        row
+    filters = [
+        (row, node)
         for row in rows
         if compile_filter(row.event_types, row.channels).matches(
             message.event_type, message.channel
         )
+        and (node := node_of(row))
     ]
-    if not subscriptions:
+    if not filters:
         return []
     deliveries = store.deliveries_of([message.pk]).order_by()
     own_ids = set(deliveries.values_list("biz_receive_id", flat=True))
-    event = _event(message, subscriptions[0].biz)
-    return [
-        FilteredOut(row, _why(row, message, event))
-        for row in subscriptions
-        if row.pk not in own_ids
-    ]
+    filters = [(row, node) for row, node in filters if row.pk not in own_ids]
+    if not filters:
+        return []
+    event = _event(message, filters[0][0].biz)
+    return [FilteredOut(row, _why(row, node, message, event)) for row, node in filters]
 
 
-def _why(subscription: BizReceive, message: Any, event: Any) -> Mismatch:
-    node = payload_filter.compiled(subscription.filter)
-    why = payload_filter.mismatch(node, event) if node else None
+def node_of(subscription: BizReceive) -> Node | None:
+    """Its filter. None without one, and for a document that is none: it holds nothing back."""
+    try:
+        return payload_filter.compiled(subscription.filter)
+    except ValidationError:
+        return None
+
+
+def _why(subscription: BizReceive, node: Node, message: Any, event: Any) -> Mismatch:
+    why = payload_filter.mismatch(node, event)
     since = subscription.filter_since
     if why and since and since > message.created_at:
         text = _("%(reason)s, by its filter of today, which holds since %(since)s")
@@ -102,11 +110,12 @@ def try_filter(subscription: BizReceive, node: Node | None) -> list[TriedMessage
     ]
 
 
-def lets_through(message: Any, subscriptions: Sequence[BizReceive]) -> Iterator[BizReceive]:
-    """Those of the subscriptions of its system whose filters let the message through."""
+def lets_through(
+    message: Any, filters: Sequence[tuple[BizReceive, Node | None]]
+) -> Iterator[BizReceive]:
+    """Those of the subscriptions of its system, each with its filter, that the message is for."""
     event, is_read = None, False
-    for row in subscriptions:
-        node = payload_filter.compiled(row.filter)
+    for row, node in filters:
         if node and not is_read:
             event, is_read = _event(message, row.biz), True
         if node is None or payload_filter.matches(node, event):

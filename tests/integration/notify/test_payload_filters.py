@@ -260,3 +260,42 @@ def test_the_form_has_it(biz: Biz, admin_client: Client) -> None:
     published(biz, {"total": 12})
     run(Maker())
     assert "filtered, 24 hours" in admin_client.get(address).content.decode()
+
+
+def test_an_empty_filter_is_none(biz: Biz, admin_client: Client) -> None:
+    """It says nothing of a message that lacks a delivery for another reason."""
+    row = subscription(biz, "shop", event_types=["stock.*"])
+    (pk,) = published(biz, {"total": 12})
+    run(Maker())
+    form = admin_client.get(f"/admin/notify/bizreceive/{row.pk}/change/").context["adminform"].form
+    shown = {field.html_name: field.value() for field in form}
+    entered = {name: value for name, value in shown.items() if value not in (None, False)}
+    for text in ("", "{}"):
+        admin_client.post(
+            f"/admin/notify/bizreceive/{row.pk}/change/",
+            entered | {"filter": text, "event_types": "order.*"},
+        )
+        row.refresh_from_db()
+        assert (row.event_types, row.filter, row.filter_since) == (["order.*"], None, None)
+    answer = Manager("manage:subscriptions").send(
+        "PUT", "subscriptions/orders/shop", {"event_types": ["order.*"], "filter": {}}
+    )
+    assert (answer.status_code, answer.json()["filter"]) == (200, None)
+    BizReceive.objects.update(filter={})  # as an earlier release stored it
+    page = FLOW.messages.page(str(pk))
+    assert page
+    assert not page.recipients
+
+
+@pytest.mark.parametrize("document", [{"nonsense": 1}, [], "text"])
+def test_pages_and_backfill_go_on_with_a_filter_that_a_statement_wrote(
+    biz: Biz, admin_client: Client, document: Any
+) -> None:
+    row = subscription(biz, "broken", event_types=["stock.*"])
+    subscription(biz, "all")
+    (pk,) = published(biz, {"total": 1})
+    run(Maker())
+    BizReceive.objects.filter(pk=row.pk).update(filter=document, event_types=[])
+    assert admin_client.get(f"/console/notify/{pk}").status_code == 200
+    assert backfill.add_missing([pk]) == 1
+    assert recipients(pk) == {"all", "broken"}
