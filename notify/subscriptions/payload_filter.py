@@ -18,7 +18,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -42,6 +42,11 @@ MAX_CONDITIONS = 100
 # Elements of arrays that one condition looks at. More are not compared, and the message does not
 # match: a payload may have a hundred thousand, and a system a thousand filters.
 MAX_ELEMENTS = 10_000
+# Elements that all conditions of a filter look at together. So many characters that are searched,
+# each by all instructions of a regular expression, count as one: RE2 takes 3 µs for them at worst.
+MAX_WORK = 100_000
+_INSTRUCTIONS = 512
+_MAX_EXPONENT = 5_000  # of an operand: integers have 4,300 digits at most, floats less
 _MAX_SHOWN = 60  # characters of a value in a reason
 MAX_INSTRUCTIONS = 1_000  # of a regular expression: RE2 tries all of them for each character
 MAX_SEARCHED = 10_000  # characters of a text that a regular expression looks at
@@ -55,6 +60,21 @@ class TooLarge(Permanent):
     """A part of a payload is larger than what a filter looks at: the message does not match."""
 
 
+class Event(dict[str, Any]):
+    """The attributes of an event by name. `remaining` is the work that its present filter may still
+    take."""
+
+    __slots__ = ("remaining",)
+
+    remaining: int
+
+    def spend(self, work: int) -> None:
+        """Raises TooLarge."""
+        self.remaining -= work
+        if self.remaining < 0:
+            raise TooLarge(f"a filter that looks at more than {MAX_WORK} elements")
+
+
 class Mismatch(NamedTuple):
     """The condition that an event does not meet, as sentences; `masked` is without its values."""
 
@@ -65,9 +85,9 @@ class Mismatch(NamedTuple):
 class Node(Protocol):
     """A part of a filter."""
 
-    def matches(self, event: Mapping[str, Any]) -> bool: ...
+    def matches(self, event: Event) -> bool: ...
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def mismatch(self, event: Event) -> Mismatch | None:
         """None if the event matches."""
 
 
@@ -75,10 +95,10 @@ class Node(Protocol):
 class _All:
     nodes: Sequence[Node]
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
+    def matches(self, event: Event) -> bool:
         return all(node.matches(event) for node in self.nodes)
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def mismatch(self, event: Event) -> Mismatch | None:
         return next(filter(None, (node.mismatch(event) for node in self.nodes)), None)
 
 
@@ -86,10 +106,10 @@ class _All:
 class _Any:
     nodes: Sequence[Node]
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
+    def matches(self, event: Event) -> bool:
         return any(node.matches(event) for node in self.nodes)
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def mismatch(self, event: Event) -> Mismatch | None:
         if self.matches(event):
             return None
         parts = [part for node in self.nodes if (part := node.mismatch(event))]
@@ -101,10 +121,10 @@ class _Not:
     node: Node
     text: str
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
+    def matches(self, event: Event) -> bool:
         return not self.node.matches(event)
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def mismatch(self, event: Event) -> Mismatch | None:
         reason = _("%s holds, and must not") % self.text
         return None if self.matches(event) else Mismatch(reason, reason)
 
@@ -118,12 +138,21 @@ class _Condition:
     sign: str  # the operator in a reason
     operand: Any
     test: Callable[[Sequence[Any]], bool]
+    instructions: int = 0  # for each character of a text that is searched
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
-        return self.test(_values(event, self.steps))
+    def matches(self, event: Event) -> bool:
+        return self.test(self._looked_at(event))
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def _looked_at(self, event: Event) -> Sequence[Any]:
         values = _values(event, self.steps)
+        if self.instructions:
+            texts = chain(values, *(value for value in values if isinstance(value, list)))
+            size = sum(len(text) for text in texts if isinstance(text, str))
+            event.spend(size * self.instructions // _INSTRUCTIONS)
+        return values
+
+    def mismatch(self, event: Event) -> Mismatch | None:
+        values = self._looked_at(event)
         if self.test(values):
             return None
         words = {"path": self.path, "sign": self.sign, "operand": _shown(self.operand)}
@@ -137,14 +166,14 @@ class _Condition:
         return Mismatch(_("%(path)s %(value)s is not %(sign)s %(operand)s") % words, masked)
 
 
-def _values(event: Mapping[str, Any], steps: Sequence[str | int]) -> Sequence[Any]:
+def _values(event: Event, steps: Sequence[str | int]) -> Sequence[Any]:
     """The values that a path leads to: none if it is not there, one, or one for each element that
     `$` stands for. Raises TooLarge."""
     values: Sequence[Any] = (event,)
     for step in steps:
         if step == "$":
             arrays = [value for value in values if isinstance(value, list)]
-            _bound(arrays)
+            _bound(event, arrays)
             values = list(chain.from_iterable(arrays))
         elif isinstance(step, int):
             values = [v[step] for v in values if isinstance(v, list) and step < len(v)]
@@ -152,13 +181,15 @@ def _values(event: Mapping[str, Any], steps: Sequence[str | int]) -> Sequence[An
             values = [v[step] for v in values if isinstance(v, dict) and step in v]
         if not values:
             break
-    _bound(values)
+    _bound(event, values)
     return values
 
 
-def _bound(values: Sequence[Any]) -> None:
-    if sum(len(value) for value in values if isinstance(value, list)) > MAX_ELEMENTS:
+def _bound(event: Event, values: Sequence[Any]) -> None:
+    count = sum(len(value) for value in values if isinstance(value, list))
+    if count > MAX_ELEMENTS:
         raise TooLarge(f"more than {MAX_ELEMENTS} elements")
+    event.spend(1 + count)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -188,7 +219,9 @@ def _in_order(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]
 
 
 def _of_texts(compare: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
-    return lambda value, operand: isinstance(value, str) and compare(value, operand)
+    return lambda value, operand: (
+        isinstance(value, str) and isinstance(operand, str) and compare(value, operand)
+    )
 
 
 def _is_found(text: str, pattern: str) -> bool:
@@ -207,8 +240,26 @@ class _Operator(NamedTuple):
     is_negated: bool = False
 
 
-def _is_one_of(value: Any, operand: Sequence[Any]) -> bool:
-    return any(_equal(value, choice) for choice in operand)
+def _is_one_of(value: Any, operand: Collection[Any]) -> bool:
+    """`operand` are the keys of the choices."""
+    return _key(value) in operand
+
+
+def _key(value: Any, level: int = 0) -> Any:
+    """A key of a JSON value, the same for equal ones: a choice is found without comparing all. One
+    that no operand can be, such as a deeper one, has a key that is equal to no other."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | dict):
+        if level > MAX_DEPTH:
+            return object()
+        if isinstance(value, list):
+            return ("list", *(_key(item, level + 1) for item in value))
+        return frozenset((name, _key(inner, level + 1)) for name, inner in value.items())
+    # The hash of a power takes longer the higher it is. Zero has the exponent it was written with.
+    if isinstance(value, Decimal) and value and abs(value.adjusted()) > _MAX_EXPONENT:
+        return object()
+    return type(value) is bool, value
 
 
 _OPERATORS = {
@@ -229,8 +280,10 @@ _OPERATORS = {
 
 def _test(operator_name: str, operand: Any) -> Callable[[Sequence[Any]], bool]:
     compare, is_negated = _OPERATORS[operator_name].test, _OPERATORS[operator_name].is_negated
-    if operator_name == "$contains" and not isinstance(operand, str):
-        compare = _equal  # of an element: below
+    # Of the elements of an array, beside the value itself.
+    compare_element = _equal if operator_name == "$contains" else compare
+    if _OPERATORS[operator_name].kind == "list":
+        operand = frozenset(map(_key, operand))
     is_array = isinstance(operand, list) and operator_name in ("$eq", "$neq")
 
     def holds(values: Sequence[Any]) -> bool:
@@ -240,7 +293,7 @@ def _test(operator_name: str, operand: Any) -> Callable[[Sequence[Any]], bool]:
             if (
                 isinstance(value, list)
                 and not is_array
-                and any(compare(element, operand) for element in value)
+                and any(compare_element(element, operand) for element in value)
             ):
                 return not is_negated
         return is_negated
@@ -314,6 +367,7 @@ class _Reader:
             raise _fault(place, _("write a text"))
         if kind == "ordered" and not _is_number(operand) and not isinstance(operand, str):
             raise _fault(place, _("write a number or a text"))
+        size = 1 if name == "$contains" else 0
         if name == "$regex":
             try:
                 size = patterns.instructions(operand)
@@ -321,7 +375,8 @@ class _Reader:
                 raise _fault(place, str(translated(error.args[0]))) from None
             if size > MAX_INSTRUCTIONS:
                 raise _fault(place, _("the regular expression is too large"))
-        return _Condition(path, steps, _OPERATORS[name].sign, operand, _test(name, operand))
+        test = _test(name, operand)
+        return _Condition(path, steps, _OPERATORS[name].sign, operand, test, size)
 
 
 def _steps(path: str, place: str) -> Sequence[str | int]:
@@ -392,31 +447,38 @@ def of_text(text: str) -> Node | None:
         raise ValueError(str(error)) from None
 
 
-def event(body: str, message_id: int, channel: str, source: str) -> Mapping[str, Any] | None:
+def event(body: str, message_id: int, channel: str, source: str) -> Event | None:
     """What a filter looks at, from the body of Standard Webhooks (`orders.body`). None for a
     payload that cannot be compared, such as one with a number beyond all bounds."""
     try:
         document = _DECODER.decode(body)
     except (msgspec.DecodeError, ArithmeticError, RecursionError, UnicodeError):
         return None
-    return {
-        "data": document["data"], "type": document["type"], "time": document["timestamp"],
-        "channel": channel, "id": str(message_id), "source": source,
-    }  # fmt: skip
+    return Event(
+        data=document["data"], type=document["type"], time=document["timestamp"],
+        channel=channel, id=str(message_id), source=source,
+    )  # fmt: skip
 
 
-def matches(node: Node, event: Mapping[str, Any] | None) -> bool:
+def matches(node: Node, event: Event | None) -> bool:
     """True if an event gets through; never one that cannot be compared."""
+    if event is None:
+        return False
+    event.remaining = MAX_WORK
     try:
-        return event is not None and node.matches(event)
+        return node.matches(event)
     except TooLarge:
         return False
 
 
-def mismatch(node: Node, event: Mapping[str, Any] | None) -> Mismatch | None:
+def mismatch(node: Node, event: Event | None) -> Mismatch | None:
     """Why an event does not get through; None if it does."""
     try:
         if event is not None:
+            event.remaining = MAX_WORK
+            if node.matches(event):
+                return None
+            event.remaining = MAX_WORK * MAX_DEPTH  # each `$or` asks what is below it once more
             return node.mismatch(event)
     except TooLarge:
         pass
