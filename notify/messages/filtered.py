@@ -21,7 +21,7 @@ from notify.messages.states import local
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import formats, payload_filter
 from notify.subscriptions.matching import compile_filter
-from notify.subscriptions.payload_filter import Mismatch, Node
+from notify.subscriptions.payload_filter import Event, Mismatch, Node
 
 MAX_SUBSCRIPTIONS = 100  # with a filter, of one system: each is a few microseconds, and a card
 TRIED = 100  # messages that a filter is tried on
@@ -79,7 +79,7 @@ def node_of(subscription: BizReceive) -> Node | None:
         return None
 
 
-def _why(subscription: BizReceive, node: Node, message: Any, event: Any) -> Mismatch:
+def _why(subscription: BizReceive, node: Node, message: Any, event: Event | None) -> Mismatch:
     why = payload_filter.mismatch(node, event)
     since = subscription.filter_since
     if why and since and since > message.created_at:
@@ -113,19 +113,28 @@ def try_filter(subscription: BizReceive, node: Node | None) -> list[TriedMessage
 def lets_through(
     message: Any, filters: Sequence[tuple[BizReceive, Node | None]]
 ) -> Iterator[BizReceive]:
-    """Those of the subscriptions of its system, each with its filter, that the message is for."""
-    event, is_read = None, False
+    """Those of the subscriptions of its system, each with its filter, that the message is for; all
+    for a payload that cannot be read, as in the maker's split."""
+    event, is_read, is_readable = None, False, True
     for row, node in filters:
         if node and not is_read:
-            event, is_read = _event(message, row.biz), True
-        if node is None or payload_filter.matches(node, event):
+            is_read = True
+            try:
+                event = _read(message, row.biz)
+            except (Undecryptable, UnicodeDecodeError):
+                is_readable = False
+        if node is None or not is_readable or payload_filter.matches(node, event):
             yield row
 
 
-def _event(message: Any, biz: Biz) -> Any:
-    at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
+def _event(message: Any, biz: Biz) -> Event | None:
     try:
-        body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
+        return _read(message, biz)
     except (Undecryptable, UnicodeDecodeError):
         return None
+
+
+def _read(message: Any, biz: Biz) -> Event | None:
+    at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
+    body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
     return payload_filter.event(body, message.pk, message.channel, formats.source(biz.name))

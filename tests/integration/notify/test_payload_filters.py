@@ -204,6 +204,48 @@ def test_many_filters_share_a_transaction_fairly(biz: Biz, monkeypatch: pytest.M
     assert [recipients(pk) for pk in pks] == [{"s0"}, {"s1"}, {"s2"}, set(), set()]
 
 
+def test_a_system_whose_filters_take_long_holds_up_no_other(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has one message in each turn; the others go on, and all keep their order."""
+    monkeypatch.setattr("notify.maker.fanout.TRIAL_SECONDS", 0)
+    for number in range(3):
+        subscription(biz, f"s{number}", filter={"data": {"$gte": number}})
+    subscription(biz, "other", event_types=["order.late"])
+    stock, shops = Biz.objects.create(name="stock"), Biz.objects.create(name="shops")
+    subscription(stock, "shop", filter={"data": {"$gte": 0}})
+    subscription(shops, "shop")
+    pks = published(biz, *range(3))
+    pks += publish(biz, event_type="order.late", payload=b"5")
+    of_stock, of_shops = published(stock, 1, 2), published(shops, 1, 2, 3)
+    maker = Maker()
+    maker.splitter.split()
+    assert [len(recipients(pk)) for pk in pks] == [1, 0, 0, 0]
+    assert [len(recipients(pk)) for pk in of_stock] == [1, 0]
+    assert [len(recipients(pk)) for pk in of_shops] == [1, 1, 1]
+    for _turn in range(3):
+        maker.splitter.split()
+    assert [len(recipients(pk)) for pk in (*pks, *of_stock)] == [1, 2, 3, 4, 1, 1]
+    assert not maker.splitter.waiting()
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_payload_that_cannot_be_read_is_set_aside_as_without_a_filter(is_sealed: bool) -> None:
+    """It neither stops the maker nor disappears."""
+    sealing.forget()
+    biz = Biz.objects.create(name="cellar", encrypts_payloads=is_sealed)
+    row = subscription(biz, "shop", filter={"data": 1})
+    (pk,) = published(biz, 1)
+    payload = encryption.seal(b"\xff") if is_sealed else b"\xff"
+    BizMsg.objects.filter(pk=pk).update(payload=payload)
+    (after,) = published(biz, 1)
+    maker = Maker()
+    maker.splitter.split()
+    assert (recipients(pk), recipients(after)) == ({"shop"}, {"shop"})
+    ReceiveMsg.objects.filter(msg_id=pk).delete()
+    assert backfill.add_missing([pk], backfill.Scope(row.pk)) == 1
+
+
 class TestTrial:
     def test_over_the_api(self, biz: Biz) -> None:
         subscription(biz, "shop", event_types=["order.*"], filter=LARGE)
