@@ -76,7 +76,8 @@ class Event(dict[str, Any]):
 
 
 class Mismatch(NamedTuple):
-    """The condition that an event does not meet, as sentences; `masked` is without its values."""
+    """The condition that an event does not meet, as sentences; `masked` is without its values, and
+    without those of the filter that it is said to have."""
 
     reason: str
     masked: str
@@ -120,13 +121,16 @@ class _Any:
 class _Not:
     node: Node
     text: str
+    masked_text: str
 
     def matches(self, event: Event) -> bool:
         return not self.node.matches(event)
 
     def mismatch(self, event: Event) -> Mismatch | None:
-        reason = _("%s holds, and must not") % self.text
-        return None if self.matches(event) else Mismatch(reason, reason)
+        if self.matches(event):
+            return None
+        words = _("%s holds, and must not")
+        return Mismatch(words % self.text, words % self.masked_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class _Condition:
     sign: str  # the operator in a reason
     operand: Any
     test: Callable[[Sequence[Any]], bool]
+    is_negated: bool = False
     instructions: int = 0  # for each character of a text that is searched
 
     def matches(self, event: Event) -> bool:
@@ -156,7 +161,8 @@ class _Condition:
         if self.test(values):
             return None
         words = {"path": self.path, "sign": self.sign, "operand": _shown(self.operand)}
-        masked = _("%(path)s is not %(sign)s %(operand)s") % words
+        masked_words = words | ({"operand": "…"} if self.is_negated else {})
+        masked = _("%(path)s is not %(sign)s %(operand)s") % masked_words
         if self.sign == "$exist":
             reason = _("%s is there") if values else _("%s is not there")
             return Mismatch(reason % self.path, reason % self.path)
@@ -344,7 +350,7 @@ class _Reader:
             if isinstance(inner, Mapping) and inner
             else self.operator("$eq", inner, place, prefix)
         )
-        return _Not(node, f"{prefix} {_shown(inner)}".strip())
+        return _Not(node, f"{prefix} {_shown(inner)}".strip(), f"{prefix} $not".strip())
 
     def operator(self, name: str, operand: Any, place: str, path: str) -> Node:
         self.conditions += 1
@@ -376,7 +382,8 @@ class _Reader:
             if size > MAX_INSTRUCTIONS:
                 raise _fault(place, _("the regular expression is too large"))
         test = _test(name, operand)
-        return _Condition(path, steps, _OPERATORS[name].sign, operand, test, size)
+        sign, is_negated = _OPERATORS[name].sign, _OPERATORS[name].is_negated
+        return _Condition(path, steps, sign, operand, test, is_negated, size)
 
 
 def _steps(path: str, place: str) -> Sequence[str | int]:

@@ -239,6 +239,25 @@ def test_a_reason_without_values_has_none() -> None:
     assert "Anna" not in why.masked
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"data.name": {"$neq": "Anna"}},
+        {"data.name": {"$nin": ["Anna"]}},
+        {"data.name": {"$not": {"$startsWith": "Anna"}}},
+        {"$not": {"data.name": "Anna"}},
+        {"$or": [{"data.name": {"$neq": "Anna"}}, {"data.name": "Bob"}]},
+    ],
+)
+def test_a_reason_without_values_does_not_say_what_the_event_has(document: Any) -> None:
+    node = payload_filter.compiled(document)
+    assert node
+    why = payload_filter.mismatch(node, event('{"name":"Anna"}'))
+    assert why
+    assert "Anna" in why.reason
+    assert "Anna" not in why.masked
+
+
 def test_more_elements_than_are_compared_match_nothing() -> None:
     many = json.dumps({"a": [1] * 10_001})
     assert not gets_through({"data.a": 1}, many)
