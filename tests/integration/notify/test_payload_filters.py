@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from msgplatform.core.secrets import encryption
@@ -280,6 +281,22 @@ class TestTrial:
         assert "begins with one of" in answer.content.decode()
         answer = admin_client.post(address, {"filter": "{"})
         assert "This is not JSON" in answer.content.decode()
+
+
+    def test_who_sees_no_personal_data_tries_the_own_filter_alone(
+        self, biz: Biz, client: Client
+    ) -> None:
+        """With others the payload could be found out letter by letter."""
+        row = subscription(biz, "shop", filter=LARGE)
+        published(biz, {"total": 12, "name": "Anna"})
+        person = User.objects.create_user("viewer", is_staff=True)
+        views = Permission.objects.filter(codename__startswith="view_")
+        person.user_permissions.set(views.exclude(codename="view_personal"))
+        client.force_login(person)
+        address = f"/admin/notify/bizreceive/{row.pk}/filter/"
+        for name in ("Anna", "Bob"):
+            answer = client.post(address, {"filter": f'{{"data.name": "{name}"}}'})
+            assert (answer.status_code, answer.context["matching"]) == (200, 0)
 
 
 def test_a_sealed_payload_is_opened_for_it() -> None:
