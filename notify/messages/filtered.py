@@ -68,7 +68,11 @@ def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
     if not filters:
         return []
     event = _event(message, filters[0][0].biz)
-    return [FilteredOut(row, _why(row, node, message, event)) for row, node in filters]
+    return [
+        FilteredOut(row, why)
+        for row, node in filters
+        if (why := _why(row, node, message, event)) is not None
+    ]
 
 
 def node_of(subscription: BizReceive) -> Node | None:
@@ -79,13 +83,16 @@ def node_of(subscription: BizReceive) -> Node | None:
         return None
 
 
-def _why(subscription: BizReceive, node: Node, message: Any, event: Event | None) -> Mismatch:
+def _why(
+    subscription: BizReceive, node: Node, message: Any, event: Event | None
+) -> Mismatch | None:
+    """None when it lacks the delivery for another reason, such as the event types of then."""
     why = payload_filter.mismatch(node, event)
     since = subscription.filter_since
     if why and since and since > message.created_at:
         text = _("%(reason)s, by its filter of today, which holds since %(since)s")
         return Mismatch(*(text % {"reason": part, "since": local(since)} for part in why))
-    if why is None:
+    if why is None and not (since and since <= message.created_at):
         text = _("its filter of today lets it through; the one of before did not")
         return Mismatch(text, text)
     return why

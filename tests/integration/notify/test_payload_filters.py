@@ -179,6 +179,17 @@ def test_page_and_api_say_why(biz: Biz, admin_client: Client) -> None:
     assert "its filter of today lets it through" in card.why
 
 
+def test_what_lacks_a_delivery_for_another_reason_is_not_filtered(biz: Biz) -> None:
+    subscription(biz, "shop")
+    manager, address = Manager("manage:subscriptions"), "subscriptions/orders/shop"
+    manager.send("PUT", address, {"event_types": ["stock.*"], "filter": LARGE})
+    small, large = published(biz, {"total": 12}, {"total": 101})
+    run(Maker())
+    manager.send("PUT", address, {"filter": LARGE})
+    pages = [FLOW.messages.page(str(pk)) for pk in (small, large)]
+    assert [len(page.recipients) for page in pages if page] == [1, 0]
+
+
 def test_backfill_obeys_it_or_not(biz: Biz) -> None:
     (first, second) = published(biz, {"total": 12}, {"total": 101})
     run(Maker())
@@ -281,7 +292,6 @@ class TestTrial:
         assert "begins with one of" in answer.content.decode()
         answer = admin_client.post(address, {"filter": "{"})
         assert "This is not JSON" in answer.content.decode()
-
 
     def test_who_sees_no_personal_data_tries_the_own_filter_alone(
         self, biz: Biz, client: Client
