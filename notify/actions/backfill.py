@@ -20,10 +20,11 @@ from msgplatform.core.flows.messages import Values
 from msgplatform.messages.bulk import Selected
 from notify.actions.replay import message_values, split_messages
 from notify.archive import stores
-from notify.messages.filtered import lets_through
+from notify.messages.filtered import lets_through, node_of
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.subscriptions.matching import Filter as Wanted
 from notify.subscriptions.matching import compile_filter
+from notify.subscriptions.payload_filter import Node
 
 # Deliveries made in one transaction: messages beyond it go with the next one.
 MAX_DELIVERIES = 5000
@@ -63,8 +64,9 @@ def add_missing(message_ids: Sequence[int], scope: Scope = Scope()) -> int:
     The messages are locked: an archiver, or another split, waits or is waited for.
     """
     made_count = 0
-    remaining_ids = list(message_ids)
-    lacking = _count_missing(remaining_ids, scope)
+    lacking = _count_missing(message_ids, scope)
+    # The filters of others would be tried on their payloads once more, under locks.
+    remaining_ids = [pk for pk in message_ids if lacking[pk]]
     while remaining_ids:
         # The first messages, at least one, that lack at most MAX_DELIVERIES deliveries.
         part, needed_count = remaining_ids[:1], lacking[remaining_ids[0]]
@@ -74,9 +76,8 @@ def add_missing(message_ids: Sequence[int], scope: Scope = Scope()) -> int:
             part.append(message_id)
             needed_count += lacking[message_id]
         try:
-            block = id_numbers.reserve(needed_count) if needed_count else None
-            if block:
-                made_count += transactions.retrying(partial(_add, part, scope, block))
+            block = id_numbers.reserve(max(1, needed_count))
+            made_count += transactions.retrying(partial(_add, part, scope, block))
         except _MoreMissing:
             # Only then: each count tries the filter of every subscription on every message.
             lacking = _count_missing(remaining_ids, scope)
@@ -118,22 +119,22 @@ def _missing(message_ids: Sequence[int], scope: Scope, lock: bool) -> Iterator[_
     subscriptions = subscriptions.exclude(status=BizReceive.Status.DISCARDED)
     if scope.subscription is not None:
         subscriptions = subscriptions.filter(id=scope.subscription)
-    rules_by_system: dict[int, list[tuple[BizReceive, Wanted]]] = defaultdict(list)
+    rules_by_system: dict[int, list[tuple[BizReceive, Node | None, Wanted]]] = defaultdict(list)
     has_filter = False
     for row in subscriptions.order_by("id").only(
         "biz__name", "status", "event_types", "channels", "filter"
     ):
-        if scope.has_filtered:
-            row.filter = None
-        has_filter = has_filter or bool(row.filter)
-        rules_by_system[row.biz_id].append((row, compile_filter(row.event_types, row.channels)))
+        node = None if scope.has_filtered else node_of(row)
+        has_filter = has_filter or node is not None
+        rule = compile_filter(row.event_types, row.channels)
+        rules_by_system[row.biz_id].append((row, node, rule))
     rows = rows if has_filter else rows.defer("payload")
     messages = list(rows.select_for_update() if lock else rows)
     have = set(deliveries.values_list("msg_id", "biz_receive_id"))
     for message in messages:
         lacking = [
-            row
-            for row, rule in rules_by_system.get(message.biz_id, ())
+            (row, node)
+            for row, node, rule in rules_by_system.get(message.biz_id, ())
             if (message.pk, row.pk) not in have
             and rule.matches(message.event_type, message.channel)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -46,6 +47,9 @@ _MAX_SYSTEMS, _MAX_ANSWERS = 1_000, 10_000
 # Filters on payloads that are tried in one transaction: a tenth of a second. Messages beyond it
 # wait for the next turn.
 MAX_TRIALS = 20_000
+# Large payloads and filters take longer. The systems have equal parts of this time; one that has
+# used its part, and at least one message, waits for the next turn, and the others go on.
+TRIAL_SECONDS = 0.3
 
 
 @lru_cache(maxsize=16_384)
@@ -195,23 +199,40 @@ class Recipients:
             if count:
                 to_read.append(message)
         texts = read_texts(to_read)
-        for message in to_read:
-            rules, subscriptions = self._systems[message.biz_id], self.by(message)
-            try:
-                body = orders.open_body(texts.get(message.id, ""))
-            except Undecryptable:  # it is delivered when the key is back, rather than lost
+        seconds_of_each = TRIAL_SECONDS / len({m.biz_id for m in to_read}) if to_read else 0.0
+        seconds: dict[int, float] = defaultdict(float)
+        tried, to_try = list[Message](), {message.id for message in to_read}
+        for message in chosen:
+            # Its messages keep their order, whichever have a filter.
+            if seconds[message.biz_id] > seconds_of_each:
                 continue
-            event = payload_filter.event(body, message.id, message.channel, rules.source)
-            excluded = {
-                pk
-                for pk in subscriptions
-                if (node := rules.payload_filters.get(pk))
-                and not payload_filter.matches(node, event)
-            }
-            if excluded:
-                remaining = tuple(pk for pk in subscriptions if pk not in excluded)
-                self._by_message[message.id], self.excluded[message.id] = remaining, excluded
-        return sorted(chosen, key=lambda message: message.id)
+            tried.append(message)
+            if message.id in to_try:
+                began = time.monotonic()
+                self._try(message, texts.get(message.id))
+                seconds[message.biz_id] += time.monotonic() - began
+        return sorted(tried, key=lambda message: message.id)
+
+    def _try(self, message: Message, text: str | None) -> None:
+        """Try the filters of the message's recipients on its payload."""
+        rules, subscriptions = self._systems[message.biz_id], self.by(message)
+        # What cannot be read is delivered when the key is back, or set aside by the dispatcher,
+        # rather than lost.
+        if text is None:
+            return
+        try:
+            body = orders.open_body(text)
+        except (Undecryptable, UnicodeDecodeError):
+            return
+        event = payload_filter.event(body, message.id, message.channel, rules.source)
+        excluded = {
+            pk
+            for pk in subscriptions
+            if (node := rules.payload_filters.get(pk)) and not payload_filter.matches(node, event)
+        }
+        if excluded:
+            remaining = tuple(pk for pk in subscriptions if pk not in excluded)
+            self._by_message[message.id], self.excluded[message.id] = remaining, excluded
 
 
 def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:

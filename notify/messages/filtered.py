@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import Undecryptable
@@ -20,7 +21,7 @@ from notify.messages.states import local
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import formats, payload_filter
 from notify.subscriptions.matching import compile_filter
-from notify.subscriptions.payload_filter import Mismatch, Node
+from notify.subscriptions.payload_filter import Event, Mismatch, Node
 
 MAX_SUBSCRIPTIONS = 100  # with a filter, of one system: each is a few microseconds, and a card
 TRIED = 100  # messages that a filter is tried on
@@ -51,33 +52,47 @@ def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
     rows = BizReceive.objects.filter(biz_id=message.biz_id, created_at__lte=message.created_at)
     rows = rows.exclude(filter=None).exclude(status=BizReceive.Status.DISCARDED)
     rows = rows.select_related("biz", "receive").order_by("id")[:MAX_SUBSCRIPTIONS]
-    subscriptions = [
-        row
+    filters = [
+        (row, node)
         for row in rows
         if compile_filter(row.event_types, row.channels).matches(
             message.event_type, message.channel
         )
+        and (node := node_of(row))
     ]
-    if not subscriptions:
+    if not filters:
         return []
     deliveries = store.deliveries_of([message.pk]).order_by()
     own_ids = set(deliveries.values_list("biz_receive_id", flat=True))
-    event = _event(message, subscriptions[0].biz)
+    filters = [(row, node) for row, node in filters if row.pk not in own_ids]
+    if not filters:
+        return []
+    event = _event(message, filters[0][0].biz)
     return [
-        FilteredOut(row, _why(row, message, event))
-        for row in subscriptions
-        if row.pk not in own_ids
+        FilteredOut(row, why)
+        for row, node in filters
+        if (why := _why(row, node, message, event)) is not None
     ]
 
 
-def _why(subscription: BizReceive, message: Any, event: Any) -> Mismatch:
-    node = payload_filter.compiled(subscription.filter)
-    why = payload_filter.mismatch(node, event) if node else None
+def node_of(subscription: BizReceive) -> Node | None:
+    """Its filter. None without one, and for a document that is none: it holds nothing back."""
+    try:
+        return payload_filter.compiled(subscription.filter)
+    except ValidationError:
+        return None
+
+
+def _why(
+    subscription: BizReceive, node: Node, message: Any, event: Event | None
+) -> Mismatch | None:
+    """None when it lacks the delivery for another reason, such as the event types of then."""
+    why = payload_filter.mismatch(node, event)
     since = subscription.filter_since
     if why and since and since > message.created_at:
         text = _("%(reason)s, by its filter of today, which holds since %(since)s")
         return Mismatch(*(text % {"reason": part, "since": local(since)} for part in why))
-    if why is None:
+    if why is None and not (since and since <= message.created_at):
         text = _("its filter of today lets it through; the one of before did not")
         return Mismatch(text, text)
     return why
@@ -102,21 +117,31 @@ def try_filter(subscription: BizReceive, node: Node | None) -> list[TriedMessage
     ]
 
 
-def lets_through(message: Any, subscriptions: Sequence[BizReceive]) -> Iterator[BizReceive]:
-    """Those of the subscriptions of its system whose filters let the message through."""
-    event, is_read = None, False
-    for row in subscriptions:
-        node = payload_filter.compiled(row.filter)
+def lets_through(
+    message: Any, filters: Sequence[tuple[BizReceive, Node | None]]
+) -> Iterator[BizReceive]:
+    """Those of the subscriptions of its system, each with its filter, that the message is for; all
+    for a payload that cannot be read, as in the maker's split."""
+    event, is_read, is_readable = None, False, True
+    for row, node in filters:
         if node and not is_read:
-            event, is_read = _event(message, row.biz), True
-        if node is None or payload_filter.matches(node, event):
+            is_read = True
+            try:
+                event = _read(message, row.biz)
+            except (Undecryptable, UnicodeDecodeError):
+                is_readable = False
+        if node is None or not is_readable or payload_filter.matches(node, event):
             yield row
 
 
-def _event(message: Any, biz: Biz) -> Any:
-    at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
+def _event(message: Any, biz: Biz) -> Event | None:
     try:
-        body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
+        return _read(message, biz)
     except (Undecryptable, UnicodeDecodeError):
         return None
+
+
+def _read(message: Any, biz: Biz) -> Event | None:
+    at = f"{message.created_at:%Y-%m-%dT%H:%M:%S.%f}Z"
+    body = orders.open_body(orders.body(message.event_type, at, bytes(message.payload)))
     return payload_filter.event(body, message.pk, message.channel, formats.source(biz.name))

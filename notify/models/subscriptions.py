@@ -270,6 +270,10 @@ class BizReceive(models.Model):
     def __str__(self) -> str:
         return f"{self.biz} → {self.receive}"
 
+    def clean(self) -> None:
+        # A form has {} for an empty text: one that lets everything through is no filter.
+        self.filter = self.filter or None
+
     @property
     def why_disabled(self) -> str:
         """The reason in the reader's language; '' while it is not disabled, or without a reason."""

@@ -18,7 +18,7 @@ import json
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
@@ -31,6 +31,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import InvalidInput, Permanent
 from msgplatform.core.json import patterns
+from msgplatform.core.json.values import depth
 from msgplatform.core.lazy_text import translated
 
 # The attributes of an event that a path may begin with: those of CloudEvents, and the channel.
@@ -41,6 +42,11 @@ MAX_CONDITIONS = 100
 # Elements of arrays that one condition looks at. More are not compared, and the message does not
 # match: a payload may have a hundred thousand, and a system a thousand filters.
 MAX_ELEMENTS = 10_000
+# Elements that all conditions of a filter look at together. So many characters that are searched,
+# each by all instructions of a regular expression, count as one: RE2 takes 3 µs for them at worst.
+MAX_WORK = 100_000
+_INSTRUCTIONS = 512
+_MAX_EXPONENT = 5_000  # of an operand: integers have 4,300 digits at most, floats less
 _MAX_SHOWN = 60  # characters of a value in a reason
 MAX_INSTRUCTIONS = 1_000  # of a regular expression: RE2 tries all of them for each character
 MAX_SEARCHED = 10_000  # characters of a text that a regular expression looks at
@@ -54,8 +60,24 @@ class TooLarge(Permanent):
     """A part of a payload is larger than what a filter looks at: the message does not match."""
 
 
+class Event(dict[str, Any]):
+    """The attributes of an event by name. `remaining` is the work that its present filter may still
+    take."""
+
+    __slots__ = ("remaining",)
+
+    remaining: int
+
+    def spend(self, work: int) -> None:
+        """Raises TooLarge."""
+        self.remaining -= work
+        if self.remaining < 0:
+            raise TooLarge(f"a filter that looks at more than {MAX_WORK} elements")
+
+
 class Mismatch(NamedTuple):
-    """The condition that an event does not meet, as sentences; `masked` is without its values."""
+    """The condition that an event does not meet, as sentences; `masked` is without its values, and
+    without those of the filter that it is said to have."""
 
     reason: str
     masked: str
@@ -64,9 +86,9 @@ class Mismatch(NamedTuple):
 class Node(Protocol):
     """A part of a filter."""
 
-    def matches(self, event: Mapping[str, Any]) -> bool: ...
+    def matches(self, event: Event) -> bool: ...
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def mismatch(self, event: Event) -> Mismatch | None:
         """None if the event matches."""
 
 
@@ -74,10 +96,10 @@ class Node(Protocol):
 class _All:
     nodes: Sequence[Node]
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
+    def matches(self, event: Event) -> bool:
         return all(node.matches(event) for node in self.nodes)
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def mismatch(self, event: Event) -> Mismatch | None:
         return next(filter(None, (node.mismatch(event) for node in self.nodes)), None)
 
 
@@ -85,10 +107,10 @@ class _All:
 class _Any:
     nodes: Sequence[Node]
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
+    def matches(self, event: Event) -> bool:
         return any(node.matches(event) for node in self.nodes)
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def mismatch(self, event: Event) -> Mismatch | None:
         if self.matches(event):
             return None
         parts = [part for node in self.nodes if (part := node.mismatch(event))]
@@ -99,13 +121,16 @@ class _Any:
 class _Not:
     node: Node
     text: str
+    masked_text: str
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
+    def matches(self, event: Event) -> bool:
         return not self.node.matches(event)
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
-        reason = _("%s holds, and must not") % self.text
-        return None if self.matches(event) else Mismatch(reason, reason)
+    def mismatch(self, event: Event) -> Mismatch | None:
+        if self.matches(event):
+            return None
+        words = _("%s holds, and must not")
+        return Mismatch(words % self.text, words % self.masked_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +142,27 @@ class _Condition:
     sign: str  # the operator in a reason
     operand: Any
     test: Callable[[Sequence[Any]], bool]
+    is_negated: bool = False
+    instructions: int = 0  # for each character of a text that is searched
 
-    def matches(self, event: Mapping[str, Any]) -> bool:
-        return self.test(_values(event, self.steps))
+    def matches(self, event: Event) -> bool:
+        return self.test(self._looked_at(event))
 
-    def mismatch(self, event: Mapping[str, Any]) -> Mismatch | None:
+    def _looked_at(self, event: Event) -> Sequence[Any]:
         values = _values(event, self.steps)
+        if self.instructions:
+            texts = chain(values, *(value for value in values if isinstance(value, list)))
+            size = sum(len(text) for text in texts if isinstance(text, str))
+            event.spend(size * self.instructions // _INSTRUCTIONS)
+        return values
+
+    def mismatch(self, event: Event) -> Mismatch | None:
+        values = self._looked_at(event)
         if self.test(values):
             return None
         words = {"path": self.path, "sign": self.sign, "operand": _shown(self.operand)}
-        masked = _("%(path)s is not %(sign)s %(operand)s") % words
+        masked_words = words | ({"operand": "…"} if self.is_negated else {})
+        masked = _("%(path)s is not %(sign)s %(operand)s") % masked_words
         if self.sign == "$exist":
             reason = _("%s is there") if values else _("%s is not there")
             return Mismatch(reason % self.path, reason % self.path)
@@ -136,14 +172,14 @@ class _Condition:
         return Mismatch(_("%(path)s %(value)s is not %(sign)s %(operand)s") % words, masked)
 
 
-def _values(event: Mapping[str, Any], steps: Sequence[str | int]) -> Sequence[Any]:
+def _values(event: Event, steps: Sequence[str | int]) -> Sequence[Any]:
     """The values that a path leads to: none if it is not there, one, or one for each element that
     `$` stands for. Raises TooLarge."""
     values: Sequence[Any] = (event,)
     for step in steps:
         if step == "$":
             arrays = [value for value in values if isinstance(value, list)]
-            _bound(arrays)
+            _bound(event, arrays)
             values = list(chain.from_iterable(arrays))
         elif isinstance(step, int):
             values = [v[step] for v in values if isinstance(v, list) and step < len(v)]
@@ -151,13 +187,15 @@ def _values(event: Mapping[str, Any], steps: Sequence[str | int]) -> Sequence[An
             values = [v[step] for v in values if isinstance(v, dict) and step in v]
         if not values:
             break
-    _bound(values)
+    _bound(event, values)
     return values
 
 
-def _bound(values: Sequence[Any]) -> None:
-    if sum(len(value) for value in values if isinstance(value, list)) > MAX_ELEMENTS:
+def _bound(event: Event, values: Sequence[Any]) -> None:
+    count = sum(len(value) for value in values if isinstance(value, list))
+    if count > MAX_ELEMENTS:
         raise TooLarge(f"more than {MAX_ELEMENTS} elements")
+    event.spend(1 + count)
 
 
 def _equal(left: Any, right: Any) -> bool:
@@ -187,7 +225,9 @@ def _in_order(compare: Callable[[Any, Any], bool]) -> Callable[[Any, Any], bool]
 
 
 def _of_texts(compare: Callable[[str, str], bool]) -> Callable[[Any, Any], bool]:
-    return lambda value, operand: isinstance(value, str) and compare(value, operand)
+    return lambda value, operand: (
+        isinstance(value, str) and isinstance(operand, str) and compare(value, operand)
+    )
 
 
 def _is_found(text: str, pattern: str) -> bool:
@@ -206,8 +246,26 @@ class _Operator(NamedTuple):
     is_negated: bool = False
 
 
-def _is_one_of(value: Any, operand: Sequence[Any]) -> bool:
-    return any(_equal(value, choice) for choice in operand)
+def _is_one_of(value: Any, operand: Collection[Any]) -> bool:
+    """`operand` are the keys of the choices."""
+    return _key(value) in operand
+
+
+def _key(value: Any, level: int = 0) -> Any:
+    """A key of a JSON value, the same for equal ones: a choice is found without comparing all. One
+    that no operand can be, such as a deeper one, has a key that is equal to no other."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list | dict):
+        if level > MAX_DEPTH:
+            return object()
+        if isinstance(value, list):
+            return ("list", *(_key(item, level + 1) for item in value))
+        return frozenset((name, _key(inner, level + 1)) for name, inner in value.items())
+    # The hash of a power takes longer the higher it is. Zero has the exponent it was written with.
+    if isinstance(value, Decimal) and value and abs(value.adjusted()) > _MAX_EXPONENT:
+        return object()
+    return type(value) is bool, value
 
 
 _OPERATORS = {
@@ -228,8 +286,10 @@ _OPERATORS = {
 
 def _test(operator_name: str, operand: Any) -> Callable[[Sequence[Any]], bool]:
     compare, is_negated = _OPERATORS[operator_name].test, _OPERATORS[operator_name].is_negated
-    if operator_name == "$contains" and not isinstance(operand, str):
-        compare = _equal  # of an element: below
+    # Of the elements of an array, beside the value itself.
+    compare_element = _equal if operator_name == "$contains" else compare
+    if _OPERATORS[operator_name].kind == "list":
+        operand = frozenset(map(_key, operand))
     is_array = isinstance(operand, list) and operator_name in ("$eq", "$neq")
 
     def holds(values: Sequence[Any]) -> bool:
@@ -239,7 +299,7 @@ def _test(operator_name: str, operand: Any) -> Callable[[Sequence[Any]], bool]:
             if (
                 isinstance(value, list)
                 and not is_array
-                and any(compare(element, operand) for element in value)
+                and any(compare_element(element, operand) for element in value)
             ):
                 return not is_negated
         return is_negated
@@ -254,10 +314,10 @@ class _Reader:
 
     conditions: int = 0
 
-    def document(self, value: Any, place: str, prefix: str = "", depth: int = 0) -> Node:
+    def document(self, value: Any, place: str, prefix: str = "", level: int = 0) -> Node:
         if not isinstance(value, Mapping):
             raise _fault(place, _('write an object such as {"data": {"total": {"$gt": 100}}}'))
-        if depth > MAX_DEPTH:
+        if level > MAX_DEPTH:
             raise _fault(place, _("more than %d objects and lists in one another") % MAX_DEPTH)
         nodes: list[Node] = []
         for name, inner in value.items():
@@ -266,31 +326,31 @@ class _Reader:
                 if not isinstance(inner, list) or not inner:
                     raise _fault(inner_place, _("write a list of conditions"))
                 parts = [
-                    self.document(part, f"{inner_place}[{number}]", prefix, depth + 2)
+                    self.document(part, f"{inner_place}[{number}]", prefix, level + 2)
                     for number, part in enumerate(inner)
                 ]
                 nodes.append(_Any(parts) if name == "$or" else _All(parts))
             elif name == "$not":
-                nodes.append(self.negation(inner, inner_place, prefix, depth + 1))
+                nodes.append(self.negation(inner, inner_place, prefix, level + 1))
             elif name.startswith("$") and name != "$" and not name.startswith("$."):
                 nodes.append(self.operator(name, inner, inner_place, prefix))
             else:
                 path = f"{prefix}.{name}" if prefix else name
                 is_nested = isinstance(inner, Mapping) and bool(inner)
                 nodes.append(
-                    self.document(inner, inner_place, path, depth + 1)
+                    self.document(inner, inner_place, path, level + 1)
                     if is_nested
                     else self.operator("$eq", inner, inner_place, path)
                 )
         return nodes[0] if len(nodes) == 1 else _All(nodes)
 
-    def negation(self, inner: Any, place: str, prefix: str, depth: int) -> Node:
+    def negation(self, inner: Any, place: str, prefix: str, level: int) -> Node:
         node = (
-            self.document(inner, place, prefix, depth)
+            self.document(inner, place, prefix, level)
             if isinstance(inner, Mapping) and inner
             else self.operator("$eq", inner, place, prefix)
         )
-        return _Not(node, f"{prefix} {_shown(inner)}".strip())
+        return _Not(node, f"{prefix} {_shown(inner)}".strip(), f"{prefix} $not".strip())
 
     def operator(self, name: str, operand: Any, place: str, path: str) -> Node:
         self.conditions += 1
@@ -313,6 +373,7 @@ class _Reader:
             raise _fault(place, _("write a text"))
         if kind == "ordered" and not _is_number(operand) and not isinstance(operand, str):
             raise _fault(place, _("write a number or a text"))
+        size = 1 if name == "$contains" else 0
         if name == "$regex":
             try:
                 size = patterns.instructions(operand)
@@ -320,7 +381,9 @@ class _Reader:
                 raise _fault(place, str(translated(error.args[0]))) from None
             if size > MAX_INSTRUCTIONS:
                 raise _fault(place, _("the regular expression is too large"))
-        return _Condition(path, steps, _OPERATORS[name].sign, operand, _test(name, operand))
+        test = _test(name, operand)
+        sign, is_negated = _OPERATORS[name].sign, _OPERATORS[name].is_negated
+        return _Condition(path, steps, sign, operand, test, is_negated, size)
 
 
 def _steps(path: str, place: str) -> Sequence[str | int]:
@@ -351,7 +414,10 @@ def _fault(place: str, words: str) -> ValidationError:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False, default=float)
+    try:
+        text = json.dumps(value, ensure_ascii=False, default=float)
+    except RecursionError:  # of a payload that could just be read
+        return "…"
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…"
 
 
@@ -366,9 +432,12 @@ def compiled(value: Any) -> Node | None:
     ValidationError."""
     if value is None or value == {}:
         return None
+    # Operands too: they are compared level by level, and MariaDB stores no more than 31.
+    if depth(value) > MAX_DEPTH + 1:
+        raise _fault("", _("more than %d objects and lists in one another") % MAX_DEPTH)
     try:
         size = len(json.dumps(value, ensure_ascii=False, default=float).encode())
-    except (ValueError, OverflowError, RecursionError):
+    except (TypeError, ValueError, OverflowError):
         raise ValidationError(_("This is not JSON that a filter can have.")) from None
     if size > MAX_BYTES:
         raise ValidationError(_("A filter has at most %d bytes.") % MAX_BYTES)
@@ -381,35 +450,42 @@ def of_text(text: str) -> Node | None:
     write what `check` accepts, a statement may have written anything."""
     try:
         return compiled(_DECODER.decode(text))
-    except (ValidationError, msgspec.DecodeError, ArithmeticError) as error:
+    except (ValidationError, msgspec.DecodeError, ArithmeticError, RecursionError) as error:
         raise ValueError(str(error)) from None
 
 
-def event(body: str, message_id: int, channel: str, source: str) -> Mapping[str, Any] | None:
+def event(body: str, message_id: int, channel: str, source: str) -> Event | None:
     """What a filter looks at, from the body of Standard Webhooks (`orders.body`). None for a
     payload that cannot be compared, such as one with a number beyond all bounds."""
     try:
         document = _DECODER.decode(body)
     except (msgspec.DecodeError, ArithmeticError, RecursionError, UnicodeError):
         return None
-    return {
-        "data": document["data"], "type": document["type"], "time": document["timestamp"],
-        "channel": channel, "id": str(message_id), "source": source,
-    }  # fmt: skip
+    return Event(
+        data=document["data"], type=document["type"], time=document["timestamp"],
+        channel=channel, id=str(message_id), source=source,
+    )  # fmt: skip
 
 
-def matches(node: Node, event: Mapping[str, Any] | None) -> bool:
+def matches(node: Node, event: Event | None) -> bool:
     """True if an event gets through; never one that cannot be compared."""
+    if event is None:
+        return False
+    event.remaining = MAX_WORK
     try:
-        return event is not None and node.matches(event)
+        return node.matches(event)
     except TooLarge:
         return False
 
 
-def mismatch(node: Node, event: Mapping[str, Any] | None) -> Mismatch | None:
+def mismatch(node: Node, event: Event | None) -> Mismatch | None:
     """Why an event does not get through; None if it does."""
     try:
         if event is not None:
+            event.remaining = MAX_WORK
+            if node.matches(event):
+                return None
+            event.remaining = MAX_WORK * MAX_DEPTH  # each `$or` asks what is below it once more
             return node.mismatch(event)
     except TooLarge:
         pass

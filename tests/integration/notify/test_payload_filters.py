@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import Permission, User
 from django.test import Client
 
 from msgplatform.core.secrets import encryption
@@ -178,6 +179,17 @@ def test_page_and_api_say_why(biz: Biz, admin_client: Client) -> None:
     assert "its filter of today lets it through" in card.why
 
 
+def test_what_lacks_a_delivery_for_another_reason_is_not_filtered(biz: Biz) -> None:
+    subscription(biz, "shop")
+    manager, address = Manager("manage:subscriptions"), "subscriptions/orders/shop"
+    manager.send("PUT", address, {"event_types": ["stock.*"], "filter": LARGE})
+    small, large = published(biz, {"total": 12}, {"total": 101})
+    run(Maker())
+    manager.send("PUT", address, {"filter": LARGE})
+    pages = [FLOW.messages.page(str(pk)) for pk in (small, large)]
+    assert [len(page.recipients) for page in pages if page] == [1, 0]
+
+
 def test_backfill_obeys_it_or_not(biz: Biz) -> None:
     (first, second) = published(biz, {"total": 12}, {"total": 101})
     run(Maker())
@@ -202,6 +214,48 @@ def test_many_filters_share_a_transaction_fairly(biz: Biz, monkeypatch: pytest.M
     assert recipients(of_other) == {"shop"}
     run(maker)
     assert [recipients(pk) for pk in pks] == [{"s0"}, {"s1"}, {"s2"}, set(), set()]
+
+
+def test_a_system_whose_filters_take_long_holds_up_no_other(
+    biz: Biz, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has one message in each turn; the others go on, and all keep their order."""
+    monkeypatch.setattr("notify.maker.fanout.TRIAL_SECONDS", 0)
+    for number in range(3):
+        subscription(biz, f"s{number}", filter={"data": {"$gte": number}})
+    subscription(biz, "other", event_types=["order.late"])
+    stock, shops = Biz.objects.create(name="stock"), Biz.objects.create(name="shops")
+    subscription(stock, "shop", filter={"data": {"$gte": 0}})
+    subscription(shops, "shop")
+    pks = published(biz, *range(3))
+    pks += publish(biz, event_type="order.late", payload=b"5")
+    of_stock, of_shops = published(stock, 1, 2), published(shops, 1, 2, 3)
+    maker = Maker()
+    maker.splitter.split()
+    assert [len(recipients(pk)) for pk in pks] == [1, 0, 0, 0]
+    assert [len(recipients(pk)) for pk in of_stock] == [1, 0]
+    assert [len(recipients(pk)) for pk in of_shops] == [1, 1, 1]
+    for _turn in range(3):
+        maker.splitter.split()
+    assert [len(recipients(pk)) for pk in (*pks, *of_stock)] == [1, 2, 3, 4, 1, 1]
+    assert not maker.splitter.waiting()
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_payload_that_cannot_be_read_is_set_aside_as_without_a_filter(is_sealed: bool) -> None:
+    """It neither stops the maker nor disappears."""
+    sealing.forget()
+    biz = Biz.objects.create(name="cellar", encrypts_payloads=is_sealed)
+    row = subscription(biz, "shop", filter={"data": 1})
+    (pk,) = published(biz, 1)
+    payload = encryption.seal(b"\xff") if is_sealed else b"\xff"
+    BizMsg.objects.filter(pk=pk).update(payload=payload)
+    (after,) = published(biz, 1)
+    maker = Maker()
+    maker.splitter.split()
+    assert (recipients(pk), recipients(after)) == ({"shop"}, {"shop"})
+    ReceiveMsg.objects.filter(msg_id=pk).delete()
+    assert backfill.add_missing([pk], backfill.Scope(row.pk)) == 1
 
 
 class TestTrial:
@@ -239,6 +293,21 @@ class TestTrial:
         answer = admin_client.post(address, {"filter": "{"})
         assert "This is not JSON" in answer.content.decode()
 
+    def test_who_sees_no_personal_data_tries_the_own_filter_alone(
+        self, biz: Biz, client: Client
+    ) -> None:
+        """With others the payload could be found out letter by letter."""
+        row = subscription(biz, "shop", filter=LARGE)
+        published(biz, {"total": 12, "name": "Anna"})
+        person = User.objects.create_user("viewer", is_staff=True)
+        views = Permission.objects.filter(codename__startswith="view_")
+        person.user_permissions.set(views.exclude(codename="view_personal"))
+        client.force_login(person)
+        address = f"/admin/notify/bizreceive/{row.pk}/filter/"
+        for name in ("Anna", "Bob"):
+            answer = client.post(address, {"filter": f'{{"data.name": "{name}"}}'})
+            assert (answer.status_code, answer.context["matching"]) == (200, 0)
+
 
 def test_a_sealed_payload_is_opened_for_it() -> None:
     sealing.forget()
@@ -260,3 +329,42 @@ def test_the_form_has_it(biz: Biz, admin_client: Client) -> None:
     published(biz, {"total": 12})
     run(Maker())
     assert "filtered, 24 hours" in admin_client.get(address).content.decode()
+
+
+def test_an_empty_filter_is_none(biz: Biz, admin_client: Client) -> None:
+    """It says nothing of a message that lacks a delivery for another reason."""
+    row = subscription(biz, "shop", event_types=["stock.*"])
+    (pk,) = published(biz, {"total": 12})
+    run(Maker())
+    form = admin_client.get(f"/admin/notify/bizreceive/{row.pk}/change/").context["adminform"].form
+    shown = {field.html_name: field.value() for field in form}
+    entered = {name: value for name, value in shown.items() if value not in (None, False)}
+    for text in ("", "{}"):
+        admin_client.post(
+            f"/admin/notify/bizreceive/{row.pk}/change/",
+            entered | {"filter": text, "event_types": "order.*"},
+        )
+        row.refresh_from_db()
+        assert (row.event_types, row.filter, row.filter_since) == (["order.*"], None, None)
+    answer = Manager("manage:subscriptions").send(
+        "PUT", "subscriptions/orders/shop", {"event_types": ["order.*"], "filter": {}}
+    )
+    assert (answer.status_code, answer.json()["filter"]) == (200, None)
+    BizReceive.objects.update(filter={})  # as an earlier release stored it
+    page = FLOW.messages.page(str(pk))
+    assert page
+    assert not page.recipients
+
+
+@pytest.mark.parametrize("document", [{"nonsense": 1}, [], "text"])
+def test_pages_and_backfill_go_on_with_a_filter_that_a_statement_wrote(
+    biz: Biz, admin_client: Client, document: Any
+) -> None:
+    row = subscription(biz, "broken", event_types=["stock.*"])
+    subscription(biz, "all")
+    (pk,) = published(biz, {"total": 1})
+    run(Maker())
+    BizReceive.objects.filter(pk=row.pk).update(filter=document, event_types=[])
+    assert admin_client.get(f"/console/notify/{pk}").status_code == 200
+    assert backfill.add_missing([pk]) == 1
+    assert recipients(pk) == {"all", "broken"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from decimal import Decimal
 from typing import Any
 
@@ -93,6 +94,24 @@ def test_examples_of_convoy(document: Any, matching: Any, other: Any) -> None:
         ({"data.a": {"$contains": "b"}}, '{"a":"abc"}', True),
         ({"data.a": {"$contains": 2}}, '{"a":[1,2.0]}', True),
         ({"data.a": {"$contains": "b"}}, '{"a":5}', False),
+        ({"data.a": {"$contains": "b"}}, '{"a":["b"]}', True),
+        ({"data.a": {"$contains": "b"}}, '{"a":["abc"]}', False),
+        ({"data.a": {"$contains": 2}}, '{"a":2}', False),
+        # lists of values
+        ({"data.a": {"$in": [[1, "1"], {"b": 1}]}}, '{"a":[1.0,"1"]}', True),
+        ({"data.a": {"$in": [[1], {"b": 1}]}}, '{"a":{"b":1.0}}', True),
+        ({"data.a": {"$in": [[1], {"b": 1}]}}, '{"a":{"b":true}}', False),
+        ({"data.a": {"$in": [1, "true"]}}, '{"a":true}', False),
+        ({"data.a": {"$in": [0, None]}}, '{"a":false}', False),
+        ({"data.a": {"$in": [[], {}]}}, '{"a":[[]]}', True),
+        ({"data.a": {"$in": [[], {}]}}, '{"a":[{"b":1}]}', False),
+        ({"data.a": {"$in": ["1"]}}, '{"a":[1,[1]]}', False),
+        ({"data.a": {"$in": [0]}}, '{"a":0e999999999}', True),
+        ({"data.a": {"$in": [0]}}, '{"a":-0.0}', True),
+        ({"data.a": {"$in": [False]}}, '{"a":0}', False),
+        ({"data.a": {"$in": [None]}}, '{"a":null}', True),
+        ({"data.a": {"$in": [1, 1e300]}}, '{"a":1e999999999}', False),
+        ({"data.a": {"$in": [10**300]}}, '{"a":1e300}', True),
         ({"data.a": {"$gte": "2026-11"}}, '{"a":"2026-11-29"}', True),
         ({"data.a": "é"}, '{"a":"e\u0301"}', False),
         # arrays and objects as a whole
@@ -172,6 +191,26 @@ def test_depth_is_bounded() -> None:
         payload_filter.check(document)
 
 
+@pytest.mark.parametrize("depth", [12, 40, 400, 900, 5000])
+def test_an_operand_has_the_depth_of_a_document(depth: int) -> None:
+    """One that is deeper could end a maker, or be one that MariaDB does not store."""
+    texts = [f'{{"data":{"[" * depth}1{"]" * depth}}}']
+    objects = '{"a":' * depth
+    texts.append(f'{{"data":{{"$eq":{objects}1{"}" * depth}}}}}')
+    for text in texts:
+        with pytest.raises(ValueError, match=r"in one another|recursion"):
+            payload_filter.of_text(text)
+        if depth < 900:
+            with pytest.raises(ValidationError, match="in one another"):
+                payload_filter.check(json.loads(text))
+    assert gets_through({"data": [[[[[[[[1]]]]]]]]}, "[[[[[[[[1.0]]]]]]]]")
+
+
+def test_no_depth_of_a_payload_is_too_deep_for_a_reason() -> None:
+    for depth in range(800, 1100):
+        assert reason({"data": 1}, "[" * depth + "]" * depth)
+
+
 @pytest.mark.parametrize(
     ("document", "data", "words"),
     [
@@ -200,10 +239,53 @@ def test_a_reason_without_values_has_none() -> None:
     assert "Anna" not in why.masked
 
 
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"data.name": {"$neq": "Anna"}},
+        {"data.name": {"$nin": ["Anna"]}},
+        {"data.name": {"$not": {"$startsWith": "Anna"}}},
+        {"$not": {"data.name": "Anna"}},
+        {"$or": [{"data.name": {"$neq": "Anna"}}, {"data.name": "Bob"}]},
+    ],
+)
+def test_a_reason_without_values_does_not_say_what_the_event_has(document: Any) -> None:
+    node = payload_filter.compiled(document)
+    assert node
+    why = payload_filter.mismatch(node, event('{"name":"Anna"}'))
+    assert why
+    assert "Anna" in why.reason
+    assert "Anna" not in why.masked
+
+
 def test_more_elements_than_are_compared_match_nothing() -> None:
     many = json.dumps({"a": [1] * 10_001})
     assert not gets_through({"data.a": 1}, many)
     assert not gets_through({"$not": {"data.a": 2}}, many)
+
+
+@pytest.mark.parametrize(
+    ("document", "data"),
+    [
+        ({"$or": [{"data.$": {"$startsWith": f"x{n}"}} for n in range(100)]}, ["a"] * 9_999),
+        ({"data.$": {"$in": list(range(1000, 2300))}}, [7] * 9_999),
+        ({"data.$": {"$in": [[n] for n in range(1000, 1900)]}}, [[7]] * 9_999),
+        ({"$or": [{"data.$": {"$in": [n]}} for n in range(10)]},
+         f"[{','.join(['1e999999999'] * 9_000)}]"),
+        ({"data.$": {"$in": ["x"]}}, json.loads("[" * 900 + "]" * 900)),
+        ({"data": {"$or": [{"$regex": f"(a?b?){{150}}c{n}"} for n in range(90)]}},
+         ["ab" * 4_990] * 25),
+    ],
+)  # fmt: skip
+def test_a_filter_takes_a_bounded_time(document: Any, data: Any) -> None:
+    """Some of these took from seconds to a minute."""
+    text = data if isinstance(data, str) else json.dumps(data)
+    node, looked_at = payload_filter.compiled(document), event(text)
+    assert node
+    began = time.process_time()
+    assert not payload_filter.matches(node, looked_at)
+    assert payload_filter.mismatch(node, looked_at)
+    assert time.process_time() - began < 1.5
 
 
 # -- beside a slow and simple evaluation ---------------------------------------------------------
