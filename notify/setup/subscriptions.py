@@ -6,6 +6,7 @@ The name of a subscription is those of both: orders/warehouse.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from django.http import Http404
@@ -196,7 +197,8 @@ class Subscription(Resource):
     def set_dependent_fields(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
         dependent: dict[str, Any] = {}
         if "filter" in names:
-            dependent["filter_since"] = sql.now()
+            # The full second by which it is stored: events that are accepted later obey it.
+            dependent["filter_since"] = (sql.now() + timedelta(seconds=1)).replace(microsecond=0)
         if "status" in names and row.status == _Status.NORMAL:
             dependent |= BizReceive.RESUMED
         for name, value in dependent.items():

@@ -264,7 +264,7 @@ class TestTrial:
         pks = published(biz, *({"total": total} for total in (12, 101, 500)))
         publish(biz, event_type="stock.empty", payload=b'{"total":999}')
         run(Maker())
-        manager = Manager("manage:tests")
+        manager = Manager("manage:subscriptions")
         own = manager.send("POST", "subscriptions/orders/shop/tests/filter", {}).json()
         assert (own["tried"], own["matching"]) == (3, 2)
         last = own["events"][-1]
