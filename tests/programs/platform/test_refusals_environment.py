@@ -43,6 +43,7 @@ WRONG = {
     "NOTIFY_KEEP_DAYS": "a week",
     "NOTIFY_KEEP_FAILED_DAYS": "nan",
     "NOTIFY_ARCHIVE_DAYS": "1.5",
+    "MAIL_URL": "http://mail.example.com",
     "SANDBOX": "perhaps",
     "SANDBOX_URL": "sandbox.example.com",
     "AUDIT_EXPORT_ALERT_MINUTES": "0",
