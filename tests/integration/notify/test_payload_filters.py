@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
+from django.utils import timezone
 
 from msgplatform.core.secrets import encryption
 from msgplatform.doors.api.access import keys
@@ -183,6 +184,7 @@ def test_what_lacks_a_delivery_for_another_reason_is_not_filtered(biz: Biz) -> N
     subscription(biz, "shop")
     manager, address = Manager("manage:subscriptions"), "subscriptions/orders/shop"
     manager.send("PUT", address, {"event_types": ["stock.*"], "filter": LARGE})
+    BizReceive.objects.update(filter_since=timezone.now() - timedelta(minutes=1))
     small, large = published(biz, {"total": 12}, {"total": 101})
     run(Maker())
     manager.send("PUT", address, {"filter": LARGE})
