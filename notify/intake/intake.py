@@ -34,8 +34,7 @@ _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
 _REMEMBERED_SECONDS = 60.0  # for which a kind of events counts as subscribed
 _MAX_KINDS = 10_000
-# Subscriptions that one commit reads to find events without a subscription. With more
-# subscriptions the verdicts do not say it.
+# Subscriptions that one commit reads to find events without recipients. With more it finds none.
 _MAX_SUBSCRIPTIONS = 1000
 Kind = tuple[int, str, str]  # business system, event type, channel
 # Kinds of events with a subscription → the time until which that is remembered. Kinds without a
