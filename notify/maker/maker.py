@@ -46,7 +46,7 @@ EXPIRE_UNFETCHED_EVERY_SECONDS = 30.0
 # Under load a turn waits for more messages, because it needs ten statements and a commit however
 # many there are. The pause is in seconds for each message of the last turn (20 ms at 2,000/s).
 _GATHER_PER_MESSAGE, GATHER_SECONDS = 0.0002, 0.05
-_LONG_SECONDS = 0.05  # a longer queueing counts as long
+_LONG_SECONDS = 0.05  # after a longer queueing the messages to split are counted again
 # Deliveries of one subscription that are moved in one transaction.
 SETTLE_PAGE = 500
 # Seconds of moving in one turn, plus at most a page. When thousands of subscriptions of a dead host
