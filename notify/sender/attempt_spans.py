@@ -1,6 +1,6 @@
-"""The spans of attempts in flight, of messages that are traced.
+"""The spans of attempts in flight, for traced messages.
 
-The consumer gets the attempt's `traceparent`, so that its own spans are children of the attempt.
+The consumer gets the attempt's `traceparent`, so that the consumer's spans are its children.
 """
 
 from __future__ import annotations
