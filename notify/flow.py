@@ -1,4 +1,4 @@
-"""Notify, as the platform sees it."""
+"""The declaration of Notify for the platform."""
 
 from __future__ import annotations
 

@@ -111,7 +111,6 @@ def _add(message_ids: list[int], scope: Scope, block: id_numbers.Block) -> int:
 
 
 def _missing(message_ids: Sequence[int], scope: Scope, lock: bool) -> Iterator[_Missing]:
-    """Yield the deliveries that these messages lack. `lock`: lock the messages."""
     rows = BizMsg.objects.filter(id__in=message_ids, state=BizMsg.State.DISTRIBUTED).order_by("id")
     deliveries = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
     systems = set(rows.order_by().values_list("biz_id", flat=True))
