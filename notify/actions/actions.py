@@ -55,7 +55,7 @@ def describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
 
 
 def describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
-    """The same for messages."""
+    """Yield each message's id, (0, event type), and the time of acceptance."""
     for chunk_ids in chunks(list(message_ids), _CHUNK):
         types = _types(chunk_ids)
         for pk in chunk_ids:

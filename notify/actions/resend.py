@@ -140,7 +140,7 @@ class FailedDeliveries:
             restored_ids = set(
                 ReceiveMsg.objects.filter(id__in=archived_ids).values_list("id", flat=True)
             )
-            if restored_ids:  # some may have come back since the hot deliveries were read
+            if restored_ids:  # deliveries may have come back since the first read
                 ids |= self._find_named(stores.hot(), page_ids)
             ids |= archived_ids - restored_ids
             return Page(sorted(ids), str(page_ids[-1]) if len(remaining_ids) > limit else "")
@@ -209,7 +209,7 @@ class FailedDeliveries:
             and not ending.is_erased(outcome[0], outcome[2])
             and self._values.get("answer") in (None, failures.answer(*outcome))
         }
-        # The type is the message's: asked last, of what is left.
+        # The event type is a column of messages, so it is read last, for the remaining deliveries.
         if "event_type" in self._values and message_by_delivery:
             messages = store.messages.filter(id__in=set(message_by_delivery.values()))
             right = set(

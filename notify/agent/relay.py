@@ -10,11 +10,11 @@ Outcomes of a request of one or many rows:
 
     a verdict for each   created, duplicate: deleted; rejected: moved to outbox_dead
     too much (413)       halved and sent again; a single row is dead when the intake itself refused
-                         it, and is pushed back when only something in between did
-    broken (500)         its rows are pushed back, to come with fewer and fewer neighbours; two of
-                         these in a row end in a pause
-    unavailable          all rows are given back; the Agent waits. A row that is alone in a request
-                         that was too slow comes back later than the others: it may be its fault
+                         the request, and is pushed back when a proxy refused it
+    broken (500)         the rows are pushed back, into smaller and smaller requests; after two such
+                         outcomes in a row the Agent pauses
+    unavailable          all rows are given back; the Agent waits. A row that was alone in a request
+                         that was too slow comes back later, because it may be at fault
 """
 
 from __future__ import annotations

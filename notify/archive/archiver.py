@@ -172,7 +172,7 @@ class Archiver(Worker):
                     self._has_alert = True
                     subject = lazy_message(_("Messages cannot be moved to the archive"))
                     alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
-                    self._retention.purge(now)  # it may cure a full disk
+                    self._retention.purge(now)  # purging may free a full disk
                 raise
             self._refused = ()
             # A page without movable messages does not show that the archive works.

@@ -40,7 +40,7 @@ Ranges = Iterator[tuple[QuerySet[Any], str]]
 def _find_posts(person: Person, cursor: str) -> Slice:
     columns = ("id", "biz_id", "uid", "topic", "data", "create_date", "delete_date")
     if person.phones or person.emails:
-        # Authors whom nobody receives and who never read have no row as users.
+        # Authors without recipients who never read have no row in feed_user.
         authors = Feed.objects.filter(id__gt=int(cursor or 0)).order_by("id")
         page = list(authors.values_list("id", "biz_id", "uid")[:SLICE])
         ids = [id for id, biz, uid in page if is_user(person, biz, uid)]

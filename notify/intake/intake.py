@@ -164,7 +164,7 @@ def _insert(items: Sequence[Item[Event]], now: object) -> None:
 
 
 def forget_recipients() -> None:
-    """Look up again who subscribes to what."""
+    """Forget the remembered kinds of events, so that subscriptions are read again."""
     _subscribed.clear()
 
 

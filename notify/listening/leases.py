@@ -8,7 +8,7 @@ come, and no delivery is lost.
     pending ──leased──▶ queued, with the listener's claim ──result──▶ as the marker says
                           │  ▲
                           └──┘ leased anew, with another claim: the listener asks again without a
-                               result, another takes over, or the lease is over
+                               result, another listener takes over, or the lease is over
 
 One delivery of a subscription is leased at a time, and a delivery that was leased before comes
 first. So deliveries come in order, whatever was killed. An UPDATE applies only to a row that has

@@ -48,8 +48,8 @@ class Offer:
 
 
 class Capacity:
-    """Counts down how much may be queued in this turn. `live` holds the reports of the senders,
-    `probes` the subscriptions whose next probe a person asked for."""
+    """Counts the orders that may still be queued in this turn. `live`: the senders' reports.
+    `probes`: subscriptions whose next probe a person asked for."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Capacity:
             return None
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)
-        if state and state.is_open:  # one probe, and nothing behind it
+        if state and state.is_open:  # one probe, and no further order
             is_due = depth == 0 and (state.retry_in <= 0 or self.is_probe_requested(subscription))
             return Offer(1, BEYOND_TOTAL_BYTES) if is_due else None
         items, limit = orders.MAX_ITEMS, ORDERS_PER_SUBSCRIPTION

@@ -177,7 +177,7 @@ def expire_unfetched(listened: Iterable[Subscription]) -> int:
 def _expire_unfetched(subscription: Subscription) -> int:
     before = sql.now() - timedelta(seconds=limits.UNFETCHED_SECONDS)
     ended_count = 0
-    for status in (_Status.PENDING, _Status.QUEUED):  # queued: a lease whose listener is gone
+    for status in (_Status.PENDING, _Status.QUEUED):  # queued: its listener is gone
         with transaction.atomic():
             rows = ReceiveMsg.objects.filter(
                 status=status, biz_receive_id=subscription.id, next_at__lte=before

@@ -158,8 +158,8 @@ def mark_failed(
 
 
 def mark_unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> None:
-    """Give back deliveries that were not tried: due since the same time, and no attempt counted.
-    A delivery whose payload is unreadable waits for a minute."""
+    """Make deliveries pending that were not sent, with their old due time and without counting an
+    attempt. A delivery with an unreadable payload waits for a minute."""
     given_back = _still_claimed_results(results, deliveries)
     retry_at = now + timedelta(seconds=UNREADABLE_SECONDS)
     due = {r.id: min(now, datetime.fromtimestamp(r.at, UTC)) if r.at else now for r in given_back}
@@ -187,7 +187,7 @@ def log_attempts(results: Sequence[Result], block: ids.Block) -> None:
 
 
 def _still_claimed_results(results: Iterable[Result], deliveries: Deliveries) -> list[Result]:
-    """The results whose delivery still carries their claim; the delivery becomes pending."""
+    """The results whose claim the delivery still carries. Sets these deliveries to pending."""
     effective = []
     for result in results:
         delivery = deliveries.get(result.id)

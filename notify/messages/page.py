@@ -205,7 +205,7 @@ def _entries(
     attempts: Mapping[int, Sequence[Any]],
     circumstances: Circumstances,
 ) -> Iterator[TimelineEntry]:
-    """The attempts of each delivery, then its state."""
+    """Yield the attempts of each delivery, then the delivery's state."""
     for delivery in deliveries:
         subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
         consumer = recipients.name(subscription, delivery.biz_receive_id)

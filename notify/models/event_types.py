@@ -1,5 +1,5 @@
-"""The catalogue of event types: what business systems publish, described for those who write
-publishers and consumers."""
+"""The catalogue of event types: a description of published events for the developers of publishers
+and consumers."""
 
 from __future__ import annotations
 

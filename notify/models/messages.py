@@ -1,5 +1,5 @@
-"""The hot tables: messages, their deliveries, the log of attempts, idempotency keys, and which
-messages were brought back from the archive.
+"""The hot tables: messages, their deliveries, the log of attempts, idempotency keys, and the list
+of messages that were brought back from the archive.
 
 The states of a delivery (`ReceiveMsg`):
 
@@ -11,11 +11,11 @@ The states of a delivery (`ReceiveMsg`):
       │
       └──▶ skipped (it is resumed without them)
 
-    When a subscription is paused or disabled, its pending ones become held, and its queued ones
-    when their lease is over. Pending ones end, too: exhausted when they wait behind an open breaker
-    for longer than their schedule, poison when their message is gone, skipped when the subscription
-    is discarded (queued ones as well). A split may queue at once. A success counts in whatever
-    state it comes. A delivery that has ended can be resent: it is pending, in a new generation,
+    When a subscription is paused or disabled, pending deliveries become held, and queued deliveries
+    become held when their lease is over. A pending delivery ends as exhausted when it waits behind
+    an open breaker for longer than its schedule, as poison when its message is gone, as skipped
+    when the subscription is discarded (a queued delivery too). A split may queue at once. A success
+    counts in every state. A resend of an ended delivery makes it pending, in a new generation,
     without attempts.
 """
 

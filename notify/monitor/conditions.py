@@ -46,7 +46,7 @@ PATIENCE_SECONDS = 60.0
 MAX_DESCRIBED = 100  # subscriptions with a text; more have a common cause
 MAX_COUNTED = 10_000  # waiting deliveries of one subscription
 _LOOKED_AT = 20  # deliveries, to find the last answer
-# Findings of each kind that are listed. Further ones are counted.
+# The number of findings of each kind that `doctor` lists.
 _SHOWN = 20
 _PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fails
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status

@@ -73,7 +73,7 @@ class Histogram:
         return [*self.buckets, *self._earlier_buckets]
 
 
-# From the acceptance of a message to the end of the attempt that delivered it: retries take days.
+# Seconds from a message's acceptance to the end of the successful attempt. Retries take days.
 LATENCY = Histogram(
     "latency",
     "notify_delivery_seconds",
@@ -81,7 +81,7 @@ LATENCY = Histogram(
      21600, 43200, 86400),
     earlier=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600, 21600, 86400),
 )  # fmt: skip
-# One request, whatever its answer.
+# Seconds of one request, whatever the answer.
 DURATION = Histogram(
     "duration",
     "notify_request_seconds",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AttemptSpans:
-    """Used by the sending thread. Their number is bounded by the window of the sender."""
+    """The open spans, for the sending thread. The sender's window bounds their number."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, int], Span] = {}  # (claim, delivery) → span

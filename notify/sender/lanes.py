@@ -92,7 +92,7 @@ class Lane:
         self.breaker.probe_now(now)
 
     def sent(self, now: float, count: int) -> None:
-        """Count `count` messages as sent. While the breaker is not closed, they are the probe."""
+        """Count `count` messages as sent. While the breaker is not closed, this is the probe."""
         self.in_flight += count
         self.rate_limit.take(now, count)
         self.breaker.allow(now)

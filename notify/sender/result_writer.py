@@ -81,7 +81,7 @@ class ResultWriter:
             try:
                 jobs.done(finished_jobs)
             except UNAVAILABLE as error:
-                # Their results are safe; recover() drops the orders when their claim is over.
+                # The results are stored. `recover()` drops the orders when their claim is over.
                 log.warning("orders_not_forgotten", count=len(finished_jobs), why=str(error)[:200])
             return 0.0 if len(self._entries) >= BATCH else GATHER_SECONDS
         self._is_idle = True

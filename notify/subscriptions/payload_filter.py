@@ -51,7 +51,7 @@ _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class TooLarge(Permanent):
-    """A part of a payload is larger than what a filter looks at: the message does not match."""
+    """A part of a payload is too large for a filter: the message does not match."""
 
 
 class Mismatch(NamedTuple):

@@ -132,7 +132,7 @@ def delete_events(now: datetime) -> bool:
         parts = partitions_of(table)
         if not parts:
             return _delete_chunk(Q(qid__lt=before))
-        # The first day also holds what is older.
+        # The first partition also has older events.
         first_ids = [0, *(part.first for part in parts[1:])]
         for first_id, part in zip(first_ids, parts, strict=True):
             if not part.is_below(before):

@@ -85,11 +85,11 @@ class Pacer:
         return self._pace
 
     def _unmeasured(self) -> Pace:
-        """Half speed, or what a person allows at this hour."""
+        """Half speed, or the largest share at this hour if that is lower."""
         return pace_of(min(FIRST_SHARE, pace.max_share_at(self._rules, timezone.localtime())))
 
     def worked(self) -> None:
-        """The dispatcher handled events."""
+        """Note that the dispatcher has handled events."""
         now = time.monotonic()
         was_idle = now - self._worked_at >= _WORK_SECONDS
         self._worked_at = now

@@ -153,7 +153,7 @@ def _oldest(status: int, limit: int, skipped_ids: Collection[int] = ()) -> str:
 
 def _lock(condition: str, parameters: Sequence[str | int], index: str) -> list[Event]:
     engine = engines.of()
-    # Left to itself MariaDB may read all of a topic in order to find what is above an id.
+    # Without the hint MariaDB may read all events of a topic to find events above an id.
     hint = engine.force_index(index)
     with connection.cursor() as cursor:
         cursor.execute(

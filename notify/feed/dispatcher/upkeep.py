@@ -212,7 +212,7 @@ def delete_entries_of_author(event: Event) -> bool:
     relations = set(rows.values_list("relation", flat=True))
     if Friend.Relation.FRIEND in relations:
         return True
-    # A reader who still follows keeps the posts for followers.
+    # A reader who still follows the author keeps the posts for followers.
     topics = [Topic.FRIEND] if relations else list(Topic)
     places = ", ".join(["%s"] * len(topics))
     with connection.cursor() as cursor:

@@ -226,7 +226,7 @@ def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
 
 
 def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep_events.Event]:
-    """Count recipients and authors; the events of authors who now have very many recipients."""
+    """Count recipients and authors. Yield events for authors who now have very many recipients."""
     change: Counter[tuple[str, str]] = Counter()
     change.update((uid, relation) for uid, relation, _reader in plan.added)
     change.subtract((uid, relation) for uid, relation, _reader in plan.removed)
@@ -244,8 +244,8 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep
             new = merging.BECOMING
             yield upkeep_events.Event(biz, uid, EventQueue.Kind.MERGE)
         elif user.merging == merging.MERGED and recipients < settings.FEED_WRITE_FANOUT_BELOW:
-            # An author who is becoming merged is looked at when that has ended, so that there are
-            # never two events that do the same.
+            # An author in the state "becoming" is not changed here: the end of the merge event
+            # looks at the number of recipients.
             new = merging.PUSHED
         if new is not None:
             FeedUser.objects.filter(biz_id=biz, uid=uid).update(merging=new)
