@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def types_of_several() -> set[str]:
-    """The types of the platform itself whose payloads hold data of several people."""
+    """The platform's own event types whose payloads have data of several people."""
     return {
         name
         for name, pointers in personal_fields.own.items()

@@ -86,7 +86,7 @@ class Store:
         self.alias = alias
 
     def claim(self, limit: int, lease: float) -> claims.Claim:
-        """Claim `limit` due rows for `lease` seconds, lowest ids first. Raises Unavailable."""
+        """Claim up to `limit` due rows for `lease` seconds, lowest id first. Raises Unavailable."""
         due = Outbox._default_manager.using(self.alias).order_by("id")
         with _tables_needed():
             return transactions.retrying(partial(self._claim, due, limit, lease), self.alias)

@@ -26,9 +26,9 @@ _Row = TypeVar("_Row", bound=Model)
 
 
 def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, BizMsg]:
-    """These messages of a system in this order, with their deliveries. The last messages are left
-    out beyond MAX_DELIVERIES of all. Raises Unavailable when a message may be in the archive and
-    the archive cannot be read."""
+    """These messages of a system in this order, with their deliveries. Only the first messages
+    with at most MAX_DELIVERIES together are returned. Raises Unavailable when a message may be in
+    the archive and the archive cannot be read."""
     messages: dict[int, BizMsg] = {}
     counts: dict[int, int] = {}
     for store in (stores.hot(), stores.cold()):

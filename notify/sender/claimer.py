@@ -203,8 +203,8 @@ class OrderClaimer:
         for name in lost_names:
             for order in self._in_flight[name]:
                 order.is_lost = True
-        # Redis' clock counts, since that of a virtual machine that was paused has stood still; and
-        # this clock too, since the answer of an earlier renewal may have been lost.
+        # Redis' clock counts, because the clock of a paused virtual machine stands still. This
+        # process' clock counts too, because the answer to an earlier renewal may have been lost.
         if lapsed_names or began_at - self._owned_at >= OWNERSHIP_SECONDS:
             self._mark_taken_back()
         self._owned_at = began_at

@@ -25,7 +25,7 @@ _UP_TO = f"counted up to {backlog.MAX_COUNTED:,}"
 
 
 def status() -> Status:
-    """The backlog is what waits and what is in slices, without events that were set aside."""
+    """Feed's status. The backlog: events that wait or are in slices, without set-aside events."""
     now = sql.now()
     by_status: Counter[int] = Counter()
     for (_topic, event_status), count in backlog.counts().items():
