@@ -40,10 +40,10 @@ def lease_outlasts_request(
 def archive_outlasts_retries(
     app_configs: Sequence[Any] | None, **kwargs: Any
 ) -> list[checks.CheckMessage]:
-    """An archive that is too short deletes a failed message before a person has seen it."""
+    """Check that the archive keeps failed messages until a person has had time to act."""
     days, schedule = settings.NOTIFY_ARCHIVE_DAYS, sum(DEFAULT_SCHEDULE)
     min_days = math.ceil(schedule / DAY) + _DAYS_TO_ACT
-    # The archive deletes nothing that may not move to it yet.
+    # The archive keeps each message at least until failed messages may move.
     if days == 0 or max(days, retention.keep_failed() / DAY) >= min_days:
         return []
     return [

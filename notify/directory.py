@@ -1,4 +1,4 @@
-"""The settings of subscriptions, cached: daemons go on with them while the database is
+"""The cache of subscriptions' settings. Daemons use the cache while the database is
 unavailable."""
 
 from __future__ import annotations
@@ -54,26 +54,26 @@ class Subscription:
     in_flight_limit: int
     rate_limit: float  # requests a second; 0: no limit
     failing_since: datetime | None
-    own_process: bool = False  # only a sender that was started for it takes its orders
+    own_process: bool = False  # only a sender dedicated to this subscription takes its orders
     format: str = formats.Format.STANDARD
     log_answers: str = answer_log.Kept.ALL
-    source: str = ""  # of its CloudEvents: a URI reference
-    is_listened: bool = False  # a listener fetches its deliveries, no sender sends them
+    source: str = ""  # the `source` of CloudEvents, a URI reference
+    is_listened: bool = False  # a listener fetches the deliveries, no sender sends them
     own_host: str = ""  # the platform's own web server, for a sandbox
 
     @property
     def is_active(self) -> bool:
-        """True if its deliveries are due now, and not held."""
+        """True if the subscription's status lets deliveries go out."""
         return self.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 
     @property
     def is_sendable(self) -> bool:
-        """True if senders deliver for it now."""
+        """True if senders send the subscription's deliveries now."""
         return self.is_active and not self.is_listened
 
 
-# The columns that `from_row` uses, for raw SQL. Those that programs write all the time, such as
-# `failures`, are not among them: each change makes every program read the row.
+# The columns that `from_row` uses, for raw SQL. Columns that programs write all the time, such as
+# `failures`, are left out, because each change makes every program read the row.
 COLUMNS: Mapping[str, Sequence[str]] = {
     "s": (
         "biz_id", "receive_id", "status", "timeout", "schedule", "attempts_limit",
@@ -90,9 +90,9 @@ _CHUNK = 500
 
 
 def _read_checksums() -> dict[int, int] | None:
-    """The checksum of each subscription and its consumer, in the order of their ids."""
+    """Subscription id → checksum of the subscription and its consumer, in the order of the ids."""
     columns = [f"{table}.{name}" for table, names in COLUMNS.items() for name in names]
-    # After its time a rotated secret signs no more; by the clock that `from_row` looks at.
+    # The previous secret stops signing at a time by this machine's clock, as in `from_row`.
     checksum = engines.of().checksum([*columns, "r.previous_secret_until > %s"])
     if checksum is None:
         return None
@@ -119,16 +119,17 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
     def __init__(self, refresh_seconds: float = REFRESH_SECONDS) -> None:
         super().__init__({}, refresh_seconds)
-        # Seconds by which this machine's clock is ahead of the database's, which leases go by.
+        # Seconds by which this machine's clock is ahead of the database's clock. Leases end by the
+        # database's clock.
         self.clock_ahead = 0.0
-        # False before the first look: an alert of an earlier process may be open.
+        # False at first, because an alert of an earlier process may be open.
         self._clock_is_settled = False
         self._rows = Rows(from_row, KIND, _unusable)
         self._views = _Views({})
-        self._checksums: Mapping[int, int] = {}  # of what is known
+        self._checksums: Mapping[int, int] = {}  # of the subscriptions in `known`
 
     def load(self) -> dict[int, Subscription]:
-        """Only rows that have changed are read: of thousands, all would take half a second."""
+        """Read the rows that have changed. Reading thousands of rows would take half a second."""
         self._compare_clocks()
         checksums = _read_checksums()
         rows = BizReceive.objects.select_related("biz", "receive").order_by("id")
@@ -144,7 +145,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
                 rows.filter(id__in=ids) for ids in chunks(changed_ids, _CHUNK)
             )
             subscriptions = self._rows.usable(changed_rows, self.known, checksums)
-        # A row that changed between the two statements, and may change back, is read once more.
+        # A row that changed between the two statements has no checksum: the next load reads it.
         later_checksums = _read_checksums() or {}
         self._checksums = {
             pk: value for pk, value in (checksums or {}).items() if later_checksums.get(pk) == value
@@ -155,8 +156,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         before_at = time.time()
         database = sql.now().timestamp()
         self.clock_ahead = (before_at + time.time()) / 2 - database
-        # While the clock is wrong each look raises the alert: the database may have been away when
-        # it was raised.
+        # While the clock is wrong each load raises the alert, in case the database was unavailable.
         is_wrong = abs(self.clock_ahead) >= CLOCK_TOLERANCE_SECONDS
         if not is_wrong and self._clock_is_settled:
             return
@@ -177,15 +177,15 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
         return self.known.get(subscription_id)
 
     def is_unusable(self, subscription_id: int) -> bool:
-        """True if it exists, but cannot be used until a person corrects it."""
+        """True if the subscription exists, but cannot be used until a person corrects it."""
         return self._rows.is_unusable(subscription_id)
 
     def listened(self) -> Mapping[int, Subscription]:
-        """Those whose deliveries a listener fetches, by id."""
+        """Id → subscription whose deliveries a listener fetches."""
         return self._view().listened
 
     def by_queue(self) -> Mapping[str, Subscription]:
-        """All by the name of their queue."""
+        """Name of the queue → subscription."""
         return self._view().by_queue
 
     def _view(self) -> _Views:
@@ -196,7 +196,7 @@ class Subscriptions(Snapshot[dict[int, Subscription]]):
 
 
 def connect_signals() -> None:
-    """Wake the senders when a consumer or a subscription is saved. Once for each process."""
+    """Wake the senders when a consumer or a subscription is saved. Call it once in a process."""
     for model in (Receive, BizReceive):
         post_save.connect(_send_signal, sender=model, dispatch_uid=f"{model.__name__} saved")
 
@@ -208,7 +208,7 @@ def _send_signal(using: str, **_: Any) -> None:
 def from_row(row: BizReceive) -> Subscription:
     """The subscription of a row. Raises one of UNUSABLE."""
     keys = [signing.decode_secret(row.receive.secret)]
-    # After a rotation the previous secret signs too, until its time is over.
+    # The previous secret signs too, until `previous_secret_until`.
     until = row.receive.previous_secret_until
     if until and until > timezone.now() and row.receive.previous_secret:
         keys.append(signing.decode_secret(row.receive.previous_secret))
@@ -229,7 +229,7 @@ def from_row(row: BizReceive) -> Subscription:
         header_prefix=row.receive.header_prefix,
         headers=tuple(row.receive.headers.items()),
         networks=tuple(ip_network(network) for network in networks),
-        # At most the longest: a request that may outlast its lease would never be sent.
+        # A request with a longer timeout might outlast its lease, and would never be sent.
         timeout=min(row.timeout or settings.NOTIFY_TIMEOUT_SECONDS, limits.longest_timeout()),
         schedule=waits(row.schedule, row.attempts_limit),
         in_flight_limit=row.in_flight_limit,
@@ -245,8 +245,8 @@ def from_row(row: BizReceive) -> Subscription:
 
 
 def waits(schedule: Sequence[Any], attempts_limit: int | None) -> tuple[float, ...]:
-    """The waits between attempts: the schedule, cut or continued with its last wait to the attempts
-    limit."""
+    """The seconds between attempts: the schedule, shortened to `attempts_limit` attempts, or
+    lengthened with its last wait."""
     seconds = tuple(float(wait) for wait in schedule)
     if attempts_limit is None:
         return seconds

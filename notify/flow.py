@@ -1,4 +1,4 @@
-"""Notify, as the platform sees it."""
+"""The declaration of Notify for the platform."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ FLOW = Flow(
         snippets=first_steps.snippets,
     ),
     queues=(orders.MARKER_QUEUE,),
-    # A result on the marker's queue is the only copy of an answer: it is never dropped.
+    # A result on the marker's queue is the only copy of an answer, so results are never dropped.
     only_copies=frozenset({orders.MARKER_QUEUE}),
     queue_pattern=orders.QUEUE_PATTERN,
     links=(

@@ -19,7 +19,7 @@ from notify import presence, signals
 from notify.models import BizReceive, Receive, ReceiveMsg
 from notify.subscriptions import signing
 
-# Deliveries whose next attempt is brought forward; the others keep their time.
+# The number of deliveries whose next attempt is brought forward. Others keep their time.
 MAX_MADE_DUE = 5_000
 MAX_ROTATION_HOURS = 168
 _PAGE = claims.CHUNK
@@ -38,18 +38,18 @@ class StateChange:
 
 PAUSE = StateChange("subscription_paused", _Status.PAUSED)
 RELEASE = StateChange("subscription_resumed", _Status.NORMAL, BizReceive.RESUMED)
-# Deliveries that are held now are skipped: they are never sent.
+# Deliveries that are held at this time are skipped, and never sent.
 SKIP = StateChange("subscription_resumed_skipping", _Status.SKIPPING, BizReceive.RESUMED)
 DISCARD = StateChange("subscription_discarded", _Status.DISCARDED)
 
 
 def change_state(ids: Collection[int], change: StateChange, audit: Callable[..., object]) -> int:
-    """Set the state of the subscriptions that have another one; returns their number.
+    """Set the state of the subscriptions that have another state; returns the number changed.
 
-    `audit` is called with an action, a subscription and `changes`, its states before and after.
+    `audit` is called with an action, a subscription and `changes`: the states before and after.
     """
     with transaction.atomic():
-        # Under lock: the audit log has the state that was replaced, also beside a marker.
+        # Under lock, so that the audit log has the replaced state even if a marker changes it.
         locked_rows = BizReceive.objects.select_for_update().filter(pk__in=ids).order_by("pk")
         changed_rows = [row for row in locked_rows if row.status != change.to]
         for row in changed_rows:
@@ -65,8 +65,8 @@ def change_state(ids: Collection[int], change: StateChange, audit: Callable[...,
 # -- deliver now ---------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class DeliverNowOutcome:
-    """`is_probe`: the breaker is open, and one delivery is tried before the others. `made_due`
-    deliveries were waiting for a later time; with `has_more` some still are."""
+    """`is_probe`: the breaker is open, and one delivery is tried first. `made_due`: number of
+    deliveries that were brought forward. `has_more`: further deliveries wait for their time."""
 
     is_probe: bool
     made_due: int
@@ -76,9 +76,9 @@ class DeliverNowOutcome:
 def deliver_now(row: BizReceive) -> DeliverNowOutcome:
     """Deliver at once, because a person says that the consumer works again.
 
-    With an open breaker the next probe is due at once; when it succeeds, everything behind it
-    follows. Deliveries that wait for the time of their next attempt are due at once too. Raises
-    NotNow for a subscription that delivers nothing at present, and RedisError.
+    If the breaker is open, the next probe is due at once, and its success lets all others follow.
+    Deliveries that wait for their next attempt are due at once too. Raises RedisError, and NotNow
+    for a subscription that delivers nothing at present.
     """
     if row.status not in (_Status.NORMAL, _Status.SKIPPING):
         status = _Status(row.status).label
@@ -86,8 +86,8 @@ def deliver_now(row: BizReceive) -> DeliverNowOutcome:
         raise NotNow(lazy_message(text, status=status))
     is_probe = probe_now(row)
     made_due, has_more = 0, False
-    # After a resume the maker takes what was held up, with its time: it is the first to look at,
-    # since it becomes pending. What is skipped is not brought forward.
+    # After a resume the maker makes held deliveries pending, and `next_at` stays. So held
+    # deliveries are brought forward first, but not if they will be skipped.
     statuses = [ReceiveMsg.Status.PENDING]
     if row.status == _Status.NORMAL:
         statuses.insert(0, ReceiveMsg.Status.HELD)
@@ -108,7 +108,7 @@ def deliver_now(row: BizReceive) -> DeliverNowOutcome:
 
 
 def probe_now(row: BizReceive) -> bool:
-    """Send its next probe at once; True if its breaker is open. Raises RedisError."""
+    """Make the subscription's next probe due; True if its breaker is open. Raises RedisError."""
     state = presence.read().get(row.pk)
     if state is None or not state.is_open:
         return False
@@ -119,19 +119,19 @@ def probe_now(row: BizReceive) -> bool:
 
 # -- a new signing secret, without a gap: the old one signs along for a while --------------------
 def secret_mark(receive: Receive) -> str:
-    """A name for the present secret that reveals nothing of it: a hash of 256 random bits. All
-    secrets that cannot be decrypted have the same name."""
+    """The fingerprint of the present secret. It reveals nothing, because it is a hash of 256 random
+    bits. Secrets that cannot be decrypted have the same fingerprint."""
     secret = _readable_secret(receive)
     return hashlib.sha256(secret.encode()).hexdigest()[:16] if secret else "unreadable"
 
 
 def rotate_secret(receive_id: int, mark: str, hours: float) -> Receive:
-    """Give the consumer a new secret; the present one signs too for `hours` (0 to 168).
+    """Give the consumer a new secret. The present secret signs too for `hours` (0 to 168).
 
-    `mark` is the `secret_mark` of the secret that the operator saw. Raises Conflict when another
-    one is the present secret: a form that is sent twice must not push the secret that the consumer
-    still uses out of the two that sign. A secret that cannot be decrypted is replaced at once.
-    Raises Receive.DoesNotExist.
+    `mark` is the `secret_mark` of the secret that the operator saw. Raises Conflict when the
+    present secret has another mark: a form that is sent twice must not rotate twice, or the secret
+    that the consumer still uses would stop signing. A secret that cannot be decrypted is replaced
+    at once. Raises Receive.DoesNotExist.
     """
     with transaction.atomic():
         receive = Receive.objects.select_for_update().get(pk=receive_id)
@@ -147,7 +147,7 @@ def rotate_secret(receive_id: int, mark: str, hours: float) -> Receive:
 
 
 def _readable_secret(receive: Receive) -> str:
-    """The secret; '' for one that cannot be decrypted."""
+    """The secret; '' if it cannot be decrypted."""
     try:
         return str(receive.secret)
     except Undecryptable:

@@ -16,30 +16,30 @@ from msgplatform.core.secrets import encryption
 T = TypeVar("T")
 
 MARKER_QUEUE = "notify-marker"
-# With results this old waiting, what becomes of a delivery that was sent may be in there.
+# Results are late at this age: the outcome of a delivery with an expired lease may be among them.
 MARKER_LAG_SECONDS = 5.0
 # The names that `queue_name()` makes.
 QUEUE_PATTERN = r"notify-\d+-\d+"
 
-# Bounds of one order: RQ costs about 1.4 ms a job, so orders are few and large; but small enough to
-# be sent well within a lease, and to keep the unmarked work of a killed sender small.
+# Bounds of one order. RQ costs about 1.4 ms a job, so orders are few and large. An order must be
+# sent well within its lease, and the unmarked work of a killed sender must be small.
 MAX_ITEMS = 500
 MAX_BYTES = 1024 * 1024
-# Orders of one subscription in a sender's hand: one that is being sent, one ready behind it. When
-# all of their messages are in flight there may be more: a consumer that takes its time for each
-# answer, whose messages come one by one, gets as many requests at once as its limit allows. Of
-# those that are claimed the maker counts no more than these as waiting.
+# Orders of one subscription that a sender has claimed and not sent: one in sending, one behind it.
+# A sender may claim more when all messages of these are in flight: so a slow consumer whose
+# messages come one by one gets as many requests at once as its limit allows. The maker counts at
+# most this number of claimed orders as waiting.
 MAX_UNSENT = 2
 # Bytes that an item takes beyond its payload: ids, event type, and the body around the payload.
 ITEM_BYTES = 192
 
 
 class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One message for one subscriber. `body` is the JSON text that is sent and signed, `key` the
-    idempotency key with which the message was handed over ('': none).
+    """One message for one subscription. `body` is the JSON text that is sent and signed. `key` is
+    the idempotency key of the message ('': none).
 
-    `due` is since when it waits for this attempt, unix seconds of the database; 0: not known.
-    `trace` is the `traceparent` of the message, '' if it is not traced.
+    `due` is the time since which the delivery waits for this attempt, in unix seconds of the
+    database; 0: not known. `trace` is the message's `traceparent`, '' if it is not traced.
     """
 
     id: int
@@ -53,13 +53,13 @@ class Item(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """A batch for one subscription. Nothing of it is sent unless the lease outlasts the send."""
+    """A batch for one subscription. A message is sent only if the lease outlasts its request."""
 
     subscription: int
     claim: str
     lease_until: float  # unix seconds
     items: list[Item]
-    is_probe: bool = False  # asked for by a person: the breaker lets it through before its time
+    is_probe: bool = False  # a person asked for a probe: the breaker lets one through at once
 
 
 # Bytes of an answer that travel through Redis and stay in the log of attempts.
@@ -69,7 +69,7 @@ MAX_RESPONSE_BODY = 4096
 _DATA = '","data":'  # in a body, before the payload
 
 Outcome = Literal["delivered", "failed", "unsent"]
-ENCRYPTED = "encrypted"  # the error of a delivery whose payload no key of its sender decrypts
+ENCRYPTED = "encrypted"  # the error if the sender has no key for the payload
 
 
 class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -84,11 +84,11 @@ class Result(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: str = ""
     seconds: float = 0.0
     retry_after: float = 0.0
-    at: float = 0.0  # unix seconds at which the request was sent; of an unsent one `Item.due`
+    at: float = 0.0  # unix seconds when the request was sent; for `unsent`: `Item.due`
     detail: str = ""
     response_headers: str = ""
     response_body: str = ""
-    event_type: str = ""  # of the message, for its counters
+    event_type: str = ""  # for counters
     trace: str = ""  # `traceparent` of the attempt, if the message is traced
 
 
@@ -98,7 +98,7 @@ def queue_name(biz_id: int, receive_id: int) -> str:
 
 
 def are_results_late() -> bool:
-    """True if the marker is behind: a delivery that nobody works on may have arrived."""
+    """True if the marker is behind: a delivery with an expired lease may have arrived."""
     return jobs.oldest_seconds(MARKER_QUEUE) >= MARKER_LAG_SECONDS
 
 
@@ -115,15 +115,15 @@ def body(event_type: str, timestamp: str, payload: bytes) -> str:
 
 
 def open_body(text: str) -> str:
-    """The body that is sent: that of `body`, with its payload in clear. Raises Undecryptable."""
+    """The body to send: a text of `body`, with a decrypted payload. Raises Undecryptable."""
     start = text.find(_DATA) + len(_DATA)
-    if not text.startswith(encryption.PREFIX, start):  # as no JSON text begins
+    if not text.startswith(encryption.PREFIX, start):  # no JSON text begins so
         return text
     return f"{text[:start]}{encryption.unseal(text[start:-1].encode()).decode()}}}"
 
 
 def fitting(sizes: Sequence[int], max_items: int, max_bytes: int) -> int:
-    """The number of first items, by their sizes, that make one order; one always fits."""
+    """The number of first items that fit one order, by their sizes. The first always fits."""
     total = 0
     for count, size in enumerate(sizes[:max_items]):
         total += size
@@ -135,8 +135,8 @@ def fitting(sizes: Sequence[int], max_items: int, max_bytes: int) -> int:
 def in_turns(
     items: Iterable[T], system: Callable[[T], int], cost: Callable[[T], int] = lambda _item: 1
 ) -> list[T]:
-    """The items so that each system has had about the same cost at any point of the list: a system
-    with much work does not delay another's little.
+    """Sort the items so that at any point of the list each system has had about the same cost. So a
+    system with much work does not delay a system with little.
 
     Items of one system keep their order, and the system of the first item comes first.
     """

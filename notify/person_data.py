@@ -72,15 +72,15 @@ def _pointers() -> Pointers:
 
 
 def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -> bytes | None:
-    """The payload without the person's data, as the row would store it; None without such data, and
-    for one that no key decrypts."""
+    """The payload without the person's data, in its stored form. None for a payload without such
+    data, or that no key decrypts."""
     stored_payload = bytes(row["payload"])
     is_sealed = encryption.is_sealed(stored_payload)
     try:
         clear = encryption.unseal(stored_payload)
     except Undecryptable:
         return None
-    # A quick look spares the JSON of most messages.
+    # A quick search, so that the JSON of most messages is not parsed.
     if not person.may_be_in(clear.decode(errors="replace")) and not any(
         uid.encode() in clear for _biz, uid in person.users
     ):
@@ -91,9 +91,9 @@ def _erase_payload(row: Mapping[str, Any], pointers: Pointers, person: Person) -
 
 
 def _open_ids(page: Iterable[Mapping[str, Any]]) -> set[int]:
-    """The ids of messages that were not split yet, or have a delivery that is on its way. One of
-    several people is among them while a sender has it; else it is erased while it waits, and goes
-    on without the person."""
+    """The ids of messages that are not split, or have an open delivery. A message about several
+    people is open only while a delivery is queued; while it waits it is erased, and then delivered
+    without the person."""
     types_of_several = personal_payloads.types_of_several()
     shared_ids = [row["id"] for row in page if row["event_type"] in types_of_several]
     own_ids = [row["id"] for row in page if row["event_type"] not in types_of_several]
@@ -118,16 +118,16 @@ def _erase_messages(
     store: Store, person: Person, pointers: Pointers, message_ids: Sequence[int]
 ) -> int:
     with transaction.atomic(using=store.using):
-        # Locked as the archiver locks them: what it has moved meanwhile is not here any more.
+        # The archiver locks these rows too. Messages that it has moved meanwhile are not found.
         columns = ("id", "biz_id", "event_type", "payload")
         locked = store.messages.select_for_update().filter(id__in=message_ids).order_by("id")
         page = list(locked.values(*columns))
-        if not store.cold:  # somebody may have resent one since
+        if not store.cold:  # a delivery may have been resent meanwhile
             open_ids = _open_ids(page)
             page = [row for row in page if row["id"] not in open_ids]
         page_ids = [row["id"] for row in page]
         deliveries = store.deliveries_of(page_ids)
-        # All that consumers answered is erased, and of the platform's notes what names the person.
+        # Erase all answers of consumers, and the parts of the platform's texts that name the person
         errors = dict(deliveries.values_list("id", "error"))
         for chunk in chunks(sorted(errors), 500):
             attempts = store.attempts_of(chunk)
@@ -138,7 +138,7 @@ def _erase_messages(
         for pk, error in errors.items():
             if person.is_in(error):
                 deliveries.filter(id=pk).update(error=person.erased(error))
-        # A request that comes once more under a key that named the person is then a new one.
+        # A duplicate of a request whose key named the person counts as new after this.
         key_rows: QuerySet[Any] = (
             store.messages.exclude(key="") if store.cold else IdempotencyKey.objects.all()
         )
@@ -155,8 +155,8 @@ def _erase_messages(
 
 
 def _end(_person: Person, rows: Sequence[Row]) -> int:
-    """Skip deliveries that wait; those with a sender end by themselves, and those of several people
-    are erased when no sender has them."""
+    """Skip waiting deliveries. A delivery that a sender has ends by itself. A message about several
+    people is erased when no sender has it."""
     count, types_of_several = 0, personal_payloads.types_of_several()
     for chunk in chunks([int(row.key) for row in rows], _CHUNK):
         messages = BizMsg.objects.filter(id__in=chunk).exclude(event_type__in=types_of_several)
@@ -179,7 +179,7 @@ def _skip(delivery_ids: Sequence[int]) -> int:
 
 
 def stores() -> Sequence[PersonStore]:
-    """The hot tables before the archive: a message that moves meanwhile is found in one of them."""
+    """Notify's stores. Hot tables come before the archive, so that a moving message is found."""
     parts = [("notify.messages", _("messages"), hot()),
              ("notify.archive", _("archived messages"), cold())]  # fmt: skip
     answers, archived_answers = _("answers of consumers"), _("archived answers of consumers")
@@ -195,7 +195,7 @@ def stores() -> Sequence[PersonStore]:
                    unique_column="key"),
         text_store("notify.archived_keys", _("archived idempotency keys"), ColdBizMsg,
                    ("key", "channel")),
-        # Before that the channel says who gets the message.
+        # Only split messages: before the split the channel selects recipients.
         text_store("notify.channels", _("channels"), BizMsg, ("channel",),
                    Q(state=BizMsg.State.DISTRIBUTED)),
         text_store("notify.filters", _("filters of subscriptions"), BizReceive, ("filter",)),

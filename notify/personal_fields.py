@@ -18,13 +18,13 @@ own: dict[str, tuple[str, ...]] = {}
 
 
 def register(event_type: str, pointers: Sequence[str]) -> None:
-    """Name the fields of an event type that the platform publishes itself; called when its app is
-    ready."""
+    """Name the personal fields of an event type that the platform publishes itself. Call it when
+    the app is ready."""
     own[event_type] = tuple(pointers)
 
 
 def validate(pointers: Any) -> None:
-    """Raises ValidationError for a value that is no list of pointers."""
+    """Raise ValidationError for a value that is no list of pointers."""
     if not isinstance(pointers, list) or len(pointers) > MAX_FIELDS:
         raise ValidationError(_("Write a list of at most %d pointers.") % MAX_FIELDS)
     for pointer in pointers:

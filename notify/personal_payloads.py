@@ -1,8 +1,8 @@
-"""Payloads without the data of one person, and as an export of that person has them.
+"""Erase the data of one person in payloads, and make the person's export of payloads.
 
-The fields that hold personal data are named by pointers (`personal_fields.py`). Fields below one
-entry of a list belong together, so that of ten passengers one is erased. A phone number or an
-e-mail address of the person is erased in other fields too, alone.
+Pointers name the fields with personal data (`personal_fields.py`). Fields of one entry of a list
+belong together, so that one of ten passengers is erased. In other fields only a phone number or an
+e-mail address of the person is erased.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder(decimal_format="number").encode
 
 
 def types_of_several() -> set[str]:
-    """The types of the platform itself whose payloads hold data of several people."""
+    """The platform's own event types whose payloads have data of several people."""
     return {
         name
         for name, pointers in personal_fields.own.items()
@@ -36,13 +36,13 @@ def types_of_several() -> set[str]:
 def pointers_of(
     pointers: Mapping[str, Mapping[int, Sequence[str]]], event_type: str, biz_id: int
 ) -> list[str]:
-    """The pointers that hold for a message: of its system's entry and of the shared one."""
+    """The pointers for a message, from the shared entry and from its system's own entry."""
     of_type = pointers.get(event_type, {})
     return [*of_type.get(0, ()), *(of_type.get(biz_id, ()) if biz_id else ())]
 
 
 def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: int) -> bytes | None:
-    """The payload without the person's data; None if it holds none."""
+    """The payload without the person's data; None if it has no such data."""
     try:
         content = _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -50,8 +50,8 @@ def erased(payload: bytes, pointers: Collection[str], person: Person, biz_id: in
         new = person.erased(text)
         return None if new == text else new.encode(errors="surrogateescape")
     places = _places(content, pointers)
-    # A number in a field that nobody named says nothing about the named fields beside it.
-    # A number that a named field only mentions, neither: the mention is erased alone.
+    # A number in a field without a pointer does not make the named fields beside it the person's.
+    # Nor does a number inside the text of a named field: only the mention is erased.
     owners = _owners(content, places, person, biz_id)
     if not owners and not any(person.is_in(_text(value)) for _path, value in _leaves(content)):
         return None
@@ -71,9 +71,9 @@ def without_others(
     biz_id: int,
     has_several: bool = False,
 ) -> bytes:
-    """The payload as an export of the person has it: MARK in named fields of list entries, or
-    outside of lists, that are not the person's. With `has_several`, in place of such an entry as a
-    whole. Of a payload that only mentions the person, the mentions alone."""
+    """The payload for the person's export: MARK replaces named fields that are not the person's,
+    in entries of lists and outside. With `has_several` MARK replaces such an entry as a whole. A
+    payload that only mentions the person is exported as the mentions alone."""
     try:
         content = _decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -96,7 +96,7 @@ def without_others(
 
 
 def _places(content: Any, pointers: Collection[str]) -> dict[Path, Path]:
-    """The places that the pointers name → the list's entry in which each lies, () outside of
+    """The path of each field that the pointers name → path of its list entry, () outside of
     lists."""
     places: dict[Path, Path] = {}
     for pointer in pointers:
@@ -117,7 +117,7 @@ def _owners(content: Any, places: Mapping[Path, Path], person: Person, biz_id: i
 def _paths(
     content: Any, parts: Sequence[str], path: Path = (), prefix: Path = ()
 ) -> Iterator[tuple[Path, Path]]:
-    """The places that a pointer names, each with that of the list's entry in which it lies."""
+    """Yield the path of each field that a pointer names, and the path of its list entry."""
     if not parts:
         if path:
             yield path, prefix

@@ -1,8 +1,8 @@
 """The state of each subscription's lane, reported by the sender that owns its queue.
 
-A report may be lost: a flush of the work Redis empties them, the next second fills them again. The
-maker reads them to queue no more than will be sent, the console shows them, and a sender that takes
-a queue over goes on with its predecessor's breaker. All functions raise RedisError.
+Reports may be lost: after a flush of the work Redis they return within a second. The maker reads
+reports to queue no more than will be sent, the console shows them, and a sender that takes over a
+queue goes on with its predecessor's breaker. All functions raise RedisError.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.rates.breaker import State
 
-# A report this old is from a sender that has ended. One about an open breaker stays for longer than
-# the longest pause between two probes (NOTIFY_BREAKER_SECONDS).
+# A report this old is from a sender that has ended. A report about an open breaker stays for longer
+# than the longest pause between two probes (NOTIFY_BREAKER_SECONDS).
 STALE_SECONDS = 15.0
 _STALE_OPEN_SECONDS = 900.0
 
 
 class LaneState(msgspec.Struct, frozen=True):
-    """Durations are seconds, as of now when it is read.
+    """The state of a lane. Durations are seconds, counted from the time of reading.
 
-    `retry_in` is until the next probe may go, `open_for` since the failure that opened the breaker;
-    both are 0 while it is closed. `per_second` is the rate of answers while there was always
-    something to send; 0 when it was not measured. `oldest_for` is since the first of `waiting` was
-    due. `busy_for` is since all slots are taken or a message waits for one, and `busy_per_second`
-    the rate of answers meanwhile; short gaps count.
+    `retry_in`: until the next probe may go; `open_for`: since the failure that opened the breaker.
+    While the breaker is closed these are 0. `per_second`: rate of answers while there was always a
+    message to send; 0: not measured. `oldest_for`: since the first waiting message was due.
+    `busy_for`: since all slots are taken or a message waits for a slot; `busy_per_second`: rate of
+    answers in this time. Short gaps count as busy.
     """
 
     sender: str
@@ -61,17 +61,17 @@ _lanes = Presence(
 )
 _senders = Presence(work_redis, "notify:sender", bool, STALE_SECONDS)
 _dedicated = Presence(work_redis, "notify:dedicated", list[int], STALE_SECONDS)
-# A probe that a person asked for waits this long: while another probe is in flight, it must end.
+# Seconds that a requested probe waits. A probe in flight must end first.
 _PROBE_SECONDS = 300.0
 _probes = Presence(work_redis, "notify:probe", bool, _PROBE_SECONDS)
-# Since when (unix seconds) a process of a subscription's own is missing. The watch looks every 15
-# seconds; after a longer gap the time counts anew.
+# Subscription → unix seconds since which its own process is missing. The watch looks every 15
+# seconds; after a gap of a minute the time counts anew.
 _missing = Presence(work_redis, "notify:missing", float, 60.0)
 
 
 def after_death(state: LaneState) -> LaneState:
-    """The state after its sender has died: nothing in flight, and a probe, if one was out, may go
-    again."""
+    """The state after the lane's sender has died: nothing is in flight, and a probe that was in
+    flight may go again."""
     is_probing = state.breaker is State.HALF_OPEN
     return msgspec.structs.replace(
         state, in_flight=0, waiting=0, breaker=State.OPEN if is_probing else state.breaker,
@@ -80,7 +80,7 @@ def after_death(state: LaneState) -> LaneState:
 
 
 def report(states: Mapping[int, LaneState]) -> None:
-    """Write the states of these subscriptions; a state that is not repeated becomes stale."""
+    """Report the states of these subscriptions. A state that is not repeated becomes stale."""
     _lanes.report({str(subscription): state for subscription, state in states.items()})
 
 
@@ -88,7 +88,7 @@ def read() -> dict[int, LaneState]:
     """The states by subscription id, without stale ones."""
     states = {}
     for key, (state, age) in _lanes.read_with_age().items():
-        if state.is_open:  # its durations are from when it was reported
+        if state.is_open:  # its durations are from the time of the report
             retry_in, open_for = max(0.0, state.retry_in - age), state.open_for + age
             state = msgspec.structs.replace(state, retry_in=retry_in, open_for=open_for)
         states[int(key)] = state
@@ -119,18 +119,18 @@ def report_sender(sender: str) -> int:
 
 
 def report_dedicated(sender: str, subscriptions: Iterable[int]) -> None:
-    """Report that this sender of some subscriptions runs."""
+    """Report that this sender runs, dedicated to these subscriptions."""
     _dedicated.report({sender: sorted(subscriptions)})
 
 
 def dedicated_subscriptions() -> set[int]:
-    """The subscriptions for which such senders run."""
+    """The subscriptions for which dedicated senders run."""
     return {pk for subscriptions in _dedicated.read().values() for pk in subscriptions}
 
 
 def note_missing_processes(subscriptions: Collection[int]) -> dict[int, float]:
-    """Remember that the processes of exactly these subscriptions are missing; returns for how many
-    seconds each has been."""
+    """Store that the processes of exactly these subscriptions are missing. Returns subscription →
+    seconds since its process is missing."""
     now, times = time.time(), _missing.read()
     since = {str(pk): times.get(str(pk), now) for pk in subscriptions}
     _missing.withdraw(*(times.keys() - since.keys()))
@@ -139,7 +139,7 @@ def note_missing_processes(subscriptions: Collection[int]) -> dict[int, float]:
 
 
 def withdraw(sender: str) -> None:
-    """Take the reports of a sender that ends back; those of open breakers stay."""
+    """Withdraw the reports of a sender that ends. Reports of open breakers stay."""
     closed_ids = [
         key for key, state in read().items() if state.sender == sender and not state.is_open
     ]

@@ -1,2 +1,2 @@
-"""Actions on many messages, as `run_bulk` does them: resend, replay, make missing deliveries; and
-one message sent again from its page."""
+"""Actions on many messages, which `run_bulk` runs: resend, replay, backfill; and the resend of one
+message from its page."""

@@ -1,5 +1,5 @@
-"""Notify's bulk actions: the deliveries of each, its preview, and what became of deliveries that
-were resent."""
+"""Notify's bulk actions: the deliveries that an action selects, its preview, and the outcome of
+resent deliveries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Kind = tuple[int, str]
 
 
 def describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
-    """For each delivery its id, subscription and event type, and when its message was accepted."""
+    """Yield each delivery's id, (subscription, event type), and the time of acceptance."""
     for chunk_ids in chunks(list(delivery_ids), _CHUNK):
         rows = _deliveries(chunk_ids)
         types = _types({message for message, _subscription, _status in rows.values()})
@@ -55,7 +55,7 @@ def describe_deliveries(delivery_ids: Sequence[int]) -> Described[Kind]:
 
 
 def describe_messages(message_ids: Sequence[int]) -> Described[Kind]:
-    """The same for messages."""
+    """Yield each message's id, (0, event type), and the time of acceptance."""
     for chunk_ids in chunks(list(message_ids), _CHUNK):
         types = _types(chunk_ids)
         for pk in chunk_ids:
@@ -74,7 +74,7 @@ def show_deliveries(tally: Tally[Kind], started_at: datetime) -> Preview:
     sample = _message_lines(
         [deliveries_by_id[pk][0] for pk in tally.sample if pk in deliveries_by_id]
     )
-    # The limit of the one subscription that gets all of them.
+    # The preview has a rate limit only when all deliveries are for one subscription.
     (only,) = subscriptions.values() if len(subscriptions) == 1 else (None,)
     counts = tally.preview(started_at, titles, sample, only.rate_limit if only else None)
     return replace(counts, notices=_open_breakers(subscriptions.values()))
@@ -86,7 +86,7 @@ def show_messages(tally: Tally[Kind], started_at: datetime) -> Preview:
 
 
 def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
-    """What became of these deliveries. Raises Unavailable when the archive cannot be read."""
+    """The outcomes of these deliveries. Raises Unavailable when the archive cannot be read."""
     rows = _deliveries([int(pk) for pk in delivery_ids])
     return {
         str(pk): _ENDINGS.get(status, "waiting")
@@ -95,7 +95,7 @@ def outcome(delivery_ids: Sequence[str]) -> dict[str, Ending]:
 
 
 def why_waiting(delivery_ids: Sequence[str]) -> list[str]:
-    """The open breakers behind which some of these deliveries wait."""
+    """A sentence about each open breaker behind which deliveries of these wait."""
     rows = _deliveries([int(pk) for pk in delivery_ids]).values()
     ids = {subscription for _message, subscription, status in rows if status not in _ENDINGS}
     return _open_breakers(BizReceive.objects.filter(id__in=ids).select_related("biz", "receive"))
@@ -120,13 +120,13 @@ def _open_breakers(subscriptions: Iterable[BizReceive]) -> list[str]:
 
 
 def lines(delivery_ids: Sequence[str]) -> list[Hit]:
-    """The messages of these deliveries, each once. Raises Unavailable as well."""
+    """The messages of these deliveries, each once. Raises Unavailable as `outcome` does."""
     rows = _deliveries([int(pk) for pk in delivery_ids])
     return _message_lines([rows[int(pk)][0] for pk in delivery_ids if int(pk) in rows])
 
 
 def _deliveries(delivery_ids: Collection[int]) -> dict[int, tuple[int, int, int]]:
-    """Delivery → its message, subscription and status, of those that are anywhere."""
+    """Delivery id → (message, subscription, status), of the deliveries in both stores."""
     columns = ("id", "msg_id", "biz_receive_id", "status")
     return _anywhere(
         delivery_ids,
@@ -140,7 +140,7 @@ def _deliveries(delivery_ids: Collection[int]) -> dict[int, tuple[int, int, int]
 
 
 def _types(message_ids: Collection[int]) -> dict[int, str]:
-    """Message → its event type."""
+    """Message id → event type."""
     return _anywhere(
         message_ids,
         lambda store, ids: dict(
@@ -158,9 +158,9 @@ def _message_lines(message_ids: Sequence[int]) -> list[Hit]:
 def _anywhere(
     ids: Collection[int], read: Callable[[Store, list[int]], dict[int, T]]
 ) -> dict[int, T]:
-    """What is read of these rows in the place where they are."""
+    """The results of `read` for these ids, from the store that has each id."""
     answers: dict[int, T] = {}
-    # Hot first: what moves meanwhile is in the archive before its hot row is gone.
+    # Hot first: a message that moves meanwhile is in the archive before its hot row is deleted.
     for store in (stores.hot(), stores.cold()):
         remaining_ids = [pk for pk in ids if pk not in answers]
         if remaining_ids:

@@ -1,6 +1,6 @@
-"""Split again: give messages the deliveries they lack, such as those for a newer subscription.
+"""Backfill: make the deliveries that messages lack, such as deliveries for a newer subscription.
 
-A delivery that exists stays as it is, whatever became of it.
+An existing delivery does not change, whatever its status.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from notify.subscriptions.matching import Filter as Wanted
 from notify.subscriptions.matching import compile_filter
 from notify.subscriptions.payload_filter import Node
 
-# Deliveries made in one transaction: messages beyond it go with the next one.
+# Deliveries made in one transaction. The other messages are in the next transaction.
 MAX_DELIVERIES = 5000
 _COLUMNS = (
     "id", "msg_id", "biz_id", "biz_receive_id", "status", "send_times", "next_at", "claimed_by",
@@ -36,7 +36,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """A delivery that has to be made; `status` is its first one."""
+    """A delivery that has to be made, with its first `status`."""
 
     message: int
     biz: int
@@ -46,22 +46,22 @@ class _Missing:
 
 
 class _MoreMissing(Temporary):
-    """Ids are reserved outside of transactions; more deliveries were missing than counted there."""
+    """The transaction found more missing deliveries than ids were reserved before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The subscription that gets what it lacks, None: all; and whether messages that its filter
-    leaves out are among that."""
+    """`subscription`: id of the subscription that is filled up, None: all. `has_filtered`: also
+    messages that the subscription's filter leaves out."""
 
     subscription: int | None = None
     has_filtered: bool = False
 
 
 def add_missing(message_ids: Sequence[int], scope: Scope = Scope()) -> int:
-    """Make the deliveries that these messages lack; how many.
+    """Make the deliveries that these messages lack; returns the number of deliveries.
 
-    The messages are locked: an archiver, or another split, waits or is waited for.
+    Locks the messages, so that no archiver and no other backfill works on them at the same time.
     """
     made_count = 0
     lacking = _count_missing(message_ids, scope)
@@ -79,7 +79,7 @@ def add_missing(message_ids: Sequence[int], scope: Scope = Scope()) -> int:
             block = id_numbers.reserve(max(1, needed_count))
             made_count += transactions.retrying(partial(_add, part, scope, block))
         except _MoreMissing:
-            # Only then: each count tries the filter of every subscription on every message.
+            # Count only after this error: a count tries every subscription's filter on each message
             lacking = _count_missing(remaining_ids, scope)
             continue
         remaining_ids = remaining_ids[len(part) :]
@@ -87,13 +87,13 @@ def add_missing(message_ids: Sequence[int], scope: Scope = Scope()) -> int:
 
 
 def _count_missing(message_ids: Sequence[int], scope: Scope) -> Counter[int]:
-    """Message → the number of deliveries that it lacks."""
+    """Message id → number of missing deliveries."""
     return Counter(row.message for row in _missing(message_ids, scope, lock=False))
 
 
 def _add(message_ids: list[int], scope: Scope, block: id_numbers.Block) -> int:
     with transaction.atomic(durable=True):
-        # Asked again under the messages' locks: a subscription may have been made meanwhile.
+        # Look again under the messages' locks: a subscription may have been made meanwhile.
         missing = list(_missing(message_ids, scope, lock=True))
         if len(missing) > block.count:
             raise _MoreMissing("more deliveries are missing than ids were reserved")
@@ -145,7 +145,7 @@ def _missing(message_ids: Sequence[int], scope: Scope, lock: bool) -> Iterator[_
 
 
 def select_messages(values: Values, started_at: datetime) -> Selected:
-    """The messages of a business system since a time; they get what they lack."""
+    """Select the messages of a business system since a time; the action backfills them."""
     message_filter = message_values(values, started_at)
     scope = Scope(message_filter.pop("subscription", None), bool(message_filter.pop("filters", "")))
     source = split_messages(stores.hot(), message_filter)

@@ -1,8 +1,8 @@
-"""Send again by time: every delivery of a subscription (Replay), or those that never succeeded
+"""Replay a period: every delivery of a subscription (Replay), or deliveries that never succeeded
 (ReplayFailed).
 
-Both read the messages of that time page by page, hot and archived ones, in the order of their ids,
-and send the deliveries of each page.
+An action reads the messages of the period page by page, hot and archived, in the order of their
+ids, and sends the deliveries of each page.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _Status = ReceiveMsg.Status
 
 
 def message_values(values: Values, started_at: datetime) -> dict[str, Any]:
-    """The filter of messages that came before the job began; of a subscription, those of its
-    system."""
+    """The filter of messages that came before the job began. With a subscription the filter has the
+    subscription's system."""
     end = id_numbers.first_id_at(started_at)
     values = {**values, "until": min(values.get("until", end), end), "split": True}
     if "subscription" in values:
@@ -55,8 +55,8 @@ def split_messages(store: Store, values: Values, checks: Sequence[Check] = ()) -
 
 
 class Replay:
-    """All deliveries for a subscription since a time, those that succeeded too; archived messages
-    come back for it."""
+    """All deliveries for a subscription since a time, successful deliveries too. Archived messages
+    are brought back."""
 
     statuses: tuple[int, ...] = (_Status.DELIVERED, *FAILED.values())
 
@@ -77,8 +77,8 @@ class Replay:
         pairs = self._deliveries(page.ids)
         if len(pairs) <= limit:
             return Page([pk for pk, _ in pairs], page.position)
-        # Whole messages only, because the position is a message: those before the one that does
-        # not fit, or that one alone when it is the first.
+        # A page has whole messages, because the position is a message: the messages before the
+        # first that does not fit. A first message that does not fit is a page alone.
         first_beyond = pairs[limit][1]
         page_pairs = [pair for pair in pairs if pair[1] < first_beyond]
         page_pairs = page_pairs or [pair for pair in pairs if pair[1] == first_beyond]
@@ -90,9 +90,9 @@ class Replay:
         def hot_ids() -> set[int]:
             return set(BizMsg.objects.filter(id__in=messages).values_list("id", flat=True))
 
-        # A message that was brought back is in the archive too: its hot deliveries count. Asked
-        # again after they were read: the archiver, or somebody who brings one back, may have moved
-        # some meanwhile, and the deliveries of those would be read from neither place.
+        # A message that was brought back is in both stores: its hot deliveries count. The ids are
+        # read again after the deliveries: the archiver or a restore may have moved a message
+        # meanwhile, whose deliveries would be read from neither store.
         while True:
             hot = hot_ids()
             pairs = self._resent(stores.hot(), sorted(hot))
@@ -106,11 +106,11 @@ class Replay:
         return {message_id for _pk, message_id in self._resent(store, messages)}
 
     def _resent(self, store: Store, messages: Sequence[int]) -> list[tuple[int, int]]:
-        """The deliveries of these messages that are sent again: (delivery, message)."""
+        """The deliveries of these messages that are resent: (delivery, message)."""
         rows = store.deliveries.filter(msg_id__in=messages).order_by()
         if "subscription" in self._values:
             rows = rows.filter(biz_receive_id=self._values["subscription"])
-        # An expression: with the status as WHERE, MariaDB reads the index of the status.
+        # A column instead of a WHERE: with the status in WHERE, MariaDB reads the index of statuses
         is_resent = ExpressionWrapper(self._condition(), BooleanField())
         columns = rows.values_list("id", "msg_id", is_resent)
         return [(pk, message_id) for pk, message_id, is_meant in columns if is_meant]
@@ -120,7 +120,7 @@ class Replay:
 
 
 class ReplayFailed(Replay):
-    """Deliveries that never succeeded; those that wait for another attempt are sent now."""
+    """Deliveries that never succeeded. A delivery that waits for its next attempt is sent now."""
 
     statuses = (*FAILED.values(), _Status.PENDING)
 

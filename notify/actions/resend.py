@@ -1,6 +1,6 @@
-"""Send deliveries again wherever they are: a new generation, as if never tried; the log of earlier
-attempts stays. Archived deliveries are brought back first. The bulk action sends what ended without
-success, or what a person names."""
+"""Resend deliveries, hot or archived: a new generation, as if never tried; the log of earlier
+attempts stays. Archived deliveries are brought back first. The bulk action resends deliveries that
+ended without success, or deliveries that a person names."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ CHUNK = 500
 def resend_deliveries(
     delivery_ids: Sequence[int], statuses: Collection[int], started_at: datetime
 ) -> int:
-    """Send these deliveries again if they are in one of the statuses; how many were.
+    """Resend these deliveries if they are in one of the statuses; returns the number resent.
 
-    Only deliveries that last changed before `started_at`: a step that is repeated passes over the
-    deliveries that it resent.
-    When the archive is unavailable its error is raised after the hot deliveries were done.
+    A delivery is skipped if it changed after `started_at`, so that a repeated step does not resend
+    a delivery twice.
+    When the archive is unavailable its error is raised after the hot deliveries were resent.
     """
-    # The hot ones first: they need no archive, which may be unavailable.
+    # Hot deliveries first, because they need no archive, which may be unavailable.
     resent_count = resend_hot(delivery_ids, statuses, started_at)
     for chunk_ids in chunks(delivery_ids, CHUNK):
         hot_ids = set(ReceiveMsg.objects.filter(id__in=chunk_ids).values_list("id", flat=True))
@@ -71,11 +71,11 @@ def resend_deliveries(
 
 
 def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_at: datetime) -> int:
-    """The same for deliveries in the hot table; others are passed over."""
+    """Do as `resend_deliveries`, for deliveries in the hot table; other deliveries are skipped."""
 
     def once(chunk_ids: Sequence[int]) -> int:
         with transaction.atomic():
-            # By id alone: for a condition on the status MariaDB might lock by another index.
+            # WHERE has the id alone: with the status MariaDB might lock rows by another index.
             rows = ReceiveMsg.objects.select_for_update().filter(id__in=chunk_ids).order_by("id")
             matching_rows = [
                 row
@@ -94,8 +94,8 @@ def resend_hot(delivery_ids: Iterable[int], statuses: Collection[int], started_a
 
 
 def ended(store: Store, statuses: Iterable[int], started_at: datetime) -> QuerySet[Any]:
-    """The store's deliveries in one of the statuses that last changed before `started_at`, without
-    those that an erasure ended."""
+    """The store's deliveries in one of the statuses that last changed before `started_at`. Without
+    deliveries that an erasure ended."""
     return store.deliveries.filter(is_ended(statuses, started_at))
 
 
@@ -108,7 +108,7 @@ def is_ended(statuses: Iterable[int], started_at: datetime) -> Q:
 class FailedDeliveries:
     """The bulk action: deliveries that ended without success, by status and the other filters.
 
-    Deliveries that are named by id may be archived, and may have succeeded; others are hot.
+    Deliveries named by id may be archived, and may have succeeded. A filter finds hot deliveries.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class FailedDeliveries:
         if status not in (None, *choices):
             raise InvalidInput(_("use one of %s") % ", ".join(choices), "status")
         self._values, self._begun = values, started_at
-        # Only exhausted ones when nothing is asked: poison needs somebody to look at it first.
+        # Without a status only exhausted deliveries: a person must look at poison first.
         default = FAILED.values() if is_named else [ReceiveMsg.Status.EXHAUSTED]
         self._statuses = list(statuses) or ([choices[status]] if status else list(default))
 
@@ -132,15 +132,15 @@ class FailedDeliveries:
             last_id = read_id(position)
             remaining_ids = [pk for pk in self._values["ids"] if pk > last_id]
             page_ids = remaining_ids[:limit]
-            # A message's id means all its deliveries. Hot ones first: one that the archiver moves
-            # meanwhile is in the archive before its hot row is gone. What was brought back is
-            # still in the archive, as it was then; its hot row counts.
+            # A message's id means all its deliveries. Hot first: a delivery that the archiver moves
+            # meanwhile is in the archive before its hot row is deleted. A delivery that was brought
+            # back has an old row in the archive; its hot row counts.
             ids = self._find_named(stores.hot(), page_ids)
             archived_ids = self._find_named(stores.cold(), page_ids) - ids
             restored_ids = set(
                 ReceiveMsg.objects.filter(id__in=archived_ids).values_list("id", flat=True)
             )
-            if restored_ids:  # or it came back since the hot ones were read
+            if restored_ids:  # deliveries may have come back since the first read
                 ids |= self._find_named(stores.hot(), page_ids)
             ids |= archived_ids - restored_ids
             return Page(sorted(ids), str(page_ids[-1]) if len(remaining_ids) > limit else "")
@@ -149,7 +149,7 @@ class FailedDeliveries:
             rows = rows.filter(id=self._values["subscription"])
         if "biz" in self._values:
             rows = rows.filter(biz_id=self._values["biz"])
-        # From the subscription of the position on; an index dive for each.
+        # The subscriptions from the position on. Each costs an index dive.
         pairs = rows.values_list("id", first_due(self._statuses[0]))
         return select_in_places(
             [subscription for subscription, next_at in pairs if next_at is not None],
@@ -175,10 +175,10 @@ class FailedDeliveries:
             return self._matching(of_filter, store)
 
     def _read(self, subscription: int, key: str, size: int) -> list[Row]:
-        """In the order of the index (status, biz_receive, next_at): every page costs the same. A
-        key is the time and the id of a delivery.
+        """Read a page in the order of the index (status, biz_receive, next_at), so that every page
+        costs the same. A key is the time and the id of a delivery.
 
-        Where one moment may be stored in two ways, the order is by id, and each page is sorted.
+        Where one time may be stored in two ways, pages are by id, and each page is sorted.
         """
         rows = ReceiveMsg.objects.filter(status=self._statuses[0], biz_receive_id=subscription)
         by_time = engines.of().has_exact_times
@@ -209,7 +209,7 @@ class FailedDeliveries:
             and not ending.is_erased(outcome[0], outcome[2])
             and self._values.get("answer") in (None, failures.answer(*outcome))
         }
-        # The type is the message's: asked last, of what is left.
+        # The event type is a column of messages, so it is read last, for the remaining deliveries.
         if "event_type" in self._values and message_by_delivery:
             messages = store.messages.filter(id__in=set(message_by_delivery.values()))
             right = set(
@@ -229,8 +229,8 @@ _NAMED = (*FAILED.values(), ReceiveMsg.Status.DELIVERED, ReceiveMsg.Status.PENDI
 
 
 def select_message(id: str, recipient: str, _by: str) -> tuple[FailedDeliveries, list[int]]:
-    """One delivery of a message, or those that did not arrive. Raises InvalidInput when there is no
-    such message or delivery, Unavailable when the archive would be needed and cannot be read."""
+    """One delivery of a message, or its deliveries that did not arrive. Raises InvalidInput for an
+    unknown message or delivery, Unavailable when the archive is needed and cannot be read."""
     deliveries = _deliveries(number(id))
     if not deliveries:
         raise InvalidInput(_("there is no such message"), "id")
@@ -250,7 +250,7 @@ def select_message(id: str, recipient: str, _by: str) -> tuple[FailedDeliveries,
 
 
 def _deliveries(message_id: int) -> dict[int, tuple[int, str]]:
-    """Delivery → status and error, where the message is; the hot ones count."""
+    """Delivery id → (status, error), from the hot tables, else from the archive."""
     for store in (stores.hot(), stores.cold()):
         with reading(store):
             rows = store.deliveries_of([message_id]).order_by("id")

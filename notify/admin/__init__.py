@@ -1,7 +1,7 @@
 """Notify in the console.
 
 consumers            URL, headers, networks, the signing secret and its rotation
-subscriptions        which consumer gets what: the form, the list, the page of one
+subscriptions        the form and the list of subscriptions, the page of a subscription
 subscription_cells   cells of the list; the card above one subscription: live state, chart, failures
 states               pausing, resuming, discarding, delivering now: for the list and for the page
 health               live state and counters of a page's rows, read in sets

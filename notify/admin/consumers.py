@@ -40,8 +40,8 @@ from notify.subscriptions.limits import MASK, shown_url
 
 
 class HeadersField(LinesField):
-    """`Name: value` a line, with an error for each wrong line. Stored values are not shown; a value
-    that is left masked stays as it is.
+    """`Name: value` on each line, with an error for each wrong line. Stored values are masked; a
+    value that stays masked is not changed.
 
     The form sets `stored_headers`, the headers as they are in the database.
     """
@@ -55,7 +55,7 @@ class HeadersField(LinesField):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.stored_headers: Mapping[str, str] = {}
-        self.masked_names: list[str] = []  # names of those that the last input left masked
+        self.masked_names: list[str] = []  # names of headers that the last input left masked
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -95,7 +95,7 @@ class ConsumerForm(ResourceForm):
         try:
             field.stored_headers = dict(self.instance.headers)
         except Undecryptable as error:
-            # They must be entered again: the consumer may recognise the platform by them.
+            # The headers must be entered again: the consumer may recognise the platform by them.
             self.initial["headers"] = {}
             field.required = True
             field.error_messages["required"] = translated(error.args[0])
@@ -137,19 +137,19 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
     def limited_rows(
         self, rows: QuerySet[Receive], system_ids: frozenset[int]
     ) -> QuerySet[Receive]:
-        """The consumers of these systems' subscriptions: a consumer belongs to no system, and where
-        another one's messages go is that one's concern."""
+        """The consumers of these systems' subscriptions. A consumer belongs to no system, and the
+        consumers of other systems are hidden."""
         subscriptions = BizReceive.objects.filter(biz__in=system_ids)
         return rows.filter(pk__in=subscriptions.values("receive"))
 
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """Without the URL for people who may only look: a search would reveal it, letter by
-        letter."""
+        """The search fields, without the URL for people who may only look: a search would reveal
+        the URL letter by letter."""
         may_change = self.has_change_permission(request)
         return [*self.search_fields] if may_change else ["name", "title"]
 
     def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        """Refuse a filter on the URL in the page's address for the same people."""
+        """Refuse a filter on the URL in the page's address for people who may only look."""
         is_url = lookup.partition("__")[0] == "url"
         if is_url and not self.has_change_permission(request):
             return False
@@ -183,14 +183,14 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         ]
 
     def audit_changes(self, form: ModelForm[Receive], change: bool) -> dict[str, Any]:
-        """The URL without its possible secrets, headers by their names only."""
+        """The changes, with URLs without possible secrets, and headers by their names."""
         changes = super().audit_changes(form, change)
         if "url" in changes:
             changes["url"] = [shown_url(text) if text else None for text in changes["url"]]
         if "headers" in changes:
             before = (form.initial.get("headers") if change else None) or {}
             after = form.instance.headers
-            # A name with a new value is marked.
+            # The name of a header with a new value is marked.
             names = [n if before.get(n) in (None, after[n]) else f"{n} *" for n in after]
             changes["headers"] = [sorted(before), sorted(names)]
         return changes
@@ -225,7 +225,7 @@ class ReceiveAdmin(SecretPageAdmin, ResourceAdmin):
         if form.is_valid():
             hours, mark = form.cleaned_data["hours"], form.cleaned_data["seen"]
             try:
-                # One transaction: no secret is rotated without its line in the audit log.
+                # One transaction, so that every rotation has its line in the audit log.
                 with transaction.atomic():
                     consumer = operations.rotate_secret(pk, mark, hours)
                     audit(request, "consumer_secret_rotated", consumer.name, old_signs_hours=hours)

@@ -1,5 +1,5 @@
-"""The catalogue of event types, and the reference of events that is made of it: what consumers get,
-for the people who write them, in the texts of the AsyncAPI document."""
+"""The catalogue of event types, and the reference of events. The reference shows the developers of
+consumers what consumers get, with the texts of the AsyncAPI document."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class EventTypeAdmin(ResourceAdmin):
         return [*reference_urls(self), *super().get_urls()]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventType]:
-        """Without the long columns; the page of one entry reads them."""
+        """The entries without the long columns, which the page of one entry reads."""
         rows: QuerySet[EventType] = super().get_queryset(request)
         condition = ExpressionWrapper(Q(schema__isnull=False), BooleanField())
         return rows.annotate(with_schema=condition).defer("example", "schema")
@@ -80,7 +80,7 @@ class EventTypeAdmin(ResourceAdmin):
     def limited_rows(
         self, rows: QuerySet[EventType], system_ids: frozenset[int]
     ) -> QuerySet[EventType]:
-        """Those that all systems share too: their events may have these types."""
+        """The entries of these systems, and shared entries, which these systems use too."""
         return rows.filter(Q(biz__in=system_ids) | Q(biz=None))
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -95,7 +95,7 @@ class EventTypeAdmin(ResourceAdmin):
 
     @admin.display(description=_("event type"), ordering="name")
     def entry(self, row: EventType) -> str:
-        """With the beginning of its description below it."""
+        """The name, with the beginning of the description below."""
         first, _line, rest = row.description.partition("\n")
         below = f"{first[:160]}…" if rest or len(first) > 160 else first
         return cells.lines(row.name, below) if below else row.name

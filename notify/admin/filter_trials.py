@@ -1,4 +1,4 @@
-"""A filter on the latest messages of a subscription: which would come, and why the others not."""
+"""Try a filter on the latest messages of a subscription: the matches, and reasons for the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from notify.subscriptions import payload_filter
 
 
 class FilterForm(forms.Form):
-    """A filter as a subscription has it."""
+    """A filter, written as in a subscription."""
 
     filter = forms.CharField(
         label=_("Filter"),

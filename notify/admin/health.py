@@ -24,16 +24,16 @@ from notify.monitor.metrics import OPEN, waiting_seconds
 _Status = BizReceive.Status
 # The bound of counting: a subscription may have a million waiting deliveries.
 COUNTED = 10_000
-# A subscription is busy after so long: a burst is gone sooner.
+# A subscription counts as busy after this time. A burst is over sooner.
 MIN_BUSY_SECONDS = 20.0
-# It is failing after so many failures in a row, or so long; before, it is retrying.
+# A subscription is failing after this number of failures in a row, or this time; before, retrying.
 MIN_FAILURES, MIN_FAILING = 3, timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
 class Busy:
-    """All slots are always taken: since when, the rate of answers, and the seconds until all
-    waiting deliveries are done, None without an answer to estimate it."""
+    """All slots are taken since `since`. `per_minute`: answers. `left_seconds`: seconds until all
+    waiting deliveries are done, None without an answer to estimate by."""
 
     in_flight: int
     since: datetime
@@ -43,12 +43,12 @@ class Busy:
 
 @dataclass(frozen=True)
 class Health:
-    """One subscription now. `waiting` counts deliveries without a final status,
-    up to COUNTED. `live` means nothing without `is_known`, while Redis is unavailable.
+    """The health of one subscription. `waiting` counts deliveries without a final status, up to
+    COUNTED. `is_known` is False while Redis is unavailable; `live` then has no meaning.
 
-    `due_seconds` is how long its oldest due delivery has waited, queued or not, None when none is
-    due. `rate` is the share of attempts of the last hour that were accepted, None without any.
-    `failures` are messages that were neither resent nor acknowledged.
+    `due_seconds` is the time that the oldest due delivery has waited, queued or not, None when no
+    delivery is due. `rate` is the share of attempts of the last hour that were accepted, None
+    without attempts. `failures` are deliveries that were neither resent nor acknowledged.
     """
 
     waiting: int
@@ -61,7 +61,7 @@ class Health:
 
     @property
     def busy(self) -> Busy | None:
-        """None unless slots have been full, and a delivery has waited, for MIN_BUSY_SECONDS."""
+        """The busy state; None unless slots were full and a delivery waited MIN_BUSY_SECONDS."""
         live = self.live
         if live is None or live.is_open:
             return None
@@ -87,13 +87,13 @@ class Health:
 
 
 def read(rows: Sequence[BizReceive]) -> dict[int, Health]:
-    """The health by subscription id: a call of Redis and four queries, however many rows."""
+    """The health by subscription id. Costs one call of Redis and four queries for all rows."""
     ids = [row.pk for row in rows]
-    # The oldest due times of each: index dives for each of the page's rows.
+    # The oldest due times of each subscription: one index dive for each status.
     statuses_of_work = (ReceiveMsg.Status.PENDING, ReceiveMsg.Status.QUEUED)
     oldest = BizReceive.objects.filter(id__in=ids).order_by()
     due_times = list(oldest.values_list("id", Now(), *map(first_due, statuses_of_work)))
-    # The waiting deliveries of each: the part of an index for each, read up to COUNTED.
+    # The waiting deliveries of each subscription: a range of an index, read up to COUNTED.
     statuses = ", ".join(str(int(status)) for status in OPEN)
     condition = f"status IN ({statuses}) AND biz_receive_id = %s"
     counts = capped("receive_msg", condition, [[pk] for pk in ids], COUNTED)
@@ -139,7 +139,7 @@ def open_breakers() -> list[int]:
 
 
 def is_failing(row: BizReceive) -> bool:
-    """True if it fails, and not just for the first attempts."""
+    """True if the subscription fails, and for more than the first attempts."""
     if row.failing_since is None:
         return False
     return row.failures >= MIN_FAILURES or row.failing_since <= timezone.now() - MIN_FAILING
@@ -167,7 +167,7 @@ def troubled_first(rows: QuerySet[BizReceive], open_ids: Collection[int]) -> Que
 
 
 def disabled_on(row: BizReceive) -> datetime | None:
-    """The time at which the platform will disable it if it goes on failing; None for never."""
+    """The time when the platform disables the subscription if it goes on failing; None: never."""
     hours = settings.NOTIFY_DISABLE_AFTER_HOURS
     if row.failing_since is None or not hours or row.status == _Status.DISABLED:
         return None
@@ -175,7 +175,7 @@ def disabled_on(row: BizReceive) -> datetime | None:
 
 
 def why(row: BizReceive) -> str:
-    """A sentence when something is wrong with it, otherwise ''."""
+    """The reason why the subscription is disabled; '' if it is not."""
     if row.status == _Status.DISABLED:
         return row.why_disabled or _("disabled by the platform")
     return ""

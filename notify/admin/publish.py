@@ -1,4 +1,4 @@
-"""Publish a test event: a real one, through the intake, for people without a terminal."""
+"""Publish a test event from the console. The event is real and goes through the intake."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PublishForm(forms.Form):
         strip=False,
         help_text=_("JSON. It is delivered to every subscription, real consumers too"),
     )
-    # Makes the event one, however often the form is sent.
+    # The idempotency key: a form that is sent twice publishes one event.
     key = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
     def clean_payload(self) -> str:
@@ -74,7 +74,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
         user: Any = request.user
         if not user.has_perms(PERMISSIONS):
             raise PermissionDenied
-        # Only those for which this person may publish.
+        # The systems for which this person may publish.
         rows = Biz.objects.filter(enabled=True).order_by("name")
         ids = person_limits.ids_of(request)
         systems = rows if ids is None else rows.filter(pk__in=ids)
@@ -119,12 +119,12 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
 
 
 def _types(system: str) -> QuerySet[EventType]:
-    """The catalogue as this system has it; its own entries go before shared ones."""
+    """The catalogue for this system. The system's own entries go before shared entries."""
     return EventType.objects.filter(Q(owner=0) | Q(biz__name=system)).order_by("name", "-owner")
 
 
 def _publish(request: HttpRequest, form: PublishForm) -> str:
-    """The message's id; '' when it was refused: the form has the reason then."""
+    """Publish the event; returns the message's id. '': refused, and the form has the reason."""
     values = form.cleaned_data
     biz, event_type, payload = values["system"].pk, values["event_type"], values["payload"].encode()
     try:

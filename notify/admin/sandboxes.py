@@ -50,7 +50,7 @@ class ConsumerSandboxes(SandboxPages):
 
     templates = "notify"
     list_name, page_name = "notify_sandboxes", "notify_bizreceive_sandbox"
-    # Each with what a sender makes of it.
+    # Each status with the sender's reaction.
     answers = [
         ("", _("200: accepts it")),
         ("301", _("301: redirects, which senders do not follow")),

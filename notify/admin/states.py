@@ -1,5 +1,5 @@
-"""Pausing, resuming and discarding subscriptions: one way for the list and for the page of one. And
-the button *Deliver now*: on a subscription's page, on its alert, and on Failures.
+"""Pausing, resuming and discarding subscriptions, for the list and for the page of a subscription.
+And the button *Deliver now*: on a subscription's page, on its alert, and on Failures.
 
 The page of a subscription posts to the list's action with itself as the only selected row. An
 action that loses messages asks for confirmation first.
@@ -32,7 +32,7 @@ from notify import operations
 from notify.models import BizReceive
 from notify.monitor import subjects
 
-# Names that the question shows; the others are counted.
+# The number of names that the question shows. Further subscriptions are counted.
 _SHOWN = 20
 
 
@@ -82,8 +82,8 @@ class StateActions(ModelAdmin):
         self, request: HttpRequest, rows: QuerySet[BizReceive], name: str
     ) -> HttpResponse | None:
         if name in _LOSES and "confirmed" not in request.POST:
-            # The form names the rows themselves: exactly the rows on the page change, even when
-            # "all" was selected and others were added meanwhile.
+            # The form names the rows, so that exactly the shown rows change, even when "all" was
+            # selected and further rows were added meanwhile.
             selection = list(rows.select_related("biz", "receive")[: MAX_SELECTION + 1])
             if len(selection) > MAX_SELECTION:
                 messages.warning(request, gettext("Select at most %d at a time.") % MAX_SELECTION)

@@ -1,5 +1,5 @@
-"""Cells of the subscriptions' list, and the card above one's settings: its state now, the last day,
-its failures."""
+"""Cells of the subscriptions' list, and the card above a subscription's settings: its state, the
+last day, its failures."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _POOR = 0.95
 
 
 def status(row: BizReceive, health: Health, why: str) -> SafeString:
-    """Its state: its status, or else the state of its deliveries."""
+    """The subscription's status, or the state of its deliveries while the status is normal."""
     set_to = _STATES.get(_Status(row.status))
     if set_to:
         return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why)
@@ -57,7 +57,7 @@ def status(row: BizReceive, health: Health, why: str) -> SafeString:
 
 
 def busy(row: BizReceive, state: Busy) -> str:
-    """A sentence: since when deliveries wait for a slot, how fast it goes, and for how long."""
+    """A sentence: since when deliveries wait for a slot, the rate, and the time that is left."""
     numbers = {
         "open": state.in_flight,
         "limit": row.in_flight_limit,
@@ -76,7 +76,7 @@ def busy(row: BizReceive, state: Busy) -> str:
 
 
 def failures(health: Health) -> str:
-    """Their number, linked to the page Failures."""
+    """The number of failures, linked to the page Failures."""
     if not health.failures:
         return NOTHING
     return link(reverse("console:failures"), f"{health.failures:,}")
@@ -174,7 +174,7 @@ def card(row: BizReceive) -> dict[str, Any]:
     times = labels([point.at for point in points])
     deliveries = []
     for delivery_status in NOT_DELIVERED:
-        # Without an order, and cut: a part of the index, however many there are.
+        # Without ORDER BY and with LIMIT the count reads a bounded part of the index.
         rows = ReceiveMsg.objects.filter(status=delivery_status, biz_receive_id=row.pk)
         count = rows.order_by()[: COUNTED + 1].count()
         if count:
@@ -213,9 +213,9 @@ def card(row: BizReceive) -> dict[str, Any]:
 def _failures(row: BizReceive) -> list[Attempt]:
     """The last failed attempts of deliveries that did not succeed, the latest first.
 
-    Read by the index (status, subscription, next_at): a delivery that waits longest for its next
-    attempt has failed most recently, or most often. Among the held ones it may be the first, too,
-    since those that were made later were never tried.
+    Read by the index (status, subscription, next_at): the delivery with the latest next attempt
+    failed most recently, or most often. Held deliveries are read from both ends, because held
+    deliveries that were made later were never tried.
     """
     ids: list[int] = []
     for status, order in (
@@ -223,7 +223,7 @@ def _failures(row: BizReceive) -> list[Attempt]:
         (_Delivery.HELD, "-next_at"), (_Delivery.HELD, "next_at"),
     ):  # fmt: skip
         rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=row.pk)
-        # More deliveries than are shown: some of them have no failed attempt yet.
+        # Read more deliveries than are shown, because some have no failed attempt yet.
         ids += rows.order_by(order).values_list("id", flat=True)[: FAILURES * 4]
     last: dict[int, Attempt] = {}
     for attempt in Attempt.objects.filter(copy_id__in=ids).order_by("id").select_related("copy"):

@@ -1,4 +1,4 @@
-"""Subscriptions: the list with its live state, the form, the page of one."""
+"""Subscriptions: the list with live state, the form, the page of a subscription."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SubscriptionForm(ResourceForm):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         status = self.fields.get("status")
-        if isinstance(status, forms.TypedChoiceField):  # only when it is made
+        if isinstance(status, forms.TypedChoiceField):  # only for a new subscription
             status.choices = [(s.value, s.label) for s in (_Status.NORMAL, _Status.PAUSED)]
             status.help_text = _("Paused: deliveries are made and held until it is resumed.")
         if schedule := self.fields.get("schedule"):
@@ -126,7 +126,8 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
 
     # -- pages -----------------------------------------------------------------------------------
     def get_search_fields(self, request: HttpRequest) -> list[str]:
-        """The consumer's URL may hold a token: only people who may change it search it."""
+        """The search fields. Only people who may change the consumer's URL search in it: the URL
+        may hold a token."""
         may_see = request.user.has_perm("notify.change_receive")
         may_see = may_see and not person_limits.is_limited(request)
         return [name for name in self.search_fields if may_see or name != "receive__url"]

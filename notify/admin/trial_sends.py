@@ -1,4 +1,4 @@
-"""A test send: one signed request now, of any event type; request and answer on one page."""
+"""A test send: one signed request of any event type. The page shows the request and the answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_TYPES = 500
 
 
 class TrialSendForm(forms.Form):
-    """A type of the catalogue, and a payload as it goes out."""
+    """An event type of the catalogue, and the payload to send."""
 
     event_type = forms.ChoiceField(
         label=_("Event type"), widget=Select, help_text=_("From the catalogue of event types")
@@ -72,7 +72,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
         is_usual = request.method == "POST" and "event_type" not in request.POST
         if not (may_choose or (is_usual and model_admin.has_operate_permission(request, row))):
             raise PermissionDenied
-        # As the subscription's system has them: its own entries go before shared ones.
+        # The catalogue for the subscription's system: its own entries go before shared entries.
         entries = EventType.objects.filter(Q(owner=0) | Q(owner=row.biz_id))
         rows = entries.order_by("name", "owner").defer("schema", "example", "description")[
             :_MAX_TYPES
@@ -106,7 +106,7 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
 
 
 def _mismatch(entry: EventType | None, payload: str) -> str:
-    """The reason for which a validating intake would refuse it; '' when it would accept it."""
+    """The reason why a validating intake would refuse the payload; '' if it would not."""
     if entry is None or not entry.schema:
         return ""
     try:

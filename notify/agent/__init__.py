@@ -1,4 +1,4 @@
-"""The outbox of a business system, and the Agent that relays it to Notify's intake.
+"""The outbox of a business system, and the Agent that relays the outbox to Notify's intake.
 
 apps, models, schema, outbox, migrations   the Django app: needs Django 5, nothing of the platform
 ddl/                                       the same tables as SQL, for everybody else

@@ -3,7 +3,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class OutboxConfig(AppConfig):
-    """For a business system's own Django project; the platform itself does not install it."""
+    """The app for a business system's own Django project. The platform does not install it."""
 
     name = "notify.agent"
     label = "outbox"

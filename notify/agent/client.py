@@ -18,11 +18,11 @@ from msgplatform.core.http.engine import AddressGuard, Request, Response, engine
 from notify.agent.store import Event, Refusal
 
 PATH = "/api/v1/messages/batch"
-# Half of the largest request that the intake takes: the envelopes need some of it too.
+# Half of the largest request that the intake takes. The envelopes need a part of the rest.
 MAX_REQUEST_BYTES = 8 * 1024 * 1024
 _ANSWER_CAP = 2 * 1024 * 1024
 _PROBLEM = b"application/problem+json"
-# The intake is the operator's own, so private networks are allowed; metadata addresses are not.
+# The intake may be in a private network. Metadata addresses stay forbidden.
 _ANYWHERE = ("0.0.0.0/0", "::/0")
 # The problems that are the request's own fault. Other 400s are not: a wrong Host, another program.
 _OWN_FAULTS = ("/invalid-input", "/malformed-body", "/body-too-large")
@@ -31,10 +31,10 @@ _OWN_FAULTS = ("/invalid-input", "/malformed-body", "/body-too-large")
 class Kind(Enum):
     """The meaning of an answer."""
 
-    VERDICTS = auto()  # one for each event
-    TOO_MUCH = auto()  # this request as a whole is refused; a smaller one may pass
-    BROKEN = auto()  # the intake broke on this request; another may pass
-    UNAVAILABLE = auto()  # no verdict at all: come back later
+    VERDICTS = auto()  # a verdict for each event
+    TOO_MUCH = auto()  # the request is refused as a whole; a smaller request may pass
+    BROKEN = auto()  # the intake broke on this request; another request may pass
+    UNAVAILABLE = auto()  # no verdict: try again later
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ _decode_problem = msgspec.json.Decoder(_Problem).decode
 
 
 class IntakeClient:
-    """One request at a time, on a connection that is kept alive.
+    """Sends one request at a time, on a connection that is kept alive.
 
     `key` is called for each request, so that a key can be replaced while the Agent runs. `timeout`
     in seconds covers the whole request.

@@ -1,7 +1,7 @@
 """The outbox as Django models, in the business system's database.
 
-The tables are those of `ddl/`: the migration loads these files. The label is written down, so that
-the Agent can use the models without the app being installed.
+The migration makes the tables from the files in `ddl/`. The models name their app label, so that
+the Agent can use them without the installed app.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
         order.save()
         publish("order.paid", {"order": order.number})
 
-Both are committed or neither is. The Agent (`run_agent`) relays the row to the platform's intake.
+Order and event are committed together. The Agent (`run_agent`) relays the event to the intake.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import DEFAULT_DB_ALIAS, connections
 
-# The intake's own rules (docs/agent.md): an event that breaks them would end in outbox_dead.
+# The intake's rules (docs/agent.md). An event that breaks a rule would end in outbox_dead.
 MAX_PAYLOAD_BYTES = 256 * 1024
-MAX_DEPTH = 100  # arrays and objects within each other
+MAX_DEPTH = 100  # levels of nested arrays and objects
 _EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*", re.ASCII)
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{0,64}")
 _KEY = re.compile(r"[\x21-\x7e]{1,128}")
@@ -60,7 +60,7 @@ def publish(
     _check(_CHANNEL, "channel", channel, "at most 64 letters, digits and _ . : -")
     key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
     _check(_KEY, "idempotency_key", key, "1 to 128 visible ASCII characters without spaces")
-    # Bytes are checked and kept: numbers and spaces arrive as they were written.
+    # Bytes are checked and sent unchanged, so that numbers and spaces arrive as written.
     raw = bytes(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
     try:
         if raw is None:
@@ -93,7 +93,7 @@ def publish(
         if depth > MAX_DEPTH:
             raise InvalidEvent("payload", f"it is nested more than {MAX_DEPTH} levels deep")
     trace = traceparent if _TRACEPARENT.fullmatch(traceparent) else ""
-    # No transaction of its own: the event belongs into the caller's.
+    # The INSERT belongs to the caller's transaction.
     with connections[using].cursor() as cursor:
         cursor.execute(_INSERT, (key, event_type, channel, text, trace))
     return key

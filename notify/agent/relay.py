@@ -2,19 +2,19 @@
 
     claim (lease)  →  POST a request, outside any transaction  →  delete, or move to outbox_dead
 
-At least once: an Agent that died after the POST sends again, and the intake knows the key. An
-intake that is unavailable costs nothing but time: rows are given back, and the Agent tries again,
-for ever.
+An event is sent at least once: after an Agent died behind the POST, the next Agent sends again, and
+the intake knows the key. While the intake is unavailable rows are given back, and the Agent tries
+again for ever.
 
 Outcomes of a request of one or many rows:
 
     a verdict for each   created, duplicate: deleted; rejected: moved to outbox_dead
     too much (413)       halved and sent again; a single row is dead when the intake itself refused
-                         it, and is pushed back when only something in between did
-    broken (500)         its rows are pushed back, to come with fewer and fewer neighbours; two of
-                         these in a row end in a pause
-    unavailable          all rows are given back; the Agent waits. A row that is alone in a request
-                         that was too slow comes back later than the others: it may be its fault
+                         the request, and is pushed back when a proxy refused it
+    broken (500)         the rows are pushed back, into smaller and smaller requests; after two such
+                         outcomes in a row the Agent pauses
+    unavailable          all rows are given back; the Agent waits. A row that was alone in a request
+                         that was too slow comes back later, because it may be at fault
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _UP_TO = f"counted up to {COUNTED:,}"
 
 
 class Figures:
-    """The Agent's metrics for Prometheus, served by `serve()`: it runs far from the platform."""
+    """The Agent's metrics for Prometheus. The Agent serves them itself (`serve`), because it runs
+    far from the platform."""
 
     def __init__(self) -> None:
         registry = self.registry = CollectorRegistry()
@@ -86,21 +87,21 @@ log = logging.get(__name__)
 
 LEASE_SECONDS = 60.0
 TIMEOUT_SECONDS = 20.0
-# Between the end of a request and the end of the lease: time to write down the outcome.
+# Seconds between the end of a request and the end of the lease, to store the outcome.
 MARGIN_SECONDS = 15.0
 MAX_BATCH = 1000  # events that the intake takes in one request
 _MEASURE_SECONDS = 10.0
-_LONG_TROUBLE = 60.0  # from then on it is logged as an error
-STAYS_SECONDS = 3600.0  # the pause of a row that its database does not let go
-_SLICE_SECONDS = 2.0  # of a longer pause, so that heartbeats go on
-# After the n-th time that the intake broke on a row: quickly while there are neighbours to be
-# freed from it (each time the request is halved), slowly when it is alone.
+_LONG_TROUBLE = 60.0  # seconds of an outage after which the log says error
+STAYS_SECONDS = 3600.0  # the pause of a row that the database refuses to delete
+_SLICE_SECONDS = 2.0  # a longer pause is cut into slices, so that heartbeats go on
+# Seconds until a row is sent again after the intake broke on it for the n-th time. Short while the
+# request is halved to find the row, long when the row is alone.
 _BROKEN_SCHEDULE = (1, 1, 2, 2, 4, 4, 8, 8, 15, 30, 60, 300, 900, 3600)
-_BROKEN_IN_A_ROW = 2  # then it is not these rows
+_BROKEN_IN_A_ROW = 2  # broken requests after which the rows are not to blame
 
 
 class Relay(Worker):
-    """One Agent on one outbox; any number of them may run beside each other."""
+    """An Agent for one outbox. Any number of Agents may work on the same outbox."""
 
     role = "agent"
     watches = False
@@ -132,17 +133,17 @@ class Relay(Worker):
         self._next_measure = Every(_MEASURE_SECONDS)
 
     def turn(self) -> bool:
-        """Relay one claim. Always True: pauses are made here, the loop need not add its own."""
+        """Relay one claim. Returns True always, because this method makes the pauses itself."""
         if self._next_measure.is_due:
             measure = self.store.measure()
-            self._next_measure.restart()  # not before: a slow database has to do something else too
+            self._next_measure.restart()  # after the query, so that a slow database gets a pause
             self.heartbeat.lag = round(measure.oldest, 1) if measure.pending else None
             self.figures.set_measure(measure)
         pause = self._resume_at - time.monotonic()
         if pause > 0:
             self.stopping.wait(min(pause, _SLICE_SECONDS))
             return True
-        # Before the claim is made: by this clock the lease ends rather too early than too late.
+        # Read the clock before the claim, so that this end of the lease is not too late.
         lease_end = time.monotonic() + self._lease
         claim = self.store.claim(self.batch, self._lease)
         failpoint("agent_after_claim")
@@ -167,7 +168,7 @@ class Relay(Worker):
                 self.store.release(claim, _ids(todo))
                 return
             request = todo.popleft()
-            # A row that would spoil the request for the others is refused here.
+            # The Agent refuses a row that would make the intake refuse the whole request.
             refusals: dict[int, Refusal] = {}
             for row in request:
                 if row.size > MAX_REQUEST_BYTES:
@@ -181,7 +182,7 @@ class Relay(Worker):
                 claim, [row.id for row in request if row.id not in refusals]
             ):
                 try:
-                    # Before it is put between other events: a missing quote would spoil them all.
+                    # Check the JSON first: a missing quote would break the whole request.
                     event.payload.decode()
                     msgspec.json.decode(event.payload)
                 except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -213,8 +214,8 @@ class Relay(Worker):
                 return
 
     def _requests(self, claim: Claim) -> Iterator[Sequence[Due]]:
-        """Cut the claim into requests. Rows on which the intake broke go with fewer and fewer
-        others."""
+        """Cut the claim into requests. The more often the intake broke on a row, the smaller is its
+        request."""
         request: list[Due] = []
         max_rows, size = self._size, 0
         for row in self.store.due(claim):
@@ -250,7 +251,7 @@ class Relay(Worker):
     def _settle(
         self, claim: Claim, delivered_ids: Sequence[int], refusals: dict[int, Refusal]
     ) -> int:
-        """Delete delivered rows, move refused ones; returns the number that were still claimed."""
+        """Delete delivered rows, move refused rows; returns the number of rows still claimed."""
 
         def settle(ids: Sequence[int]) -> Sequence[int]:
             done_ids = [row_id for row_id in ids if row_id not in refusals]
@@ -258,9 +259,9 @@ class Relay(Worker):
             return [self.store.settle(claim, done_ids, refused_rows)]
 
         def leave(row_id: int, error: Exception) -> None:
-            """The business system's database does not let this row go: it comes again later."""
+            """Leave a row that the business system's database refuses to delete until later."""
             log.error("agent_row_stays", row=row_id, again_in=STAYS_SECONDS, exc_info=error)
-            with suppress(DatabaseError):  # nor change: then it comes again after its lease
+            with suppress(DatabaseError):  # if this fails too, the row is due after its lease
                 self.store.release(claim, [row_id], STAYS_SECONDS, str(error), counts_attempt=True)
 
         ids = [*delivered_ids, *refusals]
@@ -272,17 +273,17 @@ class Relay(Worker):
         return settled_count
 
     def _set_aside(self, claim: Claim, request: Sequence[Due], answer: Answer) -> bool:
-        """Push these rows back, to come with fewer others; False if it cannot be their fault."""
+        """Push these rows back into smaller requests; False if these rows cannot be to blame."""
         seconds = delay(max(row.attempts for row in request) + 1, _BROKEN_SCHEDULE)
         self.store.release(claim, _ids([request]), seconds, answer.detail, counts_attempt=True)
         log.error("agent_intake_broke", rows=len(request), first=request[0].id, why=answer.detail,
                   again_in=round(seconds, 1))  # fmt: skip
         if len(request) > 1 or not request[0].attempts:
-            self._broken += 1  # a row that has broken it alone before says nothing about the others
+            self._broken += 1  # not for a row that broke a request alone before
         return self._broken < _BROKEN_IN_A_ROW
 
     def _pause(self, claim: Claim, ids: Sequence[int], answer: Answer) -> None:
-        """The intake is unavailable: give the rows back and leave it alone for a while."""
+        """Give the rows back, and send nothing for a while: the intake is unavailable."""
         self._broken = 0
         if answer.is_slow:
             self._size = max(1, self._size // 2)

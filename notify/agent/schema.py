@@ -1,4 +1,4 @@
-"""The tables' DDL, and the migration operations that load it."""
+"""The DDL of the tables, and the migration operations that load the DDL."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def ddl(vendor: str) -> str:
 
 
 class CreateTables(Operation):
-    """Create the tables from `ddl/`, so that a Django project has exactly what all others have.
+    """Create the tables from `ddl/`, so that a Django project has the same tables as all others.
 
-    Tables that were loaded by hand before are kept.
+    Existing tables are kept.
     """
 
     reduces_to_sql = True

@@ -1,11 +1,10 @@
 """The Agent's statements on the business system's tables.
 
-No cursor: a row is found because it exists and is due, whatever its id, so a row that commits late
-under a lower id is found too. Every change is fenced by the claim's token: an Agent that was
-overtaken changes nothing.
-
-Rows are found by primary key only. On MySQL that is forced: a statement that scanned the table
-would wait for rows which a producer has inserted and not yet committed.
+The Agent keeps no position: it finds every due row, so a row that commits late under a lower id is
+found too. Every change is fenced by the claim's token: an Agent whose lease is over changes
+nothing.
+Statements find rows by primary key only, with a hint on MySQL: a statement that scanned the table
+would wait for rows that a producer has inserted and not yet committed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _TEXT_LENGTH = 500  # of last_error and reason
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A claimed row before its content is read: `size` in bytes of payload."""
+    """A claimed row before its content is read. `size`: bytes of the payload."""
 
     id: int
     size: int
@@ -87,7 +86,7 @@ class Store:
         self.alias = alias
 
     def claim(self, limit: int, lease: float) -> claims.Claim:
-        """Up to `limit` due rows, lowest ids first, for `lease` seconds. Raises Unavailable."""
+        """Claim up to `limit` due rows for `lease` seconds, lowest id first. Raises Unavailable."""
         due = Outbox._default_manager.using(self.alias).order_by("id")
         with _tables_needed():
             return transactions.retrying(partial(self._claim, due, limit, lease), self.alias)
@@ -108,9 +107,9 @@ class Store:
     def settle(
         self, claim: claims.Claim, delivered_ids: Sequence[int], refusals: Mapping[int, Refusal]
     ) -> int:
-        """Delete rows that the intake has, move refused ones to outbox_dead, in one transaction.
+        """Delete rows that the intake has, move refused rows to outbox_dead, in one transaction.
 
-        Only rows that still carry the claim change; returns their number.
+        Only rows that still carry the claim change; returns the number of these rows.
         """
         return transactions.retrying(
             partial(self._settle, claim, delivered_ids, refusals), self.alias
@@ -124,8 +123,8 @@ class Store:
         error: str = "",
         counts_attempt: bool = False,
     ) -> int:
-        """Give rows back, due again in `seconds`; with `counts_attempt` their attempts grow by
-        one."""
+        """Give rows back, due again in `seconds`. With `counts_attempt` each row has one attempt
+        more."""
         values: dict[str, Any] = {"next_at": Now() + timedelta(seconds=seconds)}
         if error:
             values["last_error"] = error[:_TEXT_LENGTH]
@@ -134,7 +133,7 @@ class Store:
 
         def release() -> int:
             with transaction.atomic(using=self.alias), connections[self.alias].cursor() as cursor:
-                # Some of the claim's rows, under its token: the others stay claimed.
+                # Release the unlocked rows of the claim. The other rows stay claimed.
                 unlocked_ids = self._unlocked(cursor, claim, ids)
                 part = claims.Claim(claim.token, unlocked_ids, claim.lease_until)
                 return claims.release(Outbox, part, values, until="next_at", using=self.alias)
@@ -142,15 +141,15 @@ class Store:
         return transactions.retrying(release, self.alias)
 
     def measure(self) -> Measure:
-        """Counts end at COUNTED, and the age is that of the oldest of so many rows: after a long
-        outage there are millions, and a scan of them would keep the Agent from relaying. A row that
-        waits for the time that its publisher wrote has no age.
+        """Count waiting rows up to COUNTED, and find the oldest among these: after a long outage a
+        scan of millions of rows would keep the Agent from relaying. A row that waits for the time
+        that its publisher set has no age.
 
         Raises Unavailable when there are no tables.
         """
         with _tables_needed(), connections[self.alias].cursor() as cursor:
             engine = engines.of(self.alias)
-            age = engine.age("MIN(created_at)")  # the database's clock wrote it
+            age = engine.age("MIN(created_at)")  # the database wrote `created_at`
             is_scheduled = (
                 f"next_at > {engine.now()} AND claimed_by = '' AND attempts = 0 AND last_error = ''"
             )
@@ -171,7 +170,7 @@ class Store:
 
     # -- statements ------------------------------------------------------------------------------
     def _claim(self, due: QuerySet[Outbox], limit: int, lease: float) -> claims.Claim:
-        """Without rows that a transaction of the business system has locked, for however long."""
+        """Claim due rows. Rows that the business system's transactions have locked are skipped."""
         rows = due.filter(next_at__lte=Now())
         ids = list(rows.values_list("id", flat=True)[:limit])
         with transaction.atomic(using=self.alias):
@@ -183,8 +182,8 @@ class Store:
             return claims.claim_ids(rows, free_ids, lease=lease, until="next_at")
 
     def _unlocked(self, cursor: Any, claim: claims.Claim, ids: Sequence[int]) -> list[int]:
-        """The rows of `ids` that still carry the claim and that nobody else has locked; locks
-        them. The others come again when their lease is over, and the intake knows their keys."""
+        """Lock the rows of `ids` that still carry the claim and are not locked; returns their ids.
+        The other rows are sent again after their lease, and the intake knows their keys."""
         hint, lock = claims.by_primary_key("outbox", self.alias), engines.of(self.alias).skip_locked
         unlocked_ids: list[int] = []
         for condition, parameters in _claimed_conditions(claim, ids):
@@ -260,7 +259,7 @@ def _tables_needed() -> Iterator[None]:
 
 
 def _claimed_conditions(claim: claims.Claim, ids: Sequence[int]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield conditions that find `ids` by key where they still carry the claim, a few at a time."""
+    """Yield SQL conditions: rows of a chunk of `ids`, found by key, that still carry the claim."""
     for chunk in chunks(ids, claims.CHUNK):
         marks = ", ".join(["%s"] * len(chunk))
         yield f"id IN ({marks}) AND claimed_by = %s", [*chunk, claim.token]

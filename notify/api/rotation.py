@@ -86,7 +86,7 @@ class RotateView(APIView):
         if row is None:
             raise Http404("There is no such consumer.")
         try:
-            # One transaction: no secret is rotated without its line in the audit log.
+            # One transaction, so that every rotation has its line in the audit log.
             with transaction.atomic():
                 row = operations.rotate_secret(row.pk, body.fingerprint, hours)
                 audit(request, "consumer_secret_rotated", row.name, old_signs_hours=hours)

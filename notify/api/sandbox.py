@@ -1,4 +1,4 @@
-"""A consumer's sandbox over the management API, for tests of those who receive events."""
+"""A consumer's sandbox over the management API, for the tests of developers of consumers."""
 
 from __future__ import annotations
 

@@ -88,13 +88,13 @@ class PayloadField(serializers.JSONField):
     """The bytes as they were published; left out when they were not read."""
 
     def get_attribute(self, message: BizMsg) -> Any:
-        # Reading it here would be a query for each message of a list.
+        # Reading a deferred payload would be a query for each message of a list.
         if "payload" in message.get_deferred_fields():
             raise SkipField
         return message.payload
 
     def to_representation(self, value: Any) -> Any:
-        # Not decoded and encoded again: it could come out in other bytes.
+        # Pass the bytes on: decoding and encoding could change them.
         return msgspec.Raw(bytes(value))
 
 

@@ -36,8 +36,8 @@ class StartedSerializer(serializers.Serializer[operations.DeliverNowOutcome]):
 def subscription_of(
     request: Request, rows: QuerySet[BizReceive], system: str, consumer: str
 ) -> BizReceive:
-    """The subscription of `rows` with these names. Raises Http404, also for one that the caller may
-    not see."""
+    """The subscription of `rows` with these names. Raises Http404, also for a subscription that the
+    caller may not see."""
     named_rows = rows.filter(biz__name=system, receive__name=consumer)
     row: BizReceive | None = own_rows(request, named_rows).first()
     if row is None:

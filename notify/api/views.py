@@ -38,7 +38,7 @@ from notify.messages.index import MESSAGES
 from notify.models import BizMsg, BizReceive
 from notify.subscriptions import limits
 
-# The bound of a payload, and the envelope around it.
+# The bound of a payload, and bytes for the envelope around the payload.
 MAX_MESSAGE_BYTES = limits.MAX_PAYLOAD_BYTES + 4096
 _CONSUMER = OpenApiParameter(
     "consumer", NAME, description="Only events with a delivery for this consumer, by its name"
@@ -98,10 +98,10 @@ class EventListView(MessageListView):
 
     def values(self, biz: int) -> Values:
         entered = self.query_values
-        # A wrong one would find nothing; its sender should learn why.
+        # A wrong event type would find nothing; the caller should learn the reason.
         if "event_type" in entered:
             intake.check_event_type(entered["event_type"])
-        # By its id only: another system's subscription must not be found out by its name.
+        # An id is required: by names a caller could find out other systems' subscriptions.
         if "subscription" in entered:
             filters.number(entered["subscription"], "subscription")
         values = dict(super().values(biz))
@@ -186,8 +186,8 @@ class MessageBatchView(BatchView):
 
 
 def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:
-    """The verdict on an event that does not match its schema: it is a duplicate when it was
-    accepted before the schema was changed. Raises the error for any other."""
+    """The verdict on an event that does not match its schema: a duplicate if the event was accepted
+    before the schema was changed. Raises `error` for other events."""
     verdict = intake.stored_before(event)
     if verdict is None:
         raise error
@@ -197,8 +197,8 @@ def _verdict_of_repeat(event: intake.Event, error: InvalidInput) -> Verdict:
 def _publish_later(
     biz: int, body: PublishBody, call: Callable[[Verdict | None, Exception | None], None]
 ) -> None:
-    """Publish from the fast intake. It runs in the event loop, so it asks no database: an event
-    whose schema must be read, or may not be matched, goes to Django."""
+    """Publish from the fast intake. It runs in the event loop, so it uses no database: an event
+    whose schema must be read, or that may not match, goes to Django."""
     if not catalogue.passes_at_once(biz, body.event_type, body.payload):
         raise NotNow("its schema must be looked at")
     intake.publish_later(_event(biz, body), call)

@@ -1,6 +1,6 @@
-"""`run_archiver`: `due` finds messages that may move, `archiver` moves them, `answers` removes
-answers that the log policy no longer keeps, `retention` says how long rows are kept.
+"""`run_archiver`: `due` finds messages that may move, `archiver` moves messages, `answers` removes
+answers that the log policy no longer keeps, `retention` has the times for which rows are kept.
 
-`stores` shows hot and archived messages as one. `restore` brings messages back; `due` remembers
-which came back.
+`stores` gives hot tables and archive the same interface. `restore` brings messages back; `due`
+remembers restored messages.
 """

@@ -1,10 +1,10 @@
-"""Answers of consumers that are older than the log policy of their subscription keeps them: headers
-and body are removed, hot and archived ones alike; the attempt stays.
+"""Remove answers of consumers that are older than their subscription's log policy allows: headers
+and body, in hot tables and archive. The attempt stays.
 
 Attempts are read by ids, which are ordered by time, a page at a time. Subscriptions that keep
-answers for the same time share a walk. Its cursor is in their rows (`answers_removed_below`): after
-a change of the policy the walk goes on where the former one ended. Without such a subscription only
-the small table of subscriptions is read.
+answers for the same time share a walk. The walk's cursor is in the subscriptions' rows
+(`answers_removed_below`): after a change of the policy the walk goes on from the cursor. Without
+such a subscription a step reads only the small table of subscriptions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def remove_old(now: datetime) -> bool:
 
     Raises OperationalError when a database is unavailable; the step is repeated then.
     """
-    # Time advances in steps: each step writes cursors, and an idle platform should write nothing.
+    # The time is rounded down: each new time writes cursors, and an idle platform should not write.
     now = now.replace(minute=now.minute // _MINUTES * _MINUTES, second=0, microsecond=0)
     cursors_by_seconds: dict[float, dict[int, int]] = defaultdict(dict)
     is_limited = Q(log_days__isnull=False) | Q(log_answers=answer_log.Kept.NONE)
@@ -63,9 +63,9 @@ def remove_old(now: datetime) -> bool:
             deliveries.update(rows.order_by().values_list("id", flat=True))
         if attempts := sorted(pk for pk, copy in by_id.items() if copy in deliveries):
             transactions.retrying(partial(_empty_hot, attempts, sorted(deliveries)))
-            # After the commit: an archive that hangs must not lock deliveries of the hot table.
+            # After the commit, so that an archive that hangs locks no hot deliveries.
             _empty(stores.cold(), attempts)
-        # Failures have the text of their newest answer.
+        # A failure group has the text of its newest answer.
         groups = FailureGroup.objects.filter(
             flow=FLOW, subject__in=ids, last_at__lt=now - timedelta(seconds=seconds)
         )
@@ -83,8 +83,8 @@ def _page(store: Store, start: int, end: int) -> list[tuple[int, int]]:
 
 def _empty_hot(attempts: Sequence[int], deliveries: Sequence[int]) -> None:
     with transaction.atomic(durable=True):
-        # An archiver that copies these rows has their deliveries locked: it has committed them to
-        # the archive by the time this statement returns, or copies them without answers later.
+        # An archiver locks the deliveries whose attempts it copies. When this statement returns, a
+        # copy is committed in the archive, or a later copy has no answers.
         list(ReceiveMsg.objects.select_for_update().filter(id__in=deliveries).order_by("id"))
         _empty(stores.hot(), attempts)
 

@@ -1,6 +1,6 @@
 """Archiver: moves final messages to the archive, and deletes messages that are too old.
 
-Several may run: rows are locked while they move, so the second finds them gone.
+Several archivers may run: rows are locked while they move, so each row moves once.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ def move(message_ids: Sequence[int], due: Due) -> int:
                 Part(ReceiveMsg, ColdReceiveMsg, "id", deliveries),
                 Part(Attempt, ColdAttempt, "copy_id", deliveries),
             ]
-            # Committed in the archive before anything is deleted here. An archiver that dies in
-            # between leaves rows in the archive that do not count while the hot ones exist; the
-            # next move replaces them.
+            # The archive commits before the hot rows are deleted. An archiver that dies in between
+            # leaves archived rows. They do not count while the hot rows exist, and the next move
+            # replaces them.
             copy_to_archive(parts)
             failpoint("archiver_after_copy")
             counts = [part.verified() for part in parts]
@@ -96,7 +96,7 @@ def move(message_ids: Sequence[int], due: Due) -> int:
             failpoint("archiver_before_delete_commit")
         return len(going)
 
-    # An archive that cannot be reached is found out before anything is locked.
+    # Connect first, so that nothing is locked when the archive is unavailable.
     connections[cold_alias()].ensure_connection()
     return transactions.retrying(once)
 
@@ -105,10 +105,10 @@ def copy_to_archive(parts: Sequence[Part]) -> None:
     """Write messages, deliveries and attempts in one transaction of the archive."""
     messages = ColdBizMsg.objects.using(cold_alias()).filter(id__in=parts[0].keys)
     with transaction.atomic(using=cold_alias(), savepoint=False):
-        # The table of keys forgets a key after a while. For a message that was brought back since,
-        # the archive is the only place that has it.
+        # Keys are deleted from the hot table after a while. The archive then has the only key of a
+        # message that was brought back.
         keys = dict(messages.exclude(key="").values_list("id", "key"))
-        # The rows of a killed archiver, and the former ones of messages that were brought back.
+        # The archive may have rows of a killed archiver, and of messages that were brought back.
         delete_whole(MESSAGES, parts[0].keys)
         for part in parts:
             part.copy()
@@ -116,10 +116,10 @@ def copy_to_archive(parts: Sequence[Part]) -> None:
             messages.filter(id=message_id, key="").update(key=key)
 
 
-# Between two looks that find nothing; ages are measured in days here.
+# Seconds between two rounds. Messages move at an age of days, so a round may be late.
 ROUND_SECONDS = 20.0
-# For a chunk's way into the archive, however slow that is. A frozen archiver keeps its locks for
-# as long, but no other program wants rows that are final.
+# Seconds that the copy of a chunk may take. A frozen archiver keeps its locks for as long, but no
+# other program changes final rows.
 _COPY_SECONDS = 120
 _KIND = "notify.archive"
 
@@ -131,29 +131,29 @@ class Archiver(Worker):
     def __init__(self) -> None:
         super().__init__()
         self._walk: Walk | None = None
-        # Messages move that were old enough at this time: under steady traffic some row reaches its
-        # age at any moment, and pages of a few rows would follow without an end.
+        # A round moves the messages that were old enough at this time. By the present time a round
+        # under steady traffic would never end: new rows reach their age all the time.
         self._looked_at: datetime | None = None
         self._refused: Sequence[int] = ()  # the page that could not be moved
         self._retention, self._keys = Retention(retention.ARCHIVE), Retention(retention.KEYS)
         self._next_round = Every(ROUND_SECONDS)
-        # True if the alert that nothing moves may be open; an earlier process may have raised it.
+        # True if the alert may be open. An earlier process may have raised the alert.
         self._has_alert = True
 
     def start(self) -> None:
-        # Connections that are open already would not get the longer timeout.
+        # Close open connections: only new connections get the longer timeout.
         connections.close_all()
         connection_created.connect(_allow_for_copying, dispatch_uid="archiver")
 
     def turn(self) -> bool:
-        """Move one page of messages, or delete those that are too old; True if there may be
-        more."""
+        """Move one page of messages, or delete messages that are too old. Returns True if there may
+        be more."""
         if not self._next_round.is_due:
             return False
         now = sql.now()
         self._retention.prepare(now)
         self._walk = self._walk or walk(now)
-        # A round that lasts long, or that an error keeps from its end, looks at new ones too.
+        # A round that lasts longer than ROUND_SECONDS includes new messages too.
         if self._looked_at is None or now - self._looked_at > timedelta(seconds=ROUND_SECONDS):
             self._looked_at = now
         looked_at = self._looked_at
@@ -172,15 +172,15 @@ class Archiver(Worker):
                     self._has_alert = True
                     subject = lazy_message(_("Messages cannot be moved to the archive"))
                     alerts.raise_alert(_KIND, subject, reason(error), key=_KIND)
-                    self._retention.purge(now)  # it may cure a full disk
+                    self._retention.purge(now)  # purging may free a full disk
                 raise
             self._refused = ()
-            # A page of which nothing may move says nothing.
+            # A page without movable messages does not show that the archive works.
             if self.heartbeat.done > done_before:
                 self._resolve()
             return True
         self._resolve()
-        # Only after everything is archived: a message takes its key along, which is deleted here.
+        # Keys are deleted after all due messages are archived, because archiving copies the key.
         if self._retention.purge(now) or self._keys.purge(now) or answers.remove_old(now):
             return True
         self._next_round.restart()
@@ -197,7 +197,7 @@ class Archiver(Worker):
             self._has_alert = False
 
     def _set_aside(self, message_id: int, error: Exception) -> alerts.AlertEvent:
-        """The message stays where it is until the archiver looks at it again."""
+        """Leave the message in the hot table until the next look; returns the alert."""
         self.heartbeat.failed += 1
         return alerts.AlertEvent(
             _KIND,
@@ -208,16 +208,15 @@ class Archiver(Worker):
 
 
 def walk(now: datetime) -> Walk:
-    """A message is looked at when it may move if all went well, and again if a delivery failed."""
+    """Look at a message when it may move without failures, and again at the age for failures."""
     return Walk(now, look_ages((retention.keep(), retention.keep_failed())), candidates)
 
 
 def _allow_for_copying(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """The transaction that locks the messages is idle while another server copies them."""
+    """Allow idle transactions: the locking transaction waits while the archive's server copies."""
     engines.of_connection(connection).allow_idle_transactions(connection, _COPY_SECONDS)
 
 
 def _is_unavailable(error: Exception) -> bool:
-    """True if a server is unavailable. NotVerified looks like that, but is the fault of one
-    message."""
+    """True if a server is unavailable. NotVerified is the fault of one message."""
     return not isinstance(error, NotVerified) and bisect.is_unavailable(error)

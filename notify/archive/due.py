@@ -1,8 +1,7 @@
-"""Messages that may move, and their chunks; messages that were brought back, and when to look at
-them again.
+"""Messages that may move, and their chunks; restored messages, and the times to look at them.
 
-The archiver goes by the age of ids. By that alone it would move a restored message of last year at
-once, or look at it a year later.
+The archiver finds messages by the age of their ids. A restored message of last year would move at
+once, or would not be looked at for a year. So restored messages have times of their own.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from notify.archive import retention
 from notify.archive.stores import Store
 from notify.models import BizMsg, ReceiveMsg, RestoredMsg
 
-# Bounds of a chunk, which is one transaction: its rows are locked for as long as that takes.
+# Bounds of a chunk. A chunk is one transaction, which locks its rows.
 MAX_DELIVERIES = 2000
 MAX_BYTES = 8 * 1024 * 1024  # payloads
 RESTORED_PAGE = 500
-# For a restored message that is not final then, or that failed and is kept for longer.
+# The next look at a restored message that is not final, or that failed and is kept for longer.
 _LOOK_AGAIN = timedelta(hours=1)
 _Status = ReceiveMsg.Status
 _WELL = frozenset({_Status.DELIVERED, _Status.SKIPPED})
@@ -35,8 +34,8 @@ _FAILED = frozenset({_Status.EXHAUSTED, _Status.POISON})
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """The ids below which messages are old enough: `well` when all their deliveries ended well,
-    `failed` when one failed. A message that was brought back is as old as its return."""
+    """Messages below these ids are old enough: `well` for messages whose deliveries all ended well,
+    `failed` for messages with a failed delivery. A restored message is as old as its return."""
 
     well: int
     failed: int
@@ -65,9 +64,9 @@ def candidates(first: int, below: int) -> QuerySet[BizMsg, int]:
 
 
 def movable(message_ids: Sequence[int], due: Due) -> list[int]:
-    """The messages without deliveries, or whose deliveries have all ended for long enough.
+    """The messages without deliveries, or whose deliveries all ended long enough ago.
 
-    Nothing is locked: `move` reads again under its locks.
+    Locks nothing: `move` reads the rows again under its locks.
     """
     statuses: dict[int, set[int]] = {pk: set() for pk in message_ids}
     rows = ReceiveMsg.objects.filter(msg_id__in=message_ids).order_by()
@@ -85,7 +84,7 @@ def chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[int]]:
     chunk: list[int] = []
     size = count = 0
     for message_id in message_ids:
-        # A message that was deleted meanwhile counts as empty: nothing of it will move.
+        # A message that was deleted meanwhile counts as empty, because it does not move.
         size += sizes.get(message_id, 0)
         count += deliveries.get(message_id, 0)
         if chunk and (size > MAX_BYTES or count > MAX_DELIVERIES):
@@ -98,8 +97,8 @@ def chunks(message_ids: Sequence[int], store: Store) -> Iterator[list[int]]:
 
 # -- messages that were brought back -------------------------------------------------------------
 def note_restored(message_ids: Sequence[int]) -> None:
-    """Write down that these messages come back now, in the caller's transaction. The inserted rows
-    are the lock by which another process that brings them back waits."""
+    """Store that these messages come back now, in the caller's transaction. The inserted rows are a
+    lock: another process that restores the same messages waits."""
     now = sql.now()
     look_at = now + timedelta(seconds=retention.keep())
     rows = [(pk, now, look_at) for pk in sorted(message_ids)]
@@ -112,18 +111,18 @@ def forget_restored(message_ids: Sequence[int]) -> None:
 
 
 def restored_as(message_ids: Iterable[int]) -> dict[int, int]:
-    """For each message that was brought back: the id that a message accepted then would have."""
+    """Restored message → the id that a message would have if accepted at the time of restoring."""
     rows = RestoredMsg.objects.filter(id__in=list(message_ids))
     return {pk: id_numbers.first_id_at(at) for pk, at in rows.values_list("id", "restored_at")}
 
 
 def restored_page(now: datetime) -> list[int]:
-    """Up to RESTORED_PAGE messages whose time for a look has come; the next look comes later."""
+    """Up to RESTORED_PAGE restored messages that are due for a look; sets their next look."""
     due_rows = RestoredMsg.objects.filter(look_at__lte=now).order_by("look_at")
     message_ids = list(due_rows.values_list("id", flat=True)[:RESTORED_PAGE])
     if message_ids:
-        # Before they are moved: after a crash they are looked at an hour later, and a message that
-        # stays is not looked at in every turn.
+        # The next look is set before the move, so that a message that stays is not looked at in
+        # every turn. After a crash the messages are looked at an hour later.
         RestoredMsg.objects.filter(id__in=message_ids).update(look_at=Now() + _LOOK_AGAIN)
         hot_ids = set(BizMsg.objects.filter(id__in=message_ids).values_list("id", flat=True))
         forget_restored([pk for pk in message_ids if pk not in hot_ids])

@@ -1,4 +1,4 @@
-"""What Notify keeps for how long, for the page Retention."""
+"""Notify's data and the times for which it is kept, for the page Retention."""
 
 from __future__ import annotations
 

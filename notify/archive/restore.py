@@ -1,8 +1,8 @@
-"""Bring messages back from the archive, whole: copy by id, verify, then act on them.
+"""Bring whole messages back from the archive: copy by id, verify, then act on the messages.
 
-All of it is one transaction of the main database, so a message comes back with its deliveries ready
-to be sent, or not at all. Its rows in the archive stay: the hot ones count, and the next move
-replaces what it finds there.
+These steps are one transaction of the main database, so a message comes back with deliveries ready
+to be sent, or does not come back. The rows in the archive stay: the hot rows count, and the next
+move replaces the archived rows.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _DELIVERY: Mapping[str, Any] = {"next_at": F("updated_at"), "claimed_by": Value(
 
 def restore(message_ids: Sequence[int], after: Callable[[], int]) -> int:
     """Bring back the messages that are only in the archive, then call `after` in the same
-    transaction, a chunk at a time; returns the sum of its answers. Can be repeated at any point.
+    transaction, a chunk at a time. Returns the sum of the results of `after`. Can be repeated.
 
-    Raises NotVerified, or OperationalError when a database is unavailable; each chunk that was
-    done is whole.
+    Raises NotVerified, or OperationalError when a database is unavailable. Earlier chunks then stay
+    committed.
     """
     total = 0
     for chunk in list(chunks(sorted(message_ids), stores.cold())):
@@ -46,8 +46,8 @@ def restore(message_ids: Sequence[int], after: Callable[[], int]) -> int:
         try:
             total += transactions.retrying(restore_chunk)
         except NotVerified:
-            # An archived row may have changed between the copy and the look at it: a payload
-            # sealed anew, an erasure. Anything else is as wrong the second time.
+            # An archived row may have changed between the copy and its verification, by a rotation
+            # of keys or an erasure. Another difference raises the second time too.
             total += transactions.retrying(restore_chunk)
     return total
 

@@ -14,7 +14,7 @@ _KEY_MARGIN_SECONDS = MAX_DELAY_SECONDS + DAY
 
 
 def keep() -> float:
-    """Seconds after which a message moves whose deliveries all succeeded or were skipped."""
+    """Seconds until a message moves if its deliveries all succeeded or were skipped."""
     return float(settings.NOTIFY_KEEP_DAYS) * DAY
 
 
@@ -24,7 +24,7 @@ def keep_failed() -> float:
 
 
 def keep_archived() -> float | None:
-    """Seconds from its acceptance after which an archived message may be deleted; None: never."""
+    """Seconds from acceptance until an archived message may be deleted; None: never."""
     days = settings.NOTIFY_ARCHIVE_DAYS
     return max(days * DAY, keep_failed()) if days else None
 

@@ -1,7 +1,7 @@
-"""The two stores of messages, hot tables and archive, in one shape.
+"""The two stores of messages, hot tables and archive, with the same interface.
 
-Read the hot one first: a message that moves meanwhile is in the archive before its hot rows are
-deleted, so it may be found twice and is never missed.
+Read the hot store first: a message that moves meanwhile is in the archive before its hot rows are
+deleted. So a message may be found twice, and is never missed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from notify.models import Attempt, BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveM
 
 log = logging.get(__name__)
 
-# So many of a web worker's sixteen threads may read an archive in a database of its own.
+# The number of a web worker's sixteen threads that may read an archive in another database.
 _MAX_READS, _MAX_WAIT_SECONDS = 4, 1.0
-# A read that takes longer than this, and fails then, met a server that hangs.
+# A read that takes longer than `_LONG_SECONDS` and fails met a server that hangs.
 _LONG_SECONDS, _AWAY_SECONDS = 2.0, 5.0
 _UNREADABLE = gettext_noop(
     "The archive cannot be read at present; older messages are missing here."
@@ -66,7 +66,7 @@ class Store:
         return self._children(self.attempts.filter(copy_id__in=delivery_ids), delivery_ids)
 
     def _children(self, rows: QuerySet[Any], parents: Sequence[int]) -> QuerySet[Any]:
-        """No child is in an older partition than its parent, so older ones need not be searched."""
+        """Skip partitions older than the parents', because no child is older than its parent."""
         if not self.cold or not parents:
             return rows
         return rows.filter(id__gte=earliest_part(min(parents)))
@@ -81,9 +81,9 @@ def cold() -> Store:
 
 
 class Places:
-    """Bounds how many threads of this process wait for an archive that hangs: the others serve
-    whoever does not need it. While all places are taken by reads that have lasted long, and for
-    some seconds after such a read has failed, the next one fails at once."""
+    """Bounds the number of threads that wait for an archive that hangs; the other threads serve
+    requests without the archive. A new read fails at once while long reads take all places, and
+    for some seconds after a long read has failed."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Places:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """A thread that reads within a read has one place. Raises Unavailable."""
+        """Take a place; a thread that has a place keeps it for inner reads. Raises Unavailable."""
         if getattr(self._of_thread, "has_place", False):
             yield
             return
@@ -142,14 +142,14 @@ def reading(store: Store) -> Iterator[None]:
     try:
         with _places.one():
             yield
-    # ProgrammingError: its tables do not exist, or not any more.
+    # ProgrammingError: the archive's tables do not exist.
     except (OperationalError, InterfaceError, ProgrammingError) as error:
         log.warning("archive_unreadable", why=str(error)[:200])
         raise Unavailable(_(_UNREADABLE)) from error
 
 
 def unseal(message: Any) -> None:
-    """Give an instance that is read, and never saved, its payload in clear. Raises Unavailable."""
+    """Decrypt the payload of an instance, which must not be saved. Raises Unavailable."""
     try:
         message.payload = encryption.unseal(bytes(message.payload))
     except Undecryptable as error:

@@ -13,7 +13,7 @@ from notify.feed.dispatcher.pace import parse_hours
 
 @checks.register
 def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
-    """An author must not be above one threshold and below the other at the same time."""
+    """Check that no author is above one threshold and below the other at the same time."""
     if settings.FEED_WRITE_FANOUT_BELOW > settings.FEED_READ_FANOUT_ABOVE:
         yield checks.Error(
             f"FEED_WRITE_FANOUT_BELOW ({settings.FEED_WRITE_FANOUT_BELOW}) is larger than "
@@ -25,7 +25,7 @@ def thresholds(**kwargs: Any) -> Iterable[checks.CheckMessage]:
 
 @checks.register
 def hours_of_the_day(**kwargs: Any) -> Iterable[checks.CheckMessage]:
-    """FEED_SHARE_BY_HOUR is checked at the start, not by a dispatcher in the middle of its work."""
+    """Check FEED_SHARE_BY_HOUR at the start, before a dispatcher uses it."""
     try:
         parse_hours(settings.FEED_SHARE_BY_HOUR)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Feed as the platform sees it."""
+"""The declaration of Feed for the platform."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Data that Feed holds of a person: posts, relations, timelines, and events about them.
+"""Feed's data of a person: posts, relations, timelines, and events about the person.
 
-Posts are deleted and relations ended first, as the user would do it: that takes the posts out of
-the timelines of others, and keeps their counts right. When the events of that are handled, what is
-left names the person no more.
+Posts are deleted and relations ended first, as if the user did it. So the posts leave the timelines
+of others, and the counts of others stay right. When the events of these changes are handled, the
+remaining rows are erased.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Ranges = Iterator[tuple[QuerySet[Any], str]]
 def _find_posts(person: Person, cursor: str) -> Slice:
     columns = ("id", "biz_id", "uid", "topic", "data", "create_date", "delete_date")
     if person.phones or person.emails:
-        # Authors whom nobody receives and who never read have no row as users.
+        # Authors without recipients who never read have no row in feed_user.
         authors = Feed.objects.filter(id__gt=int(cursor or 0)).order_by("id")
         page = list(authors.values_list("id", "biz_id", "uid")[:SLICE])
         ids = [id for id, biz, uid in page if is_user(person, biz, uid)]
@@ -48,7 +48,7 @@ def _find_posts(person: Person, cursor: str) -> Slice:
         rows = list(Feed.objects.filter(id__in=ids).order_by("id").values(*columns))
     else:
         rows, cursor = person_users.rows(person, cursor, _posts_of, columns)
-    # The events find the entries in the timelines of others by the author.
+    # Open events need the post's author, to find the entries in the timelines of others.
     busy = _busy_systems(person, rows)
     own_rows = [
         Row(str(row["id"]), row, row["delete_date"] is None or row["biz_id"] in busy)
@@ -74,7 +74,7 @@ def _erase_posts(_person: Person, rows: Sequence[Row]) -> int:
 
 
 def _busy_systems(person: Person, rows: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The systems of these rows in which events about the person wait to be handled; all of them
+    """The systems of these rows in which events about the person wait to be handled; all systems
     while too many events wait to be read."""
     systems = {int(row["biz_id"]) for row in rows}
     if not systems:
@@ -149,7 +149,7 @@ def _erase_timelines(_person: Person, rows: Sequence[Row]) -> int:
 
 # -- events and users ----------------------------------------------------------------------------
 def _is_about(person: Person, event: Mapping[str, Any]) -> bool:
-    """True for events of the person's, and for events of others that name them as the reader."""
+    """True if the event is of a user of the person, or names the person as the reader."""
     if is_user(person, event["biz_id"], event["uid"]):
         return True
     reader = json.loads(event["data"]).get("reader") if event["data"] else None
@@ -167,7 +167,7 @@ def _find_events(person: Person, cursor: str) -> Slice:
 
 
 def _erase_events(_person: Person, rows: Sequence[Row]) -> int:
-    """Events that were set aside end, because nobody can replay them afterwards."""
+    """Erase events. Events that were set aside end, because nobody can replay them afterwards."""
     qids = [int(row.key) for row in rows]
 
     @transaction.atomic
@@ -205,13 +205,13 @@ def _erase_users(_person: Person, rows: Sequence[Row]) -> int:
 
 @transaction.atomic
 def _erase_user(biz: int, uid: str) -> int:
-    """Delete a user without relations; a relation that is made meanwhile waits for the lock, or has
-    had it before."""
+    """Delete a user without relations. A relation made at the same time waits for the lock, or is
+    found here."""
     user = FeedUser.objects.filter(biz_id=biz, uid=uid)
     if not user.select_for_update():
         return 0
     of_system = Friend.objects.filter(biz_id=biz)
-    # Two questions, because no index answers an OR of both columns.
+    # Two queries, because no index serves an OR of both columns.
     if of_system.filter(uid=uid).exists() or of_system.filter(fri_uid=uid).exists():
         return 0
     return user.delete()[0]

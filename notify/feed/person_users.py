@@ -1,8 +1,8 @@
-"""The users of a person, and rows of theirs in slices, found by keys alone.
+"""The users of a person, and the users' rows in slices, found by keys alone.
 
 A user id that is a phone number or an e-mail address of the person is found in each spelling. Every
-key of these tables begins with the business system, so a slice asks for one system: it looks at a
-page of the system's users, and reads their rows range by range.
+key of these tables begins with the business system. So a slice is for one system: it reads a page
+of the system's users, and their rows range by range.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from msgplatform.models import Biz
 from notify.feed.models import FeedUser
 
 PAGE = 500  # rows of one slice
-# Rows of a user (system, uid) as ranges of a key: all its columns but one have a value, and the
-# rows are read in the order of that one.
+# The rows of a user (system, uid) as ranges of a key: all columns of the key but one have a value,
+# and the rows are read in the order of the other column.
 Ranges = Callable[[int, str], Iterable[tuple[QuerySet[Any], str]]]
 
 
 def is_user(person: Person, biz: int, uid: str) -> bool:
-    """True if this is a user of the person, or its id is a number or address of the person."""
+    """True for a user of the person, and for a user id that is the person's number or address."""
     return (biz, uid) in person.users or person.is_identifier(uid)
 
 
 def rows(
     person: Person, cursor: str, ranges: Ranges, columns: Sequence[str]
 ) -> tuple[list[Mapping[str, Any]], str]:
-    """The rows of the person's users in the next slice, and the cursor behind them, '' at the end.
+    """The rows of the person's users in the next slice, and the next cursor, '' at the end.
 
     The cursor is the key of the last row, so that rows may be deleted between two slices.
     """
@@ -60,7 +60,7 @@ def rows(
 def _uids(person: Person, biz: int, page_after: str) -> tuple[list[str], str]:
     """The person's users in the next page of a system's users, sorted; the last user of the page,
     '' at the end."""
-    # Also users without a row, who have only posted: with the first page.
+    # The first page includes users without a row, who have only posted.
     uids = {uid for of, uid in person.users if of == biz} if not page_after else set()
     if not (person.phones or person.emails):
         return sorted(uids), ""
@@ -69,7 +69,7 @@ def _uids(person: Person, biz: int, page_after: str) -> tuple[list[str], str]:
     users = FeedUser.objects.filter(biz_id=biz).values_list("uid", flat=True)
     page = list(users.filter(uid__gt=page_after).order_by("uid")[:SLICE])
     page_end = page[-1] if len(page) == SLICE else ""
-    if page_end:  # users of a later page come with that one
+    if page_end:  # users of later pages are left to these pages
         uids -= set(users.filter(uid__in=uids, uid__gt=page_end))
     uids |= {uid for uid in page if is_user(person, biz, uid)}
     return sorted(uids), page_end
@@ -79,7 +79,7 @@ def _next_system(person: Person, biz: int) -> int | None:
     """The first system after this one that may have users of the person."""
     systems = [of for of, _uid in person.users if of > biz]
     if person.phones or person.emails:
-        # Users may be left of a system that is gone.
+        # A deleted system may have users.
         tables: Sequence[tuple[type[Model], str]] = ((Biz, "id"), (FeedUser, "biz_id"))
         for model, column in tables:
             later = model._base_manager.filter(**{f"{column}__gt": biz}).order_by(column)

@@ -1,7 +1,7 @@
 """Reports of dispatchers in the work Redis: their connections, the scheduler's lease and decision.
 
-They are not the truth: after a flush they are there again within a second. Dispatchers follow the
-decision, console and metrics show it. All functions raise RedisError.
+Reports may be lost: after a flush they return within a second. Dispatchers follow the decision;
+console and metrics show the decision. All functions raise RedisError.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ STALE_SECONDS = 15.0
 # dispatchers of two versions would take its default.
 _DECISION = "feed:pace-decision"
 
-# KEYS: lease, decision. ARGV: me, JSON, milliseconds. A dispatcher that was frozen, and lost the
-# lease meanwhile, changes nothing.
+# KEYS: lease, decision. ARGV: me, JSON, milliseconds. A dispatcher that has lost the lease changes
+# nothing.
 _PUBLISH = """
 redis.call('DEL', KEYS[2] .. ':none')  -- a full Redis lets a script go on that began by freeing
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
@@ -37,8 +37,8 @@ class PaceDecision(msgspec.Struct, frozen=True):
 
     `share` (0 to 1), `events`, `load`, `cause`, `statements` and `cpu` are as in `FeedPace`;
     `latency` and `baseline` are milliseconds. `oldest` is the age in seconds of each topic's oldest
-    waiting event; a topic without one is left out. `min_share` and `max_share` bound the share at
-    this moment; `at` is unix seconds. Only the dispatchers `working_names` do anything, each with
+    waiting event; topics without waiting events are left out. `min_share` and `max_share` bound the
+    share at this time; `at` is unix seconds. Only the dispatchers `working_names` work, each with
     `share_each`.
     """
 
@@ -60,16 +60,16 @@ class PaceDecision(msgspec.Struct, frozen=True):
 
 
 class DispatcherReport(msgspec.Struct, frozen=True):
-    """A dispatcher's report: its `connection` by the database server's number (0: it has none),
-    and whether it handled events lately. A dispatcher of some topics only does not take turns with
-    others, because nobody would work on its topics meanwhile."""
+    """A dispatcher's report. `connection`: the database server's number of its connection, 0: none.
+    `has_work`: it handled events lately. `takes_turns`: False for a dispatcher of some topics only,
+    because nobody else might work on these topics."""
 
     connection: int
     takes_turns: bool = True
     has_work: bool = True
 
 
-# Its holder is the scheduler.
+# The holder of the lease is the scheduler.
 lease = Lease(work_redis, "feed:scheduler", LEASE_SECONDS)
 dispatchers = Presence(work_redis, "feed:dispatchers", DispatcherReport, STALE_SECONDS)
 
@@ -80,7 +80,7 @@ def read_decision() -> PaceDecision | None:
     try:
         return msgspec.json.decode(text, type=PaceDecision) if text else None
     except msgspec.MsgspecError:
-        return None  # of another version: during an upgrade both run
+        return None  # from another version, during an upgrade
 
 
 def publish_decision(decision: PaceDecision) -> bool:

@@ -24,7 +24,7 @@ def keep_events() -> float:
 
 def keep_entries() -> float | None:
     """Seconds; None: for ever. A day longer than the age up to which backfills write entries, so
-    that one that runs while a month is dropped does not write into it."""
+    that a backfill does not write into a month that is being dropped."""
     days = float(settings.FEED_KEEP_ENTRY_DAYS)
     return (days + 1) * DAY if days else None
 
@@ -36,7 +36,7 @@ ARCHIVES = EVENTS, ENTRIES, KEYS
 
 
 def kept_data() -> Sequence[kept.KeptData]:
-    """For the page of retention."""
+    """Feed's data for the page Retention."""
     return (
         kept.of_table(_("handled events"), EVENTS.tables[0], keep_events, "FEED_KEEP_EVENT_HOURS"),
         kept.of_table(

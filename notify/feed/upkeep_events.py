@@ -1,4 +1,4 @@
-"""Events of the queue: a change of posts or relations stores them in its transaction."""
+"""Events of the queue, stored in the transaction that changes posts or relations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLUMNS = (
 class Event:
     """An event of upkeep, after relations or posts changed.
 
-    `uid` is the user whose posts or timeline it is about; `data` depends on the kind.
+    `uid` is the user whose posts or timeline change; `data` depends on the kind.
     """
 
     biz: int
@@ -29,8 +29,8 @@ class Event:
 
 
 def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
-    """Store them in the caller's transaction, with ids of `block`, which must be used for nothing
-    else."""
+    """Store the events in the caller's transaction, with ids of `block`, which no other rows may
+    use."""
     numbers = block.ids([ids.bucket(event.biz, event.uid) for event in events])
     rows = [
         (qid, e.biz, "upkeep", str(e.kind), 0, json.dumps(e.data) if e.data else "", e.uid, now,
@@ -41,5 +41,5 @@ def add(events: Sequence[Event], block: ids.Block, now: datetime) -> None:
 
 
 def insert(rows: Sequence[tuple[object, ...]]) -> None:
-    """Store rows of COLUMNS; an event that exists stays as it is."""
+    """Insert rows of COLUMNS. Existing events do not change."""
     sql.insert_or_keep(EventQueue._meta.db_table, COLUMNS, rows)

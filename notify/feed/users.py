@@ -15,9 +15,9 @@ _CHUNK = 500
 
 
 def lock(biz: int, uids: Iterable[str]) -> dict[str, FeedUser]:
-    """Lock these users until the caller's transaction ends. Users without a row get one.
+    """Lock these users until the caller's transaction ends. Users without a row get a row.
 
-    Every transaction locks users in the order of their uids, so that two of them cannot deadlock.
+    All transactions lock users in the order of their uids, so that they cannot deadlock.
     """
     sorted_uids = sorted(set(uids))
     sql.insert_or_keep(
@@ -35,12 +35,12 @@ def lock_with_authors(
 ) -> tuple[FeedUser | None, list[str]]:
     """Lock a reader and the authors whose `merging` is PUSHED; returns both.
 
-    Until the caller's transaction ends, none of the returned authors can become merged. Their locks
-    are shared, so that other readers of the same authors need not wait. The reader is None when it
-    has no row.
+    Until the caller's transaction ends, none of the returned authors can become merged. Locks of
+    authors are shared, so that other readers of the same authors do not wait. The reader is None
+    without a row.
     """
     sorted_uids = sorted(set(authors) - {uid})
-    # The order of `lock`: the authors that sort before the reader, the reader, the others.
+    # Locks are in the order of uids: authors before the reader, the reader, the other authors.
     middle = bisect(sorted_uids, uid)
     author_uids = _share_lock_pushed(biz, sorted_uids[:middle])
     reader = FeedUser.objects.select_for_update().filter(biz_id=biz, uid=uid).first()

@@ -1,7 +1,7 @@
 """Checks payloads against the schemas of the catalogue, for systems that validate their events.
 
-The schemas are compiled once and kept in the process; a change reaches it within seconds. A system
-that does not validate costs a look into a set.
+A process keeps the compiled schemas, and notices a change within seconds. For a system that does
+not validate a check is a look into a set.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from notify.models import EventType
 log = logging.get(__name__)
 
 REFRESH_SECONDS = 5.0
-# Of all quick validators in a process: with some 60 MB. Further schemas have the slower one alone.
+# The weight of all quick validators in a process, about 60 MB. Further schemas have the slow one.
 MAX_QUICK_WEIGHT = 300_000
-_MAX_PATH = 200  # characters of the place of a fault: an answer for a batch has one for each event
+_MAX_PATH = 200  # characters of a fault's place: a batch's answer may have a fault for each event
 
 
 @dataclass(frozen=True, slots=True)
 class _Unusable:
-    """A schema that an earlier release accepted, and this one cannot use."""
+    """A stored schema that this release cannot use."""
 
     reason: str
 
@@ -42,8 +42,8 @@ _Schema: TypeAlias = json_schema.Schema | _Unusable | None
 
 @dataclass(frozen=True)
 class _Catalogue:
-    """Systems that validate; and the schemas by system (0: shared) and event type. None: an entry
-    of a system's own without a schema."""
+    """The systems that validate, and the schemas by system (0: shared) and event type. None: a
+    system's own entry without a schema."""
 
     validating: frozenset[int] = frozenset()
     schemas: Mapping[tuple[int, str], _Schema] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class _Catalogue:
 class _EventTypes(Snapshot[_Catalogue]):
     def __init__(self) -> None:
         super().__init__(_Catalogue(), REFRESH_SECONDS)
-        # By row and the time of its last change: only changed rows are read and compiled.
+        # The key is a row's id and its last change, so that only changed rows are compiled.
         self._compiled: dict[tuple[int, datetime], _Schema] = {}
 
     def load(self) -> _Catalogue:
@@ -81,11 +81,11 @@ class _EventTypes(Snapshot[_Catalogue]):
         for pk, changed_at in versions:
             row = rows.get(pk)
             if row is None or row.changed_at != changed_at:
-                continue  # it was changed meanwhile: read next time
+                continue  # the row changed meanwhile: read it next time
             try:
                 schema = row.schema and json_schema.compiled(row.schema)
                 self._compiled[pk, changed_at] = schema or None
-            except InvalidInput as error:  # of an earlier release, or written past the form
+            except InvalidInput as error:  # the schema was not written by the form of this release
                 log.error("schema_unusable", event_type=row.name, why=str(error))
                 self._compiled[pk, changed_at] = _Unusable(str(error))
         weight = 0
@@ -102,12 +102,12 @@ def _event_types() -> _EventTypes:
 
 
 def forget() -> None:
-    """Read the catalogue again at the next publish: this process has changed it."""
+    """Read the catalogue again at the next publish. Call it after a change in this process."""
     _event_types.cache_clear()
 
 
 def passes_at_once(biz: int, event_type: str, payload: msgspec.Raw) -> bool:
-    """True if `check` would let it pass, found without a query and within milliseconds."""
+    """True if `check` would accept the payload; takes no query and a few milliseconds."""
     event_types = _event_types()
     if not event_types.is_fresh:
         return False
@@ -131,7 +131,7 @@ def check(biz: int, event_type: str, payload: bytes | msgspec.Raw) -> None:
     schema = types.known.schema(biz, event_type)
     if schema is None:
         return
-    if isinstance(schema, _Unusable):  # what it would let in is not known
+    if isinstance(schema, _Unusable):  # no payload can be validated
         words = f"it cannot be validated until the JSON Schema of {event_type} is corrected"
         raise InvalidInput(f"{words}: {schema.reason}", "payload")
     try:

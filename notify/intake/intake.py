@@ -1,8 +1,8 @@
-"""Accept events: durable before the answer, and each one once, however often it is sent.
+"""Accept events: durable before the answer, and accepted once, however often an event is sent.
 
-The API, SMS and the Agent end here. `publish_many` returns a verdict for each event (`created`,
-`duplicate`, `rejected`) and raises only when nothing is known about any of them. `publish` is for
-single requests: requests of one process that arrive together share one commit.
+The API, SMS and the Agent call this module. `publish_many` returns a verdict for each event
+(`created`, `duplicate`, `rejected`) and raises only when no verdict is known. `publish` is for
+single requests: requests that arrive in a process at the same time share one commit.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from notify.subscriptions import limits, matching
 
 _TOO_DEEP = f"it is nested more than {MAX_DEPTH} levels deep"
 _CHANNEL = re.compile(r"[A-Za-z0-9_.:-]*")
-_REMEMBERED_SECONDS = 60.0  # that somebody subscribes to a kind of events
+_REMEMBERED_SECONDS = 60.0  # for which a kind of events counts as subscribed
 _MAX_KINDS = 10_000
-# Subscriptions of one commit's systems that are looked at; with more of them nothing is said.
+# Subscriptions that one commit reads to find events without recipients. With more it finds none.
 _MAX_SUBSCRIPTIONS = 1000
 Kind = tuple[int, str, str]  # business system, event type, channel
-# Kinds of events that somebody subscribes to → until when that is taken as known. Nothing is
-# remembered of the others: the first subscription counts at once.
+# Kinds of events with a subscription → the time until which that is remembered. Kinds without a
+# subscription are not remembered, so that a first subscription counts at once.
 _subscribed: dict[Kind, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event of a business system; `payload` is JSON text, kept and sent byte for byte. `trace`
-    is None unless it is traced."""
+    """An event of a business system. `payload` is JSON text, kept and sent byte for byte. `trace`
+    is None unless the event is traced."""
 
     biz: int
     event_type: str
@@ -98,7 +98,7 @@ def publish_many(events: Sequence[Event]) -> list[Verdict]:
 
 
 def publish(event: Event) -> Verdict:
-    """Store one event together with others that arrive in this process meanwhile.
+    """Store one event. Events that arrive in this process at the same time share the transaction.
 
     Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
@@ -108,18 +108,18 @@ def publish(event: Event) -> Verdict:
 def publish_later(event: Event, call: Callable[[Verdict | None, Exception | None], None]) -> None:
     """Like `publish`, but `call` gets the verdict or the error, in another thread.
 
-    An error of the event itself is raised here; `call` is then not called.
+    If the event itself is wrong, InvalidInput is raised here and `call` is not called.
     """
     _committer().submit_later(_item(event), call)
 
 
-@lru_cache(maxsize=1)  # one for the process: it has a thread of its own
+@lru_cache(maxsize=1)  # one committer a process, because it has a thread
 def _committer() -> GroupCommit[Item[Event], Verdict]:
     return GroupCommit(_store, max_items=500)
 
 
 def stored_before(event: Event) -> Verdict | None:
-    """The verdict on an event whose key was used before by the same event; None for any other.
+    """The verdict `duplicate` if the event was stored before under its key; None for a new event.
     Raises InvalidInput."""
     item = _item(event)
     if item.key is None:
@@ -144,7 +144,7 @@ def _item(event: Event) -> Item[Event]:
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     sealing.refresh()
     verdicts = idempotency.store(items, IdempotencyKey, _insert, flow="notify")
-    # After the commit: a maker that looks earlier finds nothing.
+    # After the commit, because a maker that looks earlier finds nothing.
     signals.MAKER.send()
     events = [item.body for item in items]
     kinds = [(event.biz, event.event_type, event.channel) for event in events]
@@ -164,17 +164,17 @@ def _insert(items: Sequence[Item[Event]], now: object) -> None:
 
 
 def forget_recipients() -> None:
-    """Look up again who subscribes to what."""
+    """Forget the remembered kinds of events, so that subscriptions are read again."""
     _subscribed.clear()
 
 
 def _note_recipients(kinds: Sequence[Kind], verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts on events of these kinds, with `recipients` 0 on new ones that nobody subscribes
-    to."""
+    """The verdicts on events of these kinds, with `recipients` 0 for a new event without a
+    subscription."""
     pairs = list(zip(kinds, verdicts, strict=True))
     new_kinds = {kind for kind, verdict in pairs if verdict.outcome == "created"}
     lonely_kinds = set[Kind]()
-    with suppress(*UNAVAILABLE):  # the events are stored: nothing is said
+    with suppress(*UNAVAILABLE):  # the events are stored, so the verdicts hold
         lonely_kinds = _without_subscription(new_kinds)
     return [
         dataclasses.replace(verdict, recipients=0)

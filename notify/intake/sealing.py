@@ -1,6 +1,6 @@
-"""Seals the payloads of systems that want them encrypted at rest.
+"""Encrypts the payloads of systems whose setting asks for encryption at rest.
 
-A change of the setting reaches a process within seconds; what is stored already stays as it is.
+A change of the setting reaches a process within seconds. Stored payloads do not change.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ def _systems() -> _Systems:
 
 
 def forget() -> None:
-    """Read the setting again at the next publish: this process has changed it."""
+    """Read the setting again at the next publish. Call it after a change in this process."""
     _systems.cache_clear()
 
 
 def refresh() -> None:
-    """Read the setting, if it is time. Call it outside of transactions."""
+    """Read the setting if the cached value is old. Call it outside of transactions."""
     _systems().refresh()
 
 
 def stored(biz: int, payload: bytes) -> bytes:
-    """The payload as the database gets it."""
+    """The payload in the form in which it is stored."""
     return encryption.seal(payload) if biz in _systems().known else payload

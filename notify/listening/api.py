@@ -1,5 +1,5 @@
 """Listening: a program on an engineer's machine fetches the deliveries of a consumer for
-development, one after the other, and sends back what became of each."""
+development, one after the other, and sends back each result."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class ListenView(APIView):
             raise NotNow("The messages of this consumer are pushed to its URL: see `delivery`.")
         subscription = _usable(row)
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
-        # One that was displaced while it waited must not take the place back.
+        # A listener that was displaced while it waited must not take the place back.
         takes_over = bool(body.take_over) and not has_waited
         leases.take_place(row.pk, body.listener, long_polls.SECONDS, takes_over)
         lease = leases.lease_next(subscription)

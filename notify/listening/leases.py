@@ -1,18 +1,18 @@
 """The lease of the oldest due delivery, for the listener that has the subscription's place; and the
 watch that wakes listeners who wait.
 
-One listener at a time has the place. It keeps two programs from getting the deliveries by turns;
-what is delivered depends on the leases in the database alone: after a flush of Redis a second
-listener may come, and loses nothing.
+One listener at a time has the place, so that two programs do not get the deliveries by turns. The
+place is in Redis, the leases are in the database: after a flush of Redis a second listener may
+come, and no delivery is lost.
 
     pending ──leased──▶ queued, with the listener's claim ──result──▶ as the marker says
                           │  ▲
                           └──┘ leased anew, with another claim: the listener asks again without a
-                               result, another takes over, or the lease is over
+                               result, another listener takes over, or the lease is over
 
-One delivery of a subscription is out at a time, and one that was out comes before all others: so
-they come in order, whatever was killed. A row changes only while it is as it was read; the claim
-is the fencing token.
+One delivery of a subscription is leased at a time, and a delivery that was leased before comes
+first. So deliveries come in order, whatever was killed. An UPDATE applies only to a row that has
+not changed since it was read. The claim is the fencing token.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ from notify.sender.claimed_order import ClaimedOrder
 # The beginning of a listener's claim; a sender's is 32 hexadecimal digits.
 CLAIM_PREFIX = "listen-"
 _CLAIM_LENGTH = 32
-# A row that another process changed in between is looked for once more, so many times.
+# The number of looks for a row when another process changes each row that was found.
 _TRIES = 5
-# Seconds that a place is kept after a request: for the next one to come.
+# Seconds that a place is kept after a request, for the listener's next request.
 GRACE_SECONDS = 10.0
 _KEY = "notify:listener:"  # string by subscription, expiring: the name of the listener
-# KEYS: the place. ARGV: listener, milliseconds, 1 to take over. Returns the milliseconds for which
-# another one has it, or 0 when it is taken or kept.
+# KEYS: the place. ARGV: listener, milliseconds, 1 to take over. Returns 0 when the listener has the
+# place, or the milliseconds for which another listener has it.
 _TAKE = """
 redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local holder = redis.call('GET', KEYS[1])
@@ -65,7 +65,7 @@ _Status = ReceiveMsg.Status
 
 @dataclass(frozen=True)
 class Lease:
-    """A delivery that is out, and the signed request that a sender would make of it."""
+    """A leased delivery, and the signed request that a sender would send."""
 
     id: int
     claim: str
@@ -77,7 +77,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class _Row:
-    """The columns of a delivery on which its lease depends, as they were read."""
+    """The columns of a delivery that must not have changed when it is leased."""
 
     id: int
     message_id: int
@@ -88,8 +88,8 @@ class _Row:
 
 
 def take_place(subscription: int, listener: str, seconds: float, takes_over: bool = False) -> None:
-    """Take the place, or keep it, for `seconds` and the grace. Raises AlreadyListening while
-    another listener has it, unless this one takes over; RedisError."""
+    """Take or keep the place for `seconds` and GRACE_SECONDS. Raises RedisError, and
+    AlreadyListening while another listener has the place, unless `takes_over`."""
     milliseconds = int((seconds + GRACE_SECONDS) * 1000)
     script = work_redis().register_script(_TAKE)
     answer: Any = script(
@@ -101,15 +101,15 @@ def take_place(subscription: int, listener: str, seconds: float, takes_over: boo
 
 
 def shorten_place(subscription: int) -> None:
-    """Its listener has sent a result: the next request follows at once, or none."""
-    with suppress(RedisError):  # then the place is free when the lease would have ended
+    """Keep the place for GRACE_SECONDS only: after a result the next request follows at once."""
+    with suppress(RedisError):  # the place is then free later
         work_redis().pexpire(f"{_KEY}{subscription}", int(GRACE_SECONDS * 1000))
 
 
 def lease_next(subscription: Subscription) -> Lease | None:
-    """Lease the oldest due delivery, or once more the one that a listener has; None when nothing is
-    due. A delivery that cannot be sent is set aside, as a maker does. Raises Unavailable when the
-    key of its payload is missing: it waits, and those after it."""
+    """Lease the oldest due delivery, or again the delivery that a listener has; None when nothing
+    is due. A delivery that cannot be sent is set aside, as a maker does. Raises Unavailable when
+    the key of a payload is missing: this delivery and the later deliveries wait."""
     if not subscription.is_active:
         return None
     for _try in range(_TRIES):
@@ -121,7 +121,7 @@ def lease_next(subscription: Subscription) -> Lease | None:
         try:
             text = None if stored_text is None else orders.open_body(stored_text)
         except Undecryptable as error:
-            # While the key is rotated other processes may have it already.
+            # During a rotation of keys other processes may have the new key already.
             raise Unavailable(
                 f"The payload of message {row.message_id} is encrypted: {error}."
             ) from error
@@ -155,17 +155,17 @@ def lease_next(subscription: Subscription) -> Lease | None:
 
 
 def headers(subscription: Subscription, request: Request) -> dict[str, str]:
-    """The headers of the request, as a sender would send them."""
+    """The headers that a sender would send with the request."""
     lines = [("content-type", webhook.envelope(subscription).content_type), *subscription.headers]
     request_lines = (line.partition(": ") for line in request.lines)
     return dict([*lines, *((name, value) for name, _colon, value in request_lines)])
 
 
 def _next_row(subscription: int) -> _Row | None:
-    """The delivery whose turn it is: two index dives, however many wait."""
+    """The next delivery. Costs two index dives, however many deliveries wait."""
     out, now = _first(subscription, _Status.QUEUED)
     if out:
-        # A sender's, from before the consumer was switched: its result comes, or its lease ends.
+        # A sender may have a delivery from before the consumer was switched to listening.
         is_listeners = out.claimed_by.startswith(CLAIM_PREFIX)
         return out if is_listeners or out.next_at <= now else None
     pending, now = _first(subscription, _Status.PENDING)
@@ -197,11 +197,11 @@ def topic(subscription: int) -> str:
 
 
 class Watch:
-    """Wakes the listeners that wait in this web server when a delivery of theirs is due.
+    """Wakes the listeners that wait in this web server when a delivery for them is due.
 
-    One thread of the process, which begins with the first listener, asks for all of them with one
-    query: when one begins to wait, after a maker's signal, when the next delivery is due, and every
-    few seconds, since signals can be lost. It asks nothing while nobody waits.
+    A thread, which starts with the first listener, looks for all listeners with one query: when a
+    listener begins to wait, after a maker's signal, when the next delivery is due, and every few
+    seconds, because signals can be lost. Without a waiting listener there is no query.
     """
 
     def __init__(self) -> None:
@@ -210,8 +210,8 @@ class Watch:
         self._asked_at = -MIN_SECONDS
 
     def ensure_started(self) -> None:
-        """Start the thread unless it runs. It looks whenever a listener begins to wait: something
-        may have come since the listener's own look."""
+        """Start the thread unless it runs. The thread looks whenever a listener begins to wait,
+        because a delivery may have come since the listener's own look."""
         with self._starting:
             if self._loop is None:
                 self._loop = ThreadLoop("listeners", self._turn)
@@ -220,7 +220,7 @@ class Watch:
                 Listener(signals.LISTENERS, self._loop.wake).start()
 
     def _turn(self) -> float:
-        """Wake those whose deliveries are due; returns the seconds until the next look."""
+        """Wake listeners with due deliveries; returns the seconds until the next look."""
         pause = self._asked_at + MIN_SECONDS - time.monotonic()
         if pause > 0:
             return pause
@@ -228,7 +228,7 @@ class Watch:
         if not waiting:
             return _UNTIL_WOKEN
         self._asked_at = time.monotonic()
-        # Index dives for each. A lease that is not over counts until its end.
+        # Each subscription costs two index dives. A leased delivery is due when its lease ends.
         rows = BizReceive.objects.filter(id__in=waiting, status__in=_ACTIVE).order_by()
         seconds_until: dict[int, float] = {
             pk: min((at - now).total_seconds() for at in due_times if at)

@@ -1,4 +1,4 @@
-"""The result of a delivery that a listener has made: marked as that of a sender, but fenced."""
+"""Store the result that a listener sends for a delivery, if the listener's claim still holds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from notify.monitor.counters import CatalogueSubjects
 from notify.sender import webhook
 from notify.subscriptions import answer_log
 
-# The errors of the HTTP engine that a listener can have; see `Response`.
+# The HTTP engine's errors (see `Response`) that a listener may report.
 ERRORS = ("connect", "dns", "other", "reset", "timeout", "tls", "too_large")
 _LOST = "This lease has passed on: the result was not counted. Ask for the next delivery."
 _LOCKED = "Another process changes this delivery; send the result again."
@@ -31,8 +31,8 @@ _Status = ReceiveMsg.Status
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of the engineer's own server. `status` is 0 without one; then `error` is one of
-    ERRORS. `seconds` is the time that the request took."""
+    """The answer of the engineer's own server. `status` 0: there was no answer, and `error` is one
+    of ERRORS. `seconds` is the time that the request took."""
 
     status: int
     error: str = ""
@@ -42,7 +42,7 @@ class Answer:
     body: str = ""
 
     def response(self) -> Response:
-        """The same as the HTTP engine reports it, for a request that nobody needs any more."""
+        """The answer in the HTTP engine's form. `request` is None: the platform made no request."""
         lines = [f"HTTP/1.1 {self.status}", *(f"{k}: {v}" for k, v in self.headers.items())]
         raw = "\r\n".join([*lines, "", ""]).encode("utf-8", "replace") if self.status else b""
         body = self.body.encode("utf-8", "replace")
@@ -53,7 +53,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the delivery stands. `next_attempt_at` is None when no attempt waits for its time."""
+    """The state of the delivery. `next_attempt_at` is None when there is no next attempt."""
 
     outcome: str
     attempt: int
@@ -61,10 +61,10 @@ class Outcome:
 
 
 def record(subscription: Subscription, row: ReceiveMsg, claim: str, answer: Answer) -> Outcome:
-    """Mark the delivery `row`; the same result once more changes nothing. Raises LeaseLost when the
-    delivery has another claim by now, Unavailable while another process holds its lock."""
+    """Mark the delivery `row` if it has this claim. A duplicate of the result changes nothing.
+    Raises LeaseLost for another claim, Unavailable while another process has locked the row."""
     types = ReceiveMsg.objects.filter(pk=row.pk).values_list("msg__event_type", flat=True)
-    event_type = types.first() or ""  # its message may be deleted
+    event_type = types.first() or ""  # '': the message was deleted
     item = orders.Item(
         row.pk, row.msg_id, row.send_times + 1, "", event_type, due=row.next_at.timestamp()
     )

@@ -1,1 +1,1 @@
-"""`run_maker`: split messages into a delivery for each subscription, queue what is due."""
+"""`run_maker`: split messages into a delivery for each subscription, and queue due deliveries."""

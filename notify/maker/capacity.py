@@ -1,6 +1,6 @@
-"""The capacity of each subscription's queue: no more than will be sent before the lease is over.
+"""The capacity of each subscription's queue: the orders that will be sent before their lease ends.
 
-Read once a turn: the depths of all queues, and the reports of the senders (`presence.py`).
+A turn reads once: the depths of all queues, and the reports of the senders (`presence.py`).
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ log = logging.get(__name__)
 # Orders that wait or are in flight: enough to keep a sender busy, few enough that memory stays
 # bounded and a pause takes effect soon.
 ORDERS_PER_SUBSCRIPTION = 4
-# All orders together. A subscription's first one may go beyond it, but is small, and so may a
-# system with less than an equal part of it: the queues of dead subscribers must neither keep a
-# healthy one empty nor fill the memory.
+# Orders of all queues. A subscription's first order may go beyond it, but is small; a system with
+# less than an equal part may too. So the queues of dead subscribers neither keep a healthy queue
+# empty nor fill the memory.
 ORDERS_IN_TOTAL = 256
 BEYOND_TOTAL_BYTES = 64 * 1024
-# A single message may be larger than that. A turn puts so many bytes of such ones beyond the total:
-# one for thousands of subscriptions is not copied into Redis for all of them at once.
+# Bytes of larger messages that a turn puts beyond the total, so that a large message is not copied
+# into Redis for thousands of subscriptions at once.
 _LARGE_BYTES = 16 * 1024 * 1024
-# Nothing is queued while so many batches of results wait for the marker, or while fewer are as old
-# as this: Redis must not fill with results whose deliveries would be sent again if it were lost.
+# Nothing is queued while MAX_RESULT_BATCHES of results wait for the marker, or fewer batches are
+# MAX_RESULT_SECONDS old: if Redis were lost, the deliveries of these results would be sent again.
 MAX_RESULT_BATCHES, _SOME_RESULT_BATCHES, MAX_RESULT_SECONDS = 300, 20, 10.0
 # The shares of a lease in which all waiting orders, and one order, are sent at the measured rate.
-# The rest of the lease is for the marker, and for a consumer that becomes slower than it was.
+# The rest of the lease is for the marker, and for a consumer that becomes slower.
 _ALL_SHARE, _ORDER_SHARE = 1 / 4, 1 / 16
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Bounds of the next order: items, and bytes of all but the first of them."""
+    """Bounds of the next order: items, and bytes of the items after the first."""
 
     items: int
     bytes: int
 
 
 class Capacity:
-    """Counts down how much may be queued in this turn. `live` holds the reports of the senders,
-    `probes` the subscriptions whose next probe a person asked for."""
+    """Counts the orders that may still be queued in this turn. `live`: the senders' reports.
+    `probes`: subscriptions whose next probe a person asked for."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class Capacity:
             if any(state.is_open for state in live.values()):
                 probes = presence.requested_probes()
         except RedisError as error:
-            # Without the measured rates and the breakers an order is as long as the other limits
-            # allow. Its lease still protects it.
+            # Without measured rates and breakers an order is as long as the other limits allow. The
+            # lease still keeps a late order from being sent.
             log.warning("senders_not_known", why=str(error)[:200])
             live = {}
         return cls(depths, live, probes, is_marker_behind)
@@ -98,23 +98,23 @@ class Capacity:
         return self._is_marker_behind or outbound.is_off()
 
     def offer(self, subscription: Subscription) -> Offer | None:
-        """Bounds of the next order of this subscription; None when it gets none now."""
+        """The bounds of the subscription's next order; None when it gets no order now."""
         if self.is_closed:
             return None
         depth = self._depths.get(subscription.queue, 0)
         state = self.live.get(subscription.id)
-        if state and state.is_open:  # one probe, and nothing behind it
+        if state and state.is_open:  # one probe, and no further order
             is_due = depth == 0 and (state.retry_in <= 0 or self.is_probe_requested(subscription))
             return Offer(1, BEYOND_TOTAL_BYTES) if is_due else None
         items, limit = orders.MAX_ITEMS, ORDERS_PER_SUBSCRIPTION
-        # Messages a second that the consumer takes: its limit, or less if less was measured.
+        # Messages a second: the lower of the consumer's rate limit and the measured rate.
         rates = (subscription.rate_limit, state.per_second if state else 0.0)
         rate = min((rate for rate in rates if rate > 0), default=0.0)
         if rate:
             in_all = max(1.0, rate * self._lease * _ALL_SHARE)
             items = max(1, min(items, int(rate * self._lease * _ORDER_SHARE)))
             limit = min(limit, int(in_all) // items)
-            if state and state.waiting >= in_all:  # orders from when it was faster
+            if state and state.waiting >= in_all:  # the consumer was faster when these were queued
                 return None
         if depth >= limit:
             return None
@@ -123,7 +123,8 @@ class Capacity:
         return Offer(items, BEYOND_TOTAL_BYTES) if depth == 0 else None
 
     def admits(self, offer: Offer, size: int) -> bool:
-        """True if an order by this offer may begin with an item of so many bytes. Counts them."""
+        """True if an order by this offer may begin with an item of `size` bytes; counts the size
+        of large items."""
         if size <= offer.bytes or offer.bytes > BEYOND_TOTAL_BYTES:
             return True
         if self._large_bytes <= 0:
@@ -136,18 +137,18 @@ class Capacity:
         return self._of_systems[system] < ORDERS_IN_TOTAL // max(2, systems + 1)
 
     def is_probe_requested(self, subscription: Subscription) -> bool:
-        """True if its next order is a probe that a person asked for."""
+        """True if the subscription's next order is a probe that a person asked for."""
         return subscription.id in self._probes
 
     def take(self, subscription: Subscription, count: int = 1) -> None:
-        """Count `count` orders that will be put on its queue; a negative number gives them back."""
+        """Count `count` orders for the subscription's queue; a negative number takes them back."""
         self._depths[subscription.queue] = self._depths.get(subscription.queue, 0) + count
         self._of_systems[subscription.biz_id] += count
         self._total -= count
 
 
 def _is_behind(batches: int) -> bool:
-    """True if the marker has more results before it than are worth adding to."""
+    """True if so many results wait for the marker that nothing should be queued."""
     if batches < _SOME_RESULT_BATCHES:
         return False
     is_full = batches >= MAX_RESULT_BATCHES

@@ -1,7 +1,7 @@
 """Queueing: due deliveries become work orders on the queues of their subscriptions.
 
-Deliveries are chosen with their sizes first, then claimed, then put on the queues. A delivery that
-a killed maker claimed and did not put is due again when its lease is over.
+A step chooses deliveries with their sizes, claims them, and puts them on the queues. A delivery
+that a killed maker claimed and did not put is due again when its lease is over.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from notify.maker.payloads import Message, Texts, select
 from notify.models import BizReceive, ReceiveMsg, first_due, with_deliveries
 from notify.orders import in_turns
 
-# Deliveries that are claimed and put in one go.
+# Deliveries that one step claims and puts.
 STEP_DELIVERIES = 2_000
-# Deliveries that one turn queues, give or take a step: splitting must not wait for a long backlog.
+# Deliveries that one turn queues, plus at most a step. Splitting must not wait for a long backlog.
 TURN_DELIVERIES = 20_000
 TURN_SECONDS = 0.15
-# Up to so many subscriptions are all looked at in each turn. Of more, a turn looks at those with
-# deliveries that wait, and at all of them once in WHOLE_SECONDS: so late may be a delivery that
-# another program has made due.
+# With up to FEW subscriptions each turn looks at all. With more a turn looks at subscriptions with
+# waiting deliveries, and once in WHOLE_SECONDS at all: a delivery that another program has made due
+# may be that late.
 FEW, WHOLE_SECONDS = 500, 1.0
-_SUBSCRIPTIONS_PER_QUERY = 40  # whose due deliveries one statement reads
+_SUBSCRIPTIONS_PER_QUERY = 40  # one statement reads the due deliveries of so many
 _Status = ReceiveMsg.Status
 SENDABLE = (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING)
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 
 # (next_at, id, message id): the order in which deliveries are queued.
 _Due = tuple[datetime, int, int]
-# A delivery to be claimed: its id, its message, and since when it is due (unix seconds).
+# A delivery to be claimed: (id, message, unix seconds at which it became due).
 _Candidate = tuple[int, Message, float]
 # The deliveries of each subscription that one step claims.
 _Selection = list[tuple[Subscription, list[_Candidate]]]
@@ -70,14 +70,14 @@ class Dispatcher:
             "id", Now(), *map(first_due, _WAITING)
         )
         self._next_whole = Every(WHOLE_SECONDS)
-        # Subscriptions with deliveries that wait: at the last look at all, and split since.
+        # Subscriptions with waiting deliveries: found by the last look at all, or split since.
         self._waiting_ids: set[int] = set()
-        # Bytes that a delivery of each subscription took lately: no more are read than may fit.
+        # Subscription → mean bytes of its latest deliveries, to read no more than may fit.
         self._sizes: dict[int, float] = {}
 
     def due(self) -> list[Backlog]:
-        """Subscriptions with due deliveries, in turns of systems, the longest waiting first. One
-        query."""
+        """Subscriptions with due deliveries, in turns of systems, the longest waiting first. Costs
+        one query."""
         cache, backlogs = self._subscriptions, []
         for subscription_id, now, *times in self._read_times():
             waiting = {s: at for s, at in zip(_WAITING, times, strict=True) if at and at <= now}
@@ -85,7 +85,7 @@ class Dispatcher:
                 continue
             if cache.get(subscription_id) is None and not cache.is_unusable(subscription_id):
                 cache.refresh(at_once=True)  # the subscription is newer than the cache
-            # An unusable subscription is not in the cache: its deliveries wait for its correction.
+            # An unusable subscription is not in the cache. Its deliveries wait for a correction.
             subscription = cache.get(subscription_id)
             if subscription and subscription.is_sendable:
                 backlogs.append(Backlog(subscription, min(waiting.values()), list(waiting)))
@@ -93,7 +93,7 @@ class Dispatcher:
         return in_turns(backlogs, lambda backlog: backlog.subscription.biz_id)
 
     def expect(self, subscription_ids: Iterable[int]) -> None:
-        """Look at these subscriptions in the next turn: they have got deliveries."""
+        """Look in the next turn at these subscriptions, which have new deliveries."""
         self._waiting_ids.update(subscription_ids)
 
     def look_at_all(self) -> None:
@@ -101,7 +101,7 @@ class Dispatcher:
         self._next_whole.at_once()
 
     def _read_times(self) -> Sequence[tuple[Any, ...]]:
-        """Id, the present time, and the first due times in each of _WAITING."""
+        """Rows of (subscription id, present time, first due time in each status of _WAITING)."""
         if not self._next_whole.is_due:
             ids = sorted(self._waiting_ids)
             return list(self._times.filter(id__in=ids)) if ids else ()
@@ -115,15 +115,15 @@ class Dispatcher:
         self, backlogs: Sequence[Backlog], capacity: Capacity, read: Texts
     ) -> tuple[int, set[int]]:
         """Queue as much as the capacity allows. Returns the number of queued deliveries and the
-        subscriptions that are behind: some of their due deliveries still wait.
+        subscriptions that are behind, which have more due deliveries.
 
-        A round queues one order for each subscription, so that a long backlog does not delay a
-        short one, nor a system with many subscriptions one with few.
+        A round queues one order for each subscription, so that neither a long backlog delays a
+        short backlog, nor a system with many subscriptions a system with few.
         """
         waiting = list(backlogs)
         has_expired_leases = any(_Status.QUEUED in backlog.statuses for backlog in backlogs)
         if has_expired_leases and orders.are_results_late():
-            # The marker is behind: a delivery with an expired lease may have arrived already.
+            # Late results: a delivery with an expired lease may have arrived already.
             pending = int(_Status.PENDING)
             pending_backlogs = [b for b in backlogs if pending in b.statuses]
             waiting = [Backlog(b.subscription, b.first, [pending]) for b in pending_backlogs]
@@ -144,8 +144,8 @@ class Dispatcher:
     def _step(
         self, backlogs: Sequence[Backlog], capacity: Capacity, read: Texts, behind_ids: set[int]
     ) -> tuple[int, list[Backlog]]:
-        """Queue one order for each; returns the number of deliveries, and the backlogs that may get
-        another order."""
+        """Queue one order for each backlog. Returns the number of deliveries, and the backlogs that
+        may get another order."""
         limits = {}
         for backlog in backlogs:
             if offer := capacity.offer(backlog.subscription):
@@ -205,8 +205,8 @@ class Dispatcher:
 def _read_due(backlogs: Sequence[Backlog], limits: dict[int, int]) -> dict[int, list[_Due]]:
     """The first due deliveries of each subscription, in one statement.
 
-    Each status is an index range of its own, read in its order; one range over both would be
-    sorted.
+    Each status is a separate SELECT, read in the order of the index. A SELECT of both statuses
+    would sort.
     """
     parts: list[str] = []
     parameters: list[int] = []
@@ -231,7 +231,7 @@ def _read_due(backlogs: Sequence[Backlog], limits: dict[int, int]) -> dict[int, 
 
 
 def _claim_and_put(selection: _Selection, capacity: Capacity) -> int:
-    """Claim the deliveries and put an order for each subscription; returns their number."""
+    """Claim the deliveries and put an order for each subscription; returns the deliveries put."""
     ids = [delivery_id for _, items in selection for delivery_id, _, _ in items]
     if not ids:
         return 0

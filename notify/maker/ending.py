@@ -20,7 +20,7 @@ log = logging.get(__name__)
 _Status = ReceiveMsg.Status
 _WAITING = (int(_Status.PENDING), int(_Status.QUEUED))
 GONE, UNREADABLE = "message is gone", "payload is not UTF-8"
-# Of a delivery that waited, and was skipped because a person's data is erased without waiting.
+# The error of a waiting delivery that was skipped because a person's data was erased.
 ERASED = "erased"
 _TITLES = {
     GONE: _("The message of delivery %(id)s is gone"),
@@ -37,13 +37,13 @@ def end(
     claim: str | None = None,
 ) -> list[int]:
     """Give up to claims.CHUNK deliveries this final status, in the caller's transaction; returns
-    the ids of those that changed.
+    the ids of the changed deliveries.
 
-    A delivery changes if it still has one of `statuses`, and was due by `due_before` or, when a
-    `claim` is named, carries that claim.
+    A delivery changes if it still has one of `statuses`, and carries the `claim`, or without a
+    `claim` was due by `due_before`.
     """
-    # Locked first, so that counters name the rows that change. By id alone: for a condition on the
-    # status MariaDB might lock by another index.
+    # Rows are locked first, so that counters name the rows that change. WHERE has the id alone:
+    # with the status MariaDB might lock rows by another index.
     rows = ReceiveMsg.objects.select_for_update().filter(id__in=delivery_ids).order_by("id")
     ended_ids = [
         pk
@@ -59,15 +59,15 @@ def end(
 
 
 def is_erased(status: int, error: str) -> bool:
-    """True if an erasure ended the delivery: it is not sent again, its fields are `[erased]`."""
+    """True if an erasure ended the delivery. It is never resent, and its fields are `[erased]`."""
     return status == _Status.SKIPPED and error == ERASED
 
 
 def set_aside(
     subscription: int, delivery_ids: Sequence[int], error: str, claim: str | None = None
 ) -> None:
-    """End deliveries of one subscription as poison, because they cannot be sent, and raise an
-    alert. They must be due, or carry this `claim`."""
+    """End deliveries of one subscription that cannot be sent as poison, and raise an alert. The
+    deliveries must be due, or carry this `claim`."""
     if not delivery_ids:
         return
     now = sql.now()
@@ -90,11 +90,11 @@ def set_aside(
 
 
 def set_unsplittable_aside(biz_id: int, error: Exception) -> None:
-    """Mark the oldest message of a system that waits to be split as split, without deliveries, and
-    raise an alert that names it: the database does not let it be split."""
+    """Mark the system's oldest unsplit message as split, without deliveries, and raise an alert
+    that names the message. Call it when the database refuses to split the message."""
     with transaction.atomic():
         waiting_rows = BizMsg.objects.filter(biz_id=biz_id, state=BizMsg.State.ACCEPTED)
-        # The order is that of the index, as in `payloads.lock_accepted`.
+        # ORDER BY names the columns of the index, as in `payloads.lock_accepted`.
         message = waiting_rows.select_for_update().order_by("biz_id", "state", "id").first()
         if message is None:
             return

@@ -20,14 +20,14 @@ from notify.maker import ending, payloads
 from notify.maker.payloads import Message
 from notify.models import ReceiveMsg
 
-# Bounds of one round trip; an order may be larger by its last item.
+# Bounds of one round trip. The last item of an order may exceed the bytes.
 STEP_BYTES = 4 * 1024 * 1024
 STEP_ORDERS = 100
 
 
 @dataclass(slots=True)
 class ClaimedDeliveries:
-    """An order before it is queued; an item is (delivery id, attempt, message, `Item.due`)."""
+    """An order before it is queued. Its items are (delivery id, attempt, message, `Item.due`)."""
 
     subscription: Subscription
     claim: str
@@ -56,7 +56,7 @@ def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
             items = [
                 orders.Item(pk, m.id, attempt, text[m.id], m.event_type, m.key, due, m.trace)
                 for pk, attempt, m, due in entry.items
-                if m.id in text  # else it was deleted just now: due again after the lease
+                if m.id in text  # else the message was deleted: due again after the lease
             ]
             order = orders.Order(
                 subscription.id, entry.claim, entry.lease_until, items, entry.is_probe
@@ -64,7 +64,7 @@ def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
             if items:
                 queue_orders.append((subscription.queue, order))
         try:
-            # An order outlives its lease a little: a late one is given back, not lost silently.
+            # An order lives longer than its lease, so that a late order is given back, not lost.
             jobs.put_all(queue_orders, ttl=2 * settings.NOTIFY_LEASE_SECONDS)
         except RedisError as error:
             if refusal(error):
@@ -75,8 +75,8 @@ def put(orders_to_put: Iterable[ClaimedDeliveries]) -> None:
 
 
 def _release(unqueued: Iterable[ClaimedDeliveries]) -> None:
-    """Make deliveries due again that Redis has refused: their lease would hold them back for
-    minutes after it takes writes again."""
+    """Make deliveries due again whose orders Redis has refused. Otherwise they would wait for
+    their lease, minutes after Redis accepts writes again."""
     values = {"status": ReceiveMsg.Status.PENDING, "claimed_by": "", "next_at": Now()}
     for order in unqueued:
         for ids in chunks([pk for pk, *_ in order.items], claims.CHUNK):

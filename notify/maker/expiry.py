@@ -1,17 +1,17 @@
-"""Ends the deliveries of a subscriber that is dead behind an open breaker, and those of a consumer
-for which nobody listens.
+"""Ends deliveries behind the open breaker of a dead consumer, and deliveries that no listener
+fetches.
 
-Without a breaker they would be tried by their schedule, and be exhausted when it is used up. A
-breaker lets only a probe through from time to time. So a delivery that had waited for as long as
-the whole schedule takes, when the latest probe failed, ends here without an attempt of its own.
-A short schedule ends nothing before NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end
-a backlog without an attempt. A maker ends nothing before it has run for as long without a gap, and
-has seen the breaker open for as long (`Continuity`): while the platform stood still, failures and
-due deliveries grew old without an attempt.
+Without a breaker a delivery is tried by its schedule, and then exhausted. An open breaker lets only
+a probe through from time to time. So a delivery ends here without an attempt if it had waited for
+the length of the whole schedule when the latest probe failed. With a short schedule it has waited
+for NOTIFY_BREAKER_KEEP_HOURS: an outage of seconds must not end a backlog without an attempt. A
+maker ends deliveries only after it has run for as long without a gap, and has seen the breaker open
+for as long (`Continuity`), because failures and due deliveries also grow old without an attempt
+while the platform stands still.
 
-A consumer for development keeps what no listener fetches for three days, whatever its schedule.
-Then it is skipped: nobody was there to fail, and nobody needs to act. After a standstill engineers
-have MIN_LISTEN_SECONDS to listen again.
+A delivery for a consumer for development waits three days for a listener, whatever the schedule.
+Then it is skipped, because nothing failed and nobody needs to act. After a standstill of the
+platform engineers have MIN_LISTEN_SECONDS to listen again.
 """
 
 from __future__ import annotations
@@ -49,27 +49,27 @@ _Status = ReceiveMsg.Status
 
 
 class Continuity:
-    """For how long nothing has kept deliveries from being tried, as one maker knows it. Times are
-    monotonic seconds."""
+    """The times since which nothing has kept deliveries from being tried, as one maker knows. Times
+    are monotonic seconds."""
 
     def __init__(self) -> None:
         self.since = time.monotonic()
-        # Subscription → since when senders report its breaker as open.
+        # Subscription → time since which senders report its breaker as open.
         self.open_since: dict[int, float] = {}
         self._turned_at = self._reported_at = _clocks()
 
     def look_for_gap(self) -> None:
-        """Count anew if the last turn that came through is too long ago: the maker or its machine
-        stood still, the database or Redis was away, or the marker was behind."""
+        """Restart `since` if the last complete turn is too long ago: the maker or its machine stood
+        still, the database or Redis was unavailable, or the marker was behind."""
         if _seconds_since(self._turned_at) > MAX_GAP_SECONDS:
             self.since = time.monotonic()
 
     def end_turn(self) -> None:
-        """Note that a turn came through, without an error, and could have sent a probe."""
+        """Note that a turn was complete: it had no error, and could have sent a probe."""
         self._turned_at = _clocks()
 
     def note_open(self, subscription_ids: Iterable[int]) -> None:
-        """Note the breakers that senders report as open; others are forgotten."""
+        """Note the breakers that senders report as open. Other breakers are forgotten."""
         if _seconds_since(self._reported_at) > MAX_GAP_SECONDS:
             self.open_since = {}
         now = time.monotonic()
@@ -93,31 +93,30 @@ def _clocks() -> tuple[float, float]:
 
 
 def _seconds_since(clocks: tuple[float, float]) -> float:
-    """The seconds since `_clocks` gave these, by the clock that went farther."""
+    """The seconds since `_clocks()` returned `clocks`, by the clock that advanced more."""
     return max(now - then for now, then in zip(_clocks(), clocks, strict=True))
 
 
 def expire(
     behind_breaker: Iterable[tuple[Subscription, float]], event_types: CatalogueSubjects
 ) -> int:
-    """Exhaust up to two pages of each subscription's deliveries; returns their number.
+    """Exhaust up to two pages of each subscription's deliveries; returns the number of deliveries.
 
-    `behind_breaker` holds the seconds since each subscription's latest attempt failed. Raises
-    RedisError.
+    `behind_breaker`: (subscription, seconds since the latest attempt failed). Raises RedisError.
     """
     now = sql.now()
     dead = [
         (subscription, open_for)
         for subscription, open_for in behind_breaker
-        # By the settings in memory: of thousands each look would cost a statement.
+        # The cached settings are checked first, because a statement for each would be thousands.
         if subscription.failing_since
         and subscription.failing_since <= _before(subscription, open_for, now)
     ]
     if not dead:
         return 0
     event_types.refresh()
-    # A queued delivery counts from the end of its lease: it is not queued again behind a breaker.
-    # While results wait for the marker it may have arrived.
+    # A queued delivery ends too, after its lease: it is not queued again behind a breaker. While
+    # results are late, a queued delivery may have arrived, so it waits.
     is_late = orders.are_results_late()
     waiting = (_Status.PENDING,) if is_late else (_Status.PENDING, _Status.QUEUED)
     return sum(
@@ -127,7 +126,7 @@ def expire(
 
 
 def _before(subscription: Subscription, open_for: float, now: datetime) -> datetime:
-    """The moment since which a subscription must have failed for its deliveries to end."""
+    """Deliveries end if their subscription has failed since this time."""
     return now - timedelta(seconds=open_for + limits.breaker_keep(subscription.schedule))
 
 
@@ -137,7 +136,7 @@ def _expire_one(
     event_types: CatalogueSubjects,
     statuses: Iterable[int],
 ) -> int:
-    # A moment, not a distance from the present: this process may be frozen after each line.
+    # A fixed time, because this process may be frozen after each line.
     before = _before(subscription, open_for, sql.now())
     failing = BizReceive.objects.filter(id=subscription.id, failing_since__lte=before)
     if not failing.exists():  # a look locks nothing
@@ -153,8 +152,8 @@ def _expire_one(
             ended_ids += ending.end(page, {status}, before, _Status.EXHAUSTED, ERROR)
         if not ended_ids:
             return 0
-        # Read again under its lock: the first look may be older than its latest success. The
-        # deliveries are locked before it, in the order of a marker.
+        # Read the subscription again under its lock: it may have had a success meanwhile. The
+        # deliveries are locked first, in the same order as by a marker.
         if failing.select_for_update().values_list("pk", flat=True).first() is None:
             transaction.set_rollback(True)
             return 0
@@ -166,8 +165,8 @@ def _expire_one(
 
 
 def expire_unfetched(listened: Iterable[Subscription]) -> int:
-    """Skip up to two pages of deliveries of each of these subscriptions that have been due for
-    UNFETCHED_SECONDS; returns their number."""
+    """Skip deliveries that have been due for UNFETCHED_SECONDS, up to two pages for each of these
+    subscriptions; returns the number of deliveries."""
     return sum(
         transactions.retrying(partial(_expire_unfetched, subscription))
         for subscription in listened
@@ -178,7 +177,7 @@ def expire_unfetched(listened: Iterable[Subscription]) -> int:
 def _expire_unfetched(subscription: Subscription) -> int:
     before = sql.now() - timedelta(seconds=limits.UNFETCHED_SECONDS)
     ended_count = 0
-    for status in (_Status.PENDING, _Status.QUEUED):  # queued: a lease whose listener is gone
+    for status in (_Status.PENDING, _Status.QUEUED):  # queued: its listener is gone
         with transaction.atomic():
             rows = ReceiveMsg.objects.filter(
                 status=status, biz_receive_id=subscription.id, next_at__lte=before

@@ -40,12 +40,12 @@ FROM {rows}
 """
 
 
-# Systems whose filters are kept, and answers that are kept for each.
+# Bounds of the cache: systems, and recipients of (event type, channel) for each system.
 _MAX_SYSTEMS, _MAX_ANSWERS = 1_000, 10_000
 
 
-# Filters on payloads that are tried in one transaction: a tenth of a second. Messages beyond it
-# wait for the next turn.
+# Trials of payload filters in one transaction, about a tenth of a second. Further messages wait for
+# the next turn.
 MAX_TRIALS = 20_000
 # Large payloads and filters take longer. The systems have equal parts of this time; one that has
 # used its part, and at least one message, waits for the next turn, and the others go on.
@@ -57,14 +57,14 @@ def _filter(event_types: str, channels: str) -> Filter:
     return compile_filter(json.loads(event_types), json.loads(channels))
 
 
-# Of a few sets of recipients the statement has each message and each subscription once. More sets
-# are written as pairs: each would be compared with every message and every subscription.
+# Up to this number of sets of recipients the statement names the sets. More sets are written as
+# pairs, because the database would compare each set with every message and every subscription.
 _MAX_SETS = 4
 
 
 @dataclass(slots=True)
 class Slice:
-    """Messages in the order of their ids; `recipients` are the subscriptions of each.
+    """Messages in the order of their ids. `recipients`: the subscriptions of each message.
 
     Deliveries for the subscriptions in `direct` are inserted as claimed, to be queued at once.
     """
@@ -95,17 +95,16 @@ class _SystemRules:
     """The filters of one business system's subscriptions."""
 
     def __init__(self) -> None:
-        # Of what was read; None without a subscription. Equal to no other: it is read again.
+        # The checksum of the rows read, None without rows. `object()` equals no checksum.
         self.checksum: object = object()
-        # Most filters are names: a system with thousands of them must not try each for each event
-        # type or channel. (event type, channel) → subscriptions; under "" those with patterns, and
-        # those of every channel.
+        # (event type, channel) → subscriptions. "" stands for patterns, and for every channel. Most
+        # filters are names, so a system with thousands of filters tries few for a message.
         self._rules: dict[tuple[str, str], list[tuple[int, Filter]]] = defaultdict(list)
-        # Those of payloads, by subscription; `source` is the name of the system in its events.
+        # Subscription → payload filter. `source` is the CloudEvents source of the system.
         self.payload_filters: dict[int, payload_filter.Node] = {}
         self.source = ""
         self._answers: dict[tuple[str, str], tuple[int, ...]] = {}
-        # Each answer once: a channel for each customer has thousands of equal ones.
+        # Equal tuples are shared: a system with a channel for each customer has thousands.
         self._sets: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def add(self, subscription_id: int, rule: Filter) -> None:
@@ -128,20 +127,20 @@ class _SystemRules:
 
 
 class Recipients:
-    """The subscriptions whose filters match a message, as they are at the last `refresh`.
+    """The subscriptions whose filters match a message, as read by the last `refresh`.
 
-    The splitter calls that after it has locked the messages, so this knows every subscription that
-    existed when one of them was accepted.
+    The splitter calls `refresh` after it has locked the messages. So this object knows every
+    subscription that existed when a locked message was accepted.
     """
 
     def __init__(self) -> None:
         self._systems: dict[int, _SystemRules] = {}
-        # Of messages whose payload was looked at: the subscriptions, and those that are left out.
+        # Message with a filtered payload → its subscriptions, and its excluded subscriptions.
         self._by_message: dict[int, tuple[int, ...]] = {}
         self.excluded: dict[int, set[int]] = {}
 
     def refresh(self, biz_ids: Collection[int]) -> None:
-        """Read the filters of these systems if any has changed."""
+        """Read the filters of the systems whose filters have changed."""
         checksums = _read_checksums(biz_ids)
         stale_ids = [
             biz_id
@@ -161,11 +160,11 @@ class Recipients:
         ):
             new[biz_id].add(pk, _filter(event_types, channels))
             new[biz_id].source = formats.source(name)
-            # One that is none holds nothing back: `directory` holds its deliveries, and tells.
+            # An invalid filter excludes nothing here: `directory` holds the deliveries and alerts.
             with suppress(ValueError):
                 if node := payload_filter.of_text(content or "null"):
                     new[biz_id].payload_filters[pk] = node
-        # A filter that changed between the two statements, and may change back, is read once more.
+        # A filter that changed between the two statements is read again by the next refresh.
         if checksums is not None:
             later_checksums = _read_checksums(stale_ids) or {}
             for biz_id, rules in new.items():
@@ -173,7 +172,7 @@ class Recipients:
                     rules.checksum = checksums.get(biz_id)
         if len(self._systems) > _MAX_SYSTEMS:
             self._systems = {pk: self._systems[pk] for pk in biz_ids if pk in self._systems}
-        # Only when all are read: with fewer, messages would be split for nobody.
+        # Replace only when all rows are read: with fewer filters recipients would be missing.
         self._systems |= new
 
     def by(self, message: Message) -> tuple[int, ...]:
@@ -183,8 +182,8 @@ class Recipients:
         return self._systems[message.biz_id].by(message.event_type, message.channel)
 
     def apply_filters(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Look at the payloads of those messages for which a recipient has a filter on them; each
-        is read once. Returns the messages, in turns of their systems, as far as there is time."""
+        """Apply payload filters: read each payload once if a recipient has a filter. Returns the
+        messages of about MAX_TRIALS trials, chosen in turns of systems."""
         self._by_message, self.excluded = {}, {}
         if not any(self._systems[m.biz_id].payload_filters for m in messages):
             return messages
@@ -236,7 +235,7 @@ class Recipients:
 
 
 def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
-    """The number of subscriptions of each system, and the sum of the checksums of their filters."""
+    """System → (number of subscriptions, sum of the checksums of their filters)."""
     checksum = engines.of().sum_of_checksums(["id", "event_types", "channels", "filter"])
     if checksum is None:
         return None
@@ -251,7 +250,7 @@ def _read_checksums(biz_ids: Collection[int]) -> dict[int, object] | None:
 def cut(
     messages: Iterable[Message], recipients: Recipients, max_messages: int, max_deliveries: int
 ) -> list[Slice]:
-    """Cut the messages into slices of at most `max_deliveries`; one message is never cut."""
+    """Cut the messages into slices of at most `max_deliveries`. A message is never cut."""
     parts: list[Slice] = [Slice()]
     for message in messages:
         subscriptions = recipients.by(message)
@@ -264,8 +263,8 @@ def cut(
 
 
 def id_sql() -> str:
-    """The id of each delivery, as `ids.Block.ids` would make it: by message, then by subscription.
-    Its parameters are the block's base and node."""
+    """SQL for the ids of deliveries, as `ids.Block.ids` makes ids: by message, then by
+    subscription. Parameters: the block's base and node."""
     bits, cell = ids.cell_bits()
     return (
         f"((%s + ROW_NUMBER() OVER (ORDER BY m.id, s.id) - 1) << {ids.TICK_SHIFT})"
@@ -274,9 +273,9 @@ def id_sql() -> str:
 
 
 def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
-    """Insert the slice's deliveries with ids from `base` on; a delivery that exists already stays.
+    """Insert the slice's deliveries with ids from `base` on. Existing deliveries stay.
 
-    One statement for all of them, so that each subscription gets its messages in their order.
+    One statement inserts all, so that each subscription gets its messages in order.
     """
     if not part.deliveries:
         return
@@ -298,12 +297,12 @@ def insert(part: Slice, base: int, node: int, token: str, lease: float) -> None:
         cursor.execute(sql.keep_existing(statement, "receive_msg"), [base, node, token])
 
 
-# The recipients of messages, by recipients: messages with the same ones share a set.
+# Recipients → ids of the messages with these recipients.
 _Sets = Mapping[tuple[int, ...], Sequence[int]]
 
 
 def _few(sets: _Sets) -> tuple[str, str]:
-    """Nothing before SELECT, and what follows FROM: the messages and subscriptions of all sets."""
+    """The SQL before SELECT (''), and the SQL after FROM: all messages and subscriptions."""
     message_ids = [message_id for messages in sets.values() for message_id in messages]
     condition = " OR ".join(
         f"(m.id IN ({numbers(messages)}) AND s.id IN ({numbers(subscriptions)}))"
@@ -318,13 +317,13 @@ def _few(sets: _Sets) -> tuple[str, str]:
 
 
 def _messages() -> str:
-    """Messages first, by their keys: left to itself MariaDB goes through all messages of the system
-    for each subscription."""
+    """The table of messages, with a hint to use the primary key. Without the hint MariaDB reads all
+    messages of the system for each subscription."""
     return f"biz_msg m {engines.of().force_index('PRIMARY')}"
 
 
 def _pairs(sets: _Sets) -> tuple[str, str]:
-    """The table of all pairs before SELECT, and what follows FROM."""
+    """The SQL before SELECT (a table of all pairs), and the SQL after FROM."""
     pairs = (
         (message_id, subscription_id)
         for subscriptions, messages in sets.items()
@@ -339,7 +338,7 @@ def _pairs(sets: _Sets) -> tuple[str, str]:
 
 
 def mark_split(part: Slice) -> None:
-    """Set the state of the messages, after `insert` and in its transaction."""
+    """Set the state of the messages to split. Call it after `insert`, in the same transaction."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"UPDATE biz_msg SET state = {int(BizMsg.State.DISTRIBUTED)} "  # noqa: S608

@@ -1,10 +1,10 @@
 """Maker: splits accepted messages (`splitter.py`) and queues due deliveries (`dispatcher.py`).
 
-A delivery is claimed and committed before it is queued; a maker killed in between leaves deliveries
-whose lease runs out, and the next one queues them again.
+A delivery is claimed and committed before it is queued. A maker killed in between leaves claimed
+deliveries, which are queued again when their lease is over.
 
-The maker also moves the deliveries of subscriptions whose status has changed, in pages: a million
-of them make no long request, and the next turn goes on where a killed maker stopped.
+The maker also moves the deliveries of subscriptions whose status has changed. It moves pages, so
+that a million deliveries need no long request, and a killed maker's work is continued.
 
     paused, disabled   pending, queued (after the lease) → held
     normal             held → pending
@@ -43,20 +43,20 @@ from notify.monitor.counters import CatalogueSubjects
 RECOVER_EVERY_SECONDS = 10.0
 SETTLE_EVERY_SECONDS = 2.0
 EXPIRE_UNFETCHED_EVERY_SECONDS = 30.0
-# Under load a turn waits for more, since ten statements and a commit are for all of them: so long
-# for each message of the last turn (20 ms in all at 2,000 a second), and at most GATHER_SECONDS.
+# Under load a turn waits for more messages, because it needs ten statements and a commit however
+# many there are. The pause is in seconds for each message of the last turn (20 ms at 2,000/s).
 _GATHER_PER_MESSAGE, GATHER_SECONDS = 0.0002, 0.05
-_LONG_SECONDS = 0.05  # of queueing
+_LONG_SECONDS = 0.05  # after a longer queueing the messages to split are counted again
 # Deliveries of one subscription that are moved in one transaction.
 SETTLE_PAGE = 500
-# Of one turn, give or take a page. When a dead host's thousands of subscriptions are disabled at
-# once, deliveries of others must not wait.
+# Seconds of moving in one turn, plus at most a page. When thousands of subscriptions of a dead host
+# are disabled at once, other deliveries must not wait.
 _SETTLE_SECONDS = 0.15
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
 
 
 class Maker(Worker):
-    """With `only`, ids of subscriptions, it does nothing but queue for those."""
+    """`only`: ids of subscriptions. With `only` the maker does nothing but queue for these."""
 
     role = "maker"
     wake_signal = signals.MAKER
@@ -79,7 +79,7 @@ class Maker(Worker):
         self._gather = Gather(BATCH, GATHER_SECONDS, per_item=_GATHER_PER_MESSAGE)
 
     def start(self) -> None:
-        # Loaded modules stay for ever: the garbage collector need not look at them for each batch.
+        # Loaded modules are never freed, so the garbage collector need not look at them.
         gc.collect()
         gc.freeze()
 
@@ -101,8 +101,8 @@ class Maker(Worker):
         return bool(work_count or moved_count)
 
     def settle_held(self) -> int:
-        """Move deliveries of subscriptions whose status has changed; returns their number. Every
-        two seconds, and without a pause while there are some."""
+        """Move deliveries of subscriptions whose status has changed; returns the number moved. Runs
+        every two seconds, and without a pause while deliveries are moved."""
         if not self._next_settle.is_due:
             return 0
         moved_count = settle()
@@ -110,12 +110,12 @@ class Maker(Worker):
             self._next_settle.restart()
             return 0
         self.dispatcher.look_at_all()
-        if self.subscriptions.listened():  # they may be due now
+        if self.subscriptions.listened():  # deliveries for listeners may be due now
             signals.LISTENERS.send()
         return moved_count
 
     def _expire_unfetched(self) -> int:
-        """End deliveries that no listener has fetched for too long; returns their number."""
+        """End deliveries that no listener has fetched for too long; returns the number ended."""
         has_lasted = self.continuity.has_lasted(expiry.MIN_LISTEN_SECONDS)
         if not has_lasted or not self._next_expire_unfetched.is_due:
             return 0
@@ -125,10 +125,10 @@ class Maker(Worker):
         return ended_count
 
     def _expire(self, backlogs: Iterable[Backlog], capacity: Capacity) -> int:
-        """End deliveries behind open breakers; returns their number. Every two seconds, and without
-        a pause while there are some."""
+        """End deliveries behind open breakers; returns the number ended. Runs every two seconds,
+        and without a pause while deliveries end."""
         continuity = self.continuity
-        continuity.look_for_gap()  # also since this turn began: the process may have been frozen
+        continuity.look_for_gap()  # again: the process may have been frozen in this turn
         continuity.note_open(pk for pk, state in capacity.live.items() if state.is_open)
         if self._is_closed or not self._next_expire.is_due:
             return 0
@@ -143,8 +143,8 @@ class Maker(Worker):
         return expired_count
 
     def _work(self, unsplit: Mapping[int, int]) -> int:
-        """Queue due deliveries, then split: older deliveries go first. `unsplit` is the number of
-        messages of each system that wait to be split."""
+        """Queue due deliveries, then split, so that older deliveries go first. `unsplit`: system →
+        number of messages that wait to be split."""
         self._is_closed = False
         backlogs = self.dispatcher.due()
         if not backlogs and not unsplit:
@@ -176,10 +176,10 @@ class Maker(Worker):
 
 # -- deliveries of subscriptions whose status has changed ----------------------------------------
 def settle() -> int:
-    """Move up to SETTLE_PAGE deliveries of each subscription as its status demands, as far as the
-    time goes; returns their number."""
+    """Move up to SETTLE_PAGE deliveries of each subscription by its status, until the time is over;
+    returns the number moved."""
     statuses = dict(BizReceive.objects.values_list("id", "status"))
-    # A status may change after this; each page reads it once more, under lock.
+    # A status may change after this query, so each page reads it again under lock.
     with_held_ids = _with_deliveries(BizReceive.objects.all(), _Delivery.HELD)
     failpoint("maker_before_held")
     resumed_ids = {pk for pk, status in statuses.items() if status not in BizReceive.HOLDING}
@@ -200,12 +200,12 @@ def settle() -> int:
 
 
 def _with_deliveries(subscriptions: QuerySet[BizReceive], status: int) -> set[int]:
-    """Ids of those of the subscriptions that have deliveries in this status."""
+    """Ids of the subscriptions that have deliveries in this status."""
     return set(with_deliveries(subscriptions, [status]).values_list("id", flat=True))
 
 
 def _may_have_arrived() -> bool:
-    """True while results of queued deliveries may wait for the marker."""
+    """True if results of queued deliveries may wait for the marker."""
     try:
         return orders.are_results_late()
     except RedisError:
@@ -213,10 +213,10 @@ def _may_have_arrived() -> bool:
 
 
 def _move_some(ids: Iterable[int], statuses: Mapping[int, int], status: int, until: float) -> int:
-    """Move a page of each of these subscriptions until then, at least of one; returns the number of
-    deliveries."""
+    """Move a page of each of these subscriptions until `until`, at least one page; returns the
+    number of deliveries."""
     moved_count = 0
-    # Beginning elsewhere each time: a long backlog holds up no short one.
+    # Each call begins at another subscription, so that a long backlog does not delay the others.
     ordered_ids = sorted(ids)
     first = int(time.monotonic() * 1000) % max(1, len(ordered_ids))
     for pk in ordered_ids[first:] + ordered_ids[:first]:
@@ -248,7 +248,7 @@ def _move(subscription: int, subscription_status: int, status: int) -> int:
 
 
 def _values(subscription_status: int) -> dict[str, Any]:
-    """The new values of deliveries that are moved because their subscription has this status."""
+    """The new values of moved deliveries whose subscription has this status."""
     if subscription_status in BizReceive.HOLDING:  # `next_at` stays: a retry keeps its time
         return {"status": _Delivery.HELD, "claimed_by": ""}
     if subscription_status in (_Status.SKIPPING, _Status.DISCARDED):
@@ -258,8 +258,8 @@ def _values(subscription_status: int) -> dict[str, Any]:
 
 
 def _has_status(subscription: int, status: int) -> bool:
-    """True if the subscription has this status, under the row's lock: this process may have been
-    frozen since it read the status, and an operator may have changed it meanwhile."""
+    """True if the subscription has this status; locks the row. This process may have been frozen
+    since it read the status, and an operator may have changed the status meanwhile."""
     rows = BizReceive.objects.select_for_update().filter(pk=subscription, status=status)
     return rows.values_list("pk", flat=True).first() is not None
 
@@ -267,7 +267,7 @@ def _has_status(subscription: int, status: int) -> bool:
 def _deliveries(subscription: int, status: int) -> QuerySet[ReceiveMsg]:
     deliveries = ReceiveMsg.objects.filter(status=status, biz_receive_id=subscription)
     if status == _Delivery.QUEUED:
-        deliveries = deliveries.filter(next_at__lte=Now())  # before that its result may come
+        deliveries = deliveries.filter(next_at__lte=Now())  # before its end a result may come
     return deliveries.order_by("next_at")
 
 

@@ -1,4 +1,4 @@
-"""The messages of orders: read, locked and made into the text that is sent, once for all
+"""Read and lock the messages of orders, and make the text that is sent. One text is for all
 subscriptions."""
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from notify import orders
 from notify.models import BizMsg
 
 _CHUNK = 500
-# Larger payloads are read when their order is made: a page of messages stays a few megabytes.
+# Larger payloads are read when their order is made, so that a page of messages is a few megabytes.
 INLINE_BYTES = 8 * 1024
 # Bytes of texts that `Texts` keeps for a turn.
 _CACHE_BYTES = 16 * 1024 * 1024
 
-# The time is read as text, and whole numbers are written into the statement: converted and escaped
-# one by one, they would cost more than all the rest.
-# The idempotency key is looked up by primary key within the statement for a whole page of messages.
+# The time is read as text, and integers are written into the statement: converting and escaping
+# each value would cost more than the statement.
+# The statement for a page of messages looks up each idempotency key by its primary key.
 _KEY = "(SELECT `key` FROM idempotency WHERE idempotency.id = biz_msg.id)"
 _TRACE = "(SELECT traceparent FROM message_trace WHERE message_trace.id = biz_msg.id)"
 _COLUMNS = f"id, biz_id, event_type, channel, {_KEY}, CAST(created_at AS CHAR)"
@@ -38,10 +38,10 @@ _UNSIZED = f"{_COLUMNS}, 0, NULL"
 class Message:
     """The part of a message that an order needs; `text` is None until a large payload is read.
 
-    `key` is the idempotency key of its request, '' without one or after the key was deleted.
+    `key` is the idempotency key of the request, '' without a key or after the key was deleted.
     `size` is about the bytes that the message takes in an order. `is_readable` is False for a
-    payload that is not UTF-8, which intake does not accept: it makes no text. `trace` is the
-    `traceparent` of a message that is traced, while traces are on.
+    payload that is not UTF-8, which has no text; intake does not accept such a payload. `trace` is
+    the `traceparent` of a message that is traced, while traces are on.
     """
 
     id: int
@@ -57,10 +57,10 @@ class Message:
 
 
 def waiting_systems(limit: int) -> list[int]:
-    """Ids of systems with messages that wait to be split, the longest waiting first: an index dive
-    for each system, however many messages wait."""
-    # The order names all columns of the index: MySQL would sort a backlog by `id` alone, and
-    # without the hint read all messages of a system.
+    """Ids of systems with messages that wait to be split, the longest waiting first. Costs one
+    index dive for each system, however many messages wait."""
+    # ORDER BY names all columns of the index: with `ORDER BY id` MySQL would sort the backlog.
+    # Without the hint MySQL would read all messages of a system.
     firsts = select(
         f"SELECT b.id, (SELECT m.id FROM biz_msg m {_index()} WHERE m.biz_id = b.id "  # noqa: S608
         f"AND m.state = {int(BizMsg.State.ACCEPTED)} ORDER BY m.biz_id, m.state, m.id LIMIT 1) "
@@ -82,15 +82,15 @@ def count_accepted(limits: Mapping[int, int]) -> dict[int, int]:
 
 
 def lock_accepted(limits: Mapping[int, int], payloads: bool = True) -> list[Message]:
-    """Lock the first messages of each system that wait to be split, by id, and pass over those that
-    another maker has locked, where the database can do that. `limits` is the number for each
-    system. Without `payloads` their size and text are unknown."""
+    """Lock the first messages of each system that wait to be split, by id. Messages that another
+    maker has locked are skipped where the database can do that. `limits`: system → number of
+    messages. Without `payloads` the messages have no size and no text."""
     engine = engines.of()
     columns = _with_trace(_SIZED if payloads else _UNSIZED)
     parts = [
         f"SELECT {columns} FROM biz_msg {_index()} WHERE {_accepted(biz_id)} "  # noqa: S608
         f"ORDER BY biz_id, state, id LIMIT {int(limits[biz_id])} {engine.skip_locked}"
-        for biz_id in sorted(limits)  # in one order, so that two makers cannot wait for each other
+        for biz_id in sorted(limits)  # all makers lock in this order, so they cannot deadlock
     ]
     if len(parts) > 1:
         parts = [engine.branch(part) for part in parts]
@@ -99,7 +99,7 @@ def lock_accepted(limits: Mapping[int, int], payloads: bool = True) -> list[Mess
 
 
 def _index() -> str:
-    """Left to itself MariaDB may go through all messages by their ids."""
+    """The index hint. Without the hint MariaDB may read all messages by their ids."""
     return engines.of().force_index("biz_msg_to_split_of_biz")
 
 
@@ -108,7 +108,7 @@ def _accepted(biz_id: int) -> str:
 
 
 def read_texts(messages: Iterable[Message]) -> dict[int, str]:
-    """Id → text of these messages; large ones are read now.
+    """Id → text of these messages. Large payloads are read now.
 
     A message that was deleted meanwhile, or that is not readable, is left out.
     """
@@ -129,7 +129,7 @@ def read_texts(messages: Iterable[Message]) -> dict[int, str]:
 
 
 class Texts:
-    """Messages read in this turn, so that several subscriptions' deliveries read them once."""
+    """A cache of the messages of this turn. The deliveries of several subscriptions share it."""
 
     def __init__(self) -> None:
         self._cache: dict[int, Message] = {}
@@ -153,7 +153,7 @@ class Texts:
 
 
 def numbers(ids: Iterable[int]) -> str:
-    """For an IN list; whole numbers need no escaping."""
+    """The ids as the text of an IN list. Integers need no escaping."""
     return ",".join(map(str, map(int, ids)))
 
 
@@ -177,7 +177,7 @@ def _with_trace(columns: str) -> str:
 
 def _message(row: tuple[Any, ...]) -> Message:
     message_id, biz_id, event_type, channel, key, created_at, size, payload, *traces = row
-    # ISO 8601 from how databases write a time; SQLite leaves out the zeros of a whole second.
+    # ISO 8601 from the database's text. SQLite leaves out the zeros of a whole second.
     at = f"{created_at[:10]}T{created_at[11:]}{'' if len(created_at) > 19 else '.000000'}Z"
     key = key or ""
     size += orders.ITEM_BYTES + len(key)

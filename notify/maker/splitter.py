@@ -1,14 +1,14 @@
 """Split: insert a delivery of each message for every recipient, set by set.
 
 One transaction locks the messages, reads the subscriptions, inserts the deliveries and marks the
-messages as split, so a killed process leaves nothing half done. A unique (message, subscription)
-makes it repeatable. Systems with waiting messages share the transaction by deliveries, so that a
-system that hands over a million messages, or whose messages go to thousands of subscriptions, does
-not delay another one. Makers pass over each other's locked messages where the database can do that
-(SKIP LOCKED); where it cannot they wait for each other, and find them split.
+messages as split, so a killed process leaves nothing half done. (message, subscription) is unique,
+so a split can be repeated. Systems with waiting messages share the transaction by deliveries: a
+system with a million messages, or with thousands of subscriptions, does not delay another system.
+Makers skip messages that another maker has locked, where the database can do that (SKIP LOCKED);
+otherwise a maker waits, and finds the messages split.
 
-A subscription that has capacity, and no older delivery waiting, gets its deliveries queued by the
-split itself: they are inserted as claimed, and put on its queue after the commit.
+A split queues the deliveries of a subscription that has capacity and no older waiting delivery: the
+deliveries are inserted as claimed, and put on the queue after the commit.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ from notify.monitor.counters import CatalogueSubjects
 from notify.orders import in_turns
 
 BATCH = 1000
-# Deliveries in one transaction: a thousand subscriptions make a million of a full batch. Messages
-# that are accepted meanwhile wait for it, so it has only as many as the last split made in time.
+# Deliveries in one transaction: a full batch for a thousand subscriptions would be a million. New
+# messages wait for the transaction, so its size follows the speed of the last split.
 MIN_DELIVERIES, MAX_DELIVERIES = 2_000, 20_000
 SPLIT_SECONDS = 0.2
-# Bytes of payloads in a batch, estimated from the last one's.
+# Bytes of payloads in a batch, estimated from earlier batches.
 _BATCH_BYTES = 16 * 1024 * 1024
-# Ids that are always reserved, so that a few messages are split at once whatever their number of
-# recipients.
+# Ids that are always reserved, so that a few messages with unexpectedly many recipients are split
+# at once.
 _MIN_IDS = 256
-# Orders of a system that a split puts on queues itself. Of a message with more recipients the other
-# deliveries are the dispatcher's, which stops after its time: thousands would hold up everybody.
+# Orders of a system that a split puts on queues itself. The dispatcher queues the deliveries for
+# further recipients, in bounded time: thousands of orders would delay all systems.
 _MAX_ORDERS = 500
 # Systems in one transaction, the longest waiting first.
 _MAX_SYSTEMS = 200
-# Equal shares that a system may take: the others may need less than theirs.
+# A system may take this number of equal shares, because other systems may need less than theirs.
 _SHARES = 2
 
 
 @dataclass(slots=True)
 class _Plan:
-    """The slices that one transaction splits, and the orders that follow from them."""
+    """The slices that one transaction splits, and the orders made of the slices."""
 
     slices: list[Slice] = field(default_factory=list)
     orders: list[tuple[Subscription, Sequence[Message]]] = field(default_factory=list)
-    # The subscriptions that a message is not for because of what it says, by message.
+    # Message → subscriptions whose payload filter excludes the message.
     excluded: dict[int, set[int]] = field(default_factory=dict)
     token: str = field(default_factory=lambda: uuid.uuid4().hex)
     # (delivery, message, subscription) of the claimed deliveries
@@ -79,7 +79,7 @@ class _Plan:
 
     @property
     def recipients(self) -> set[tuple[int, ...]]:
-        """The subscriptions of its messages, each combination once."""
+        """The sets of recipients of the messages, each set once."""
         return {subscriptions for part in self.slices for subscriptions in part.recipients}
 
     @property
@@ -104,11 +104,11 @@ class _Mean:
 
 
 class Splitter:
-    """Remembers how many deliveries and bytes a message of each system has lately, to lock no more
-    messages than one transaction should hold, and to reserve about as many ids as are needed: many
-    more would run ahead of the clock.
+    """Splits messages. It remembers each system's deliveries and bytes of a message, to lock no
+    more messages than fit one transaction, and to reserve about the needed number of ids. Too many
+    reserved ids would run ahead of the clock.
 
-    `expect` is called with the subscriptions whose deliveries were not queued by the split.
+    `expect` is called with the subscriptions whose deliveries the split did not queue.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class Splitter:
         self._max_deliveries = MAX_DELIVERIES
 
     def waiting(self) -> dict[int, int]:
-        """The number of messages of each system that the next split may take. An idle turn costs
-        one index dive a system."""
+        """System → number of messages that the next split may take. An idle turn costs one index
+        dive for each system."""
         systems = payloads.waiting_systems(_MAX_SYSTEMS)
         if not systems:
             return {}
@@ -146,8 +146,8 @@ class Splitter:
         """Split up to `limits` messages of each system; returns the numbers of messages split and
         of deliveries queued.
 
-        Without a `capacity` nothing is queued, nor for the subscriptions in `behind_ids`. A message
-        that the database does not let split is set aside.
+        Nothing is queued without a `capacity`, or for the subscriptions in `behind_ids`. A message
+        that the database refuses to split is set aside.
         """
         limits = self.waiting() if limits is None else limits
         if not limits:
@@ -163,7 +163,7 @@ class Splitter:
     def _split_singly(
         self, limits: Mapping[int, int], capacity: Capacity | None, behind_ids: Collection[int]
     ) -> tuple[int, int]:
-        """As `split`, message by message in a system whose messages cannot be split together."""
+        """Split as `split` does, but one by one in a system where splitting together fails."""
         split_count = queued_count = 0
         failures: list[tuple[int, Exception]] = []
         for biz_id, limit in limits.items():
@@ -219,7 +219,7 @@ class Splitter:
         listened = self._subscriptions.listened()
         if listened and any(not listened.keys().isdisjoint(of) for of in plan.recipients):
             signals.LISTENERS.send()
-        if plan.deliveries >= MIN_DELIVERIES / 2:  # of a small one most of the time is fixed
+        if plan.deliveries >= MIN_DELIVERIES / 2:  # the time of a small split is mostly fixed
             deliveries_in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
             self._max_deliveries = max(MIN_DELIVERIES, min(MAX_DELIVERIES, deliveries_in_time))
         if began_at:
@@ -233,9 +233,9 @@ class Splitter:
         capacity: Capacity | None,
         behind_ids: Collection[int],
     ) -> _Plan:
-        """Split in one transaction. Each retry reserves new ids: when only the answer to a COMMIT
-        was lost, the first ids are in the table, and the retry takes other messages."""
-        # Outside of the transaction: a rollback must not undo the record of the ids given out.
+        """Split in one transaction. Each retry reserves new ids: if only the answer to a COMMIT was
+        lost, the first ids are in the table, and the retry takes other messages."""
+        # Ids are reserved outside of the transaction: a rollback must not undo the reservation.
         block = ids.reserve(id_count)
         plan = _Plan()
         try:
@@ -247,26 +247,26 @@ class Splitter:
                 _write(plan, block, self._event_types)
                 failpoint("maker_split_before_commit")
         except BaseException:
-            if capacity:  # nothing will be put: its part of the capacity is free again
+            if capacity:  # no order will be put, so the capacity is free again
                 for subscription, _ in plan.orders:
                     capacity.take(subscription, -1)
             raise
         return plan
 
     def _choose(self, plan: _Plan, messages: Sequence[Message], reserved_ids: int) -> None:
-        """Plan as many of the messages as there are ids for, in turns of their systems; the others
-        stay as they are."""
+        """Plan as many messages as there are ids for, in turns of systems. The other messages stay
+        unsplit."""
         if not messages:
             return
         max_deliveries = min(reserved_ids, self._max_deliveries)
-        # After the messages are locked: see `Recipients`.
+        # Refresh after the messages are locked: see `Recipients`.
         recipients = self._recipients
         recipients.refresh({message.biz_id for message in messages})
         messages = recipients.apply_filters(messages)
         self._measure(messages)
         turns = in_turns(messages, lambda m: m.biz_id, lambda m: len(recipients.by(m)))
         turns = _with_one_large(turns, lambda m: 2 * len(recipients.by(m)) > max_deliveries)
-        # The large one is not counted: the few deliveries of other systems go with it.
+        # The large message is not counted, so that small messages of other systems are split too.
         uncounted = 0
         for part in fanout.cut(turns[:BATCH], recipients, orders.MAX_ITEMS, max_deliveries):
             if not uncounted and len(part.messages) == 1 and 2 * part.deliveries > max_deliveries:
@@ -295,7 +295,7 @@ class Splitter:
 
     def _plan_orders(self, plan: _Plan, capacity: Capacity, behind_ids: Collection[int]) -> None:
         """Plan orders for subscriptions whose slices fit whole. A subscription whose slice does not
-        fit gets nothing more in this turn: its deliveries are queued in their order."""
+        fit gets no further order in this turn, so that its deliveries stay in order."""
         excluded_ids = set(behind_ids)
         free_orders: dict[int, int] = defaultdict(lambda: _MAX_ORDERS)
         for part in plan.slices:
@@ -319,9 +319,9 @@ class Splitter:
 def _with_one_large(
     messages: Sequence[Message], is_large: Callable[[Message], bool]
 ) -> list[Message]:
-    """The messages with at most one large one, whose recipients fill a transaction. A system with
-    another one is passed over from there on, so that its messages keep their order and the next
-    systems do not wait for it."""
+    """The messages with at most one large message, whose recipients fill a transaction. A system's
+    messages from a second large message on are left out, so that they keep their order and other
+    systems do not wait."""
     chosen: list[Message] = []
     passed_ids = set[int]()
     has_large = False
@@ -347,7 +347,7 @@ def _record_spans(plan: _Plan, began_at: int) -> None:
 def _cut(
     subscription: Subscription, messages: Sequence[Message], capacity: Capacity
 ) -> list[Sequence[Message]] | None:
-    """Cut the messages into orders; None when there is no capacity for all of them."""
+    """Cut the messages into orders; None if the capacity is too small for all messages."""
     message_groups: list[Sequence[Message]] = []
     rest = messages
     while rest:

@@ -1,1 +1,1 @@
-"""`run_marker`: write back what became of each delivery."""
+"""`run_marker`: store the result of each delivery."""

@@ -1,7 +1,7 @@
-"""The health of subscriptions: since when every attempt fails, and when that disables one.
+"""The health of subscriptions: since when every attempt fails, and the disabling after a time.
 
-The marker writes it in the transaction that marks, and nothing for a healthy subscription. Alerts
-follow from the stored rows (`monitor/conditions.py`).
+The marker writes the health in the transaction that marks; a healthy subscription is not written.
+Alerts follow from the stored rows (`monitor/conditions.py`).
 
     healthy ──failure──▶ failing ──long enough, or 410──▶ disabled ──an operator──▶ healthy
        ▲                    │
@@ -28,7 +28,7 @@ from notify.models import BizReceive
 from notify.orders import Result
 
 GONE = 410
-# One failure long ago and nothing since is not a subscription that fails all the time.
+# A minimum, because one failure long ago does not show that a subscription fails all the time.
 MIN_FAILURES = 5
 _Status = BizReceive.Status
 _ACTIVE = (_Status.NORMAL, _Status.SKIPPING)
@@ -53,8 +53,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class _Streak:
-    """The failures that a batch ends with. `is_fresh`: a success came before them; `is_gone`: one
-    of them was the answer 410."""
+    """The number of failures at the end of a batch. `is_fresh`: a success came before these
+    failures. `is_gone`: one of these failures was the answer 410."""
 
     failures: int
     is_fresh: bool
@@ -62,18 +62,18 @@ class _Streak:
 
 
 def read(subscription_ids: Iterable[int]) -> dict[int, Row]:
-    """Read the subscriptions that exist, by id; one query."""
+    """Read the existing subscriptions of these ids, by id, with one query."""
     return _read(BizReceive.objects.filter(id__in=set(subscription_ids)))
 
 
 def update(results: Iterable[Result], rows: Mapping[int, Row], now: datetime) -> None:
-    """Write down how the subscriptions of these applied results are doing. `rows` is the answer of
-    `read` in this transaction."""
+    """Store the health of the subscriptions of these applied results. `rows`: the rows that `read`
+    returned in this transaction."""
     streaks = {pk: streak for pk, streak in _streaks(results).items() if pk in rows}
     changing = [pk for pk, s in streaks.items() if s.failures or not rows[pk].is_clean]
     if not changing:
         return
-    # Read again under lock, in id order: two markers neither deadlock nor lose a failure.
+    # Read again under lock, in id order, so that two markers neither deadlock nor lose a failure.
     locked_rows = BizReceive.objects.select_for_update().filter(id__in=changing).order_by("id")
     current = _read(locked_rows)
     recovered_rows = [row for pk, row in current.items() if not streaks[pk].failures]
@@ -105,7 +105,7 @@ def _read(rows: QuerySet[BizReceive]) -> dict[int, Row]:
 
 
 def _streaks(results: Iterable[Result]) -> dict[int, _Streak]:
-    """The failures at the end of each subscription's attempts, in the order in which they ended."""
+    """Subscription → the failures at the end of its attempts. Attempts are sorted by their end."""
     by_subscription: dict[int, list[Result]] = defaultdict(list)
     for result in results:
         by_subscription[result.subscription].append(result)
@@ -121,7 +121,7 @@ def _streaks(results: Iterable[Result]) -> dict[int, _Streak]:
 
 
 def _disable(row: Row, streak: _Streak, now: datetime) -> None:
-    """Disable it if its consumer says that it is gone, or has failed for too long."""
+    """Disable the subscription if its consumer answered 410, or has failed for too long."""
     if row.status not in _ACTIVE:
         return
     since = now if streak.is_fresh else row.failing_since or now

@@ -1,7 +1,7 @@
 """Marker: writes the result of each delivery (`marks.py`), with the log of attempts.
 
-A batch of results is one transaction. Every batch can be repeated, and its job is forgotten after
-the commit: a marker that dies in between leaves the job to the next one.
+A batch of results is one transaction. Every batch can be repeated, and its jobs are forgotten after
+the commit. If a marker dies in between, another marker takes the jobs.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ log = logging.get(__name__)
 # which changes nothing.
 CLAIM_SECONDS = 15.0
 _JOBS_PER_TURN = 8
-# Under load a turn waits so long for more results.
+# Seconds that a turn waits for more results under load.
 GATHER_SECONDS = 0.1
 FULL_BATCH = 500
-# Between two looks for alerts that a killed process did not publish.
+# Seconds between two looks for alerts that a killed process did not publish.
 ANNOUNCE_EVERY_SECONDS = 60.0
 _Status = ReceiveMsg.Status
 
 
 class Marker(Worker):
     role = "marker"
-    idle_seconds = 1.0  # no signal wakes it, and people wait to see that a message arrived
+    idle_seconds = 1.0  # no signal wakes the marker, and people wait for results
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Marker(Worker):
         """Mark up to a few thousand results; True if there were any."""
         if self._next_announcement.take():
             self._announce_missed_alerts()
-        # Jobs that an outage interrupted come first: the oldest, and only this process has them.
+        # Jobs that an outage interrupted come first: they are the oldest, and claimed already.
         self._jobs = self._jobs or self._claim()
         if not self._jobs:
             return False
@@ -77,7 +77,7 @@ class Marker(Worker):
             try:
                 bisect.isolate(results, self.mark, self._set_aside, _is_blameless)
             except transactions.Locked as error:
-                # The holder of the lock may be frozen: other results must not wait for these.
+                # The holder of the lock may be frozen, and other results must not wait.
                 log.warning("results_wait", jobs=together, why=str(error)[:200])
                 queues.put_last(self._jobs[:together])
             else:
@@ -99,8 +99,8 @@ class Marker(Worker):
         return jobs
 
     def mark(self, results: Sequence[Result]) -> Sequence[Result]:
-        """Apply a batch in one transaction. When this raises, nothing was applied, unless the
-        answer to its COMMIT was lost: the batch can be repeated either way."""
+        """Apply a batch in one transaction. After an error nothing is applied, unless only the
+        answer to the COMMIT was lost. In both cases the batch can be repeated."""
         cache = self.subscriptions
         failing = {result.subscription for result in results if result.outcome == "failed"}
         if any(cache.get(pk) is None and not cache.is_unusable(pk) for pk in failing):
@@ -134,11 +134,11 @@ class Marker(Worker):
 
     # -- our own fault ---------------------------------------------------------------------------
     def _set_aside(self, result: Result, error: Exception) -> alerts.AlertEvent:
-        """Mark a single result that cannot be written without its line in the log, or else as
-        poison; returns the alert."""
+        """Mark a result that cannot be written, without its attempt in the log; if that fails too,
+        mark the delivery as poison. Returns the alert."""
         try:
             tally = self._mark([result], (), None)
-        except Exception as second_error:  # the first one says why
+        except Exception as second_error:  # the first error is the reason
             if _is_blameless(second_error):
                 raise
             self._poison(result, error)
@@ -168,12 +168,12 @@ class Marker(Worker):
         except Exception as second_error:
             if bisect.is_unavailable(second_error):
                 raise
-            # Not even its id is valid: there is no row to set aside.
+            # The result's id is not valid, so there is no row to set aside.
             log.exception("poison_not_marked", id=result.id, **log_facts(result.trace))
 
     # -- now and then ----------------------------------------------------------------------------
     def _announce_missed_alerts(self) -> None:
-        """Publish alerts that a killed process did not publish; marking does not wait for it."""
+        """Publish alerts that a killed process did not publish. An error does not stop marking."""
         try:
             self._missed_alerts.announce()
         except UNAVAILABLE as error:
@@ -193,7 +193,7 @@ def _record_spans(results: Sequence[Result], began_at: int) -> None:
 
 
 def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:
-    """The alert about payloads that a sender cannot decrypt: a key is missing on its machine."""
+    """The alert about payloads that a sender cannot decrypt, because its machine lacks a key."""
     return alerts.AlertEvent(
         "notify.poison",
         lazy_message(_("A sender cannot decrypt payloads: ENCRYPTION_KEY lacks their key")),
@@ -215,8 +215,8 @@ def _is_blameless(error: Exception) -> bool:
 
 
 def _read(job: queues.Claimed) -> list[Result]:
-    """The job's results. A job that cannot be read is dropped with an error in the log; the leases
-    of its deliveries run out, and they are resent."""
+    """The job's results. A job that cannot be read is dropped with an error in the log; its
+    deliveries are queued again when their leases end."""
     try:
         return msgspec.convert(job.data, list[Result])
     except msgspec.ValidationError:

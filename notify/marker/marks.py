@@ -1,6 +1,6 @@
 """The transaction that marks deliveries: their rows, the log of attempts, the health of their
-subscriptions, failures and counters. The marker makes it of batches, the API of the result that a
-listener sends."""
+subscriptions, failures and counters. The marker applies batches of results, the API applies the
+result that a listener sends."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def apply(
     event_types: CatalogueSubjects,
     is_fenced: bool = False,
 ) -> counters.Tally:
-    """Mark the deliveries of the results and log the attempts, in one transaction; returns what it
-    counted. `block` has an id for each attempt.
+    """Mark the deliveries of the results and log the attempts, in one transaction; returns the
+    counts. `block` has an id for each attempt.
 
-    With `is_fenced` it raises LeaseLost, and changes nothing, unless each delivery still carries
-    the claim of its result: else a success counts whatever the claim.
+    With `is_fenced` raises LeaseLost, and changes nothing, unless each delivery still carries the
+    claim of its result. Without `is_fenced` a success counts whatever the claim.
     """
     by_outcome: dict[Outcome, list[Result]] = {"delivered": [], "failed": [], "unsent": []}
     for result in results:
         by_outcome[result.outcome].append(result)
     with transactions.without_patience(), transaction.atomic(durable=True):
         now = sql.now()
-        # Deliveries, then subscriptions, then counters: everybody locks in this order.
+        # The order of locks in all programs: deliveries, then subscriptions, then counters.
         deliveries = statements.lock(results)
         if is_fenced and not all(
             result.id in deliveries and deliveries[result.id].has_claim(result.claim)
@@ -51,10 +51,10 @@ def apply(
         )
         statements.mark_unsent(by_outcome["unsent"], deliveries, now)
         if block:
-            # Without deliveries that the archive has taken meanwhile, together with their log.
+            # Deliveries that moved to the archive meanwhile are left out: their log moved too.
             attempts_to_log = [result for result in attempts if result.id in deliveries]
             statements.log_attempts(attempts_to_log, block)
-        # An engineer's own machine fails often: that disables nothing and calls nobody.
+        # An engineer's own machine fails often, so its failures disable nothing and alert nobody.
         of_health = [
             result
             for result in failed_results

@@ -1,9 +1,9 @@
 """The statements that mark deliveries and log attempts, a set at a time.
 
 Marks are monotonic. A success applies whatever the state. A failure, or an unsent delivery, applies
-only while the row still carries this claim: after a resend or a reclaim it belongs to another
-sender. The results that apply are chosen once, from locked rows: counters, health and the rows
-themselves then say the same.
+only while the row still carries this claim: after a resend or a reclaim the delivery belongs to
+another sender. The results that apply are chosen once, from locked rows, so that counters, health
+and rows agree.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from notify.models import Attempt, ReceiveMsg
 from notify.monitor import failures
 from notify.orders import Result
 
-# A timeout or a 429 says that the consumer is overloaded: do not come back within a minute.
+# After a timeout or a 429 the consumer is overloaded: the next attempt waits at least a minute.
 OVERLOAD_FLOOR_SECONDS = 60.0
-# For a subscription or a payload that cannot be read until a person corrects it.
+# The delay for a subscription or a payload that cannot be read until a person corrects it.
 UNREADABLE_SECONDS = 60.0
-# Until every daemon knows that the subscription was disabled; from then on its deliveries wait.
+# The delay until every daemon knows that the subscription was disabled. Then its deliveries wait.
 GONE_SECONDS = 5.0
 _MAX_GONE_SECONDS = 3600.0
 _ATTEMPT = (
@@ -60,21 +60,21 @@ Deliveries = Mapping[int, Delivery]
 
 
 class SubscriptionsById(Protocol):
-    """Subscriptions with their settings, by id, without unusable ones."""
+    """Usable subscriptions with their settings, by id."""
 
     def get(self, subscription_id: int, /) -> Subscription | None: ...
 
 
 def is_listened(subscription: Subscription | None) -> bool:
-    """True if a listener fetches its deliveries."""
+    """True if a listener fetches the subscription's deliveries."""
     return subscription is not None and subscription.is_listened
 
 
 def lock(results: Iterable[Result]) -> dict[int, Delivery]:
     """Lock the deliveries of the results, in the order of their ids, until the transaction ends;
-    returns those that exist by id.
+    returns the existing deliveries by id.
 
-    (SQLite locks nothing here: it has one writer at a time.)
+    (SQLite locks nothing here, because it has one writer at a time.)
     """
     row_ids = sorted({result.id for result in results})
     deliveries: dict[int, Delivery] = {}
@@ -86,9 +86,9 @@ def lock(results: Iterable[Result]) -> dict[int, Delivery]:
 
 
 def mark_delivered(results: Sequence[Result], deliveries: Deliveries) -> list[Result]:
-    """Set these deliveries to delivered; returns the results whose delivery was not so before."""
-    # An odd success has another claim than the row. When its attempt is in the log already, the
-    # delivery was resent since: a duplicate of the old success must not swallow the resend.
+    """Set these deliveries to delivered; returns the results whose delivery has changed."""
+    # An odd success has another claim than the row. If its attempt is in the log, the delivery was
+    # resent after that success, and a duplicate of the success must not end the resend.
     odd = {
         (result.id, result.claim)
         for result in results
@@ -132,8 +132,8 @@ def mark_failed(
     """Set these deliveries to pending with the time of the next attempt, or to exhausted when the
     schedule is used up.
 
-    `rows` are the subscriptions as they are stored. Returns the results that applied, and the
-    exhausted ones of them.
+    `rows` are the stored subscriptions. Returns the results that applied, and the results among
+    these that exhausted their delivery.
     """
     effective = _still_claimed_results(results, deliveries)
     delays = {
@@ -147,7 +147,7 @@ def mark_failed(
         lambda r: (r.claim, r.attempt, r.http_status, r.error, delays[r.id] is None),
     ):
         values: dict[str, Any] = {"status": _Status.EXHAUSTED}
-        if not is_over:  # each row with its own time: jitter keeps a herd apart
+        if not is_over:  # each row has its own time, because of jitter
             due = {row_id: now + timedelta(seconds=delays[row_id] or 0) for row_id in row_ids}
             values = {"status": _Status.PENDING, "next_at": _at(due, row_ids)}
         _update(
@@ -158,8 +158,8 @@ def mark_failed(
 
 
 def mark_unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime) -> None:
-    """Give back deliveries that were not tried: due since the same time, and no attempt counted.
-    A delivery whose payload is unreadable waits for a minute."""
+    """Make deliveries pending that were not sent, with their old due time and without counting an
+    attempt. A delivery with an unreadable payload waits for a minute."""
     given_back = _still_claimed_results(results, deliveries)
     retry_at = now + timedelta(seconds=UNREADABLE_SECONDS)
     due = {r.id: min(now, datetime.fromtimestamp(r.at, UTC)) if r.at else now for r in given_back}
@@ -171,7 +171,7 @@ def mark_unsent(results: Iterable[Result], deliveries: Deliveries, now: datetime
 
 
 def log_attempts(results: Sequence[Result], block: ids.Block) -> None:
-    """Insert a row for each; a row that exists already (of a repeated batch) stays as it is."""
+    """Insert a row for each result. Existing rows, from a repeated batch, do not change."""
     row_ids = block.ids([ids.bucket_of(result.id) for result in results])
     sql.insert_or_keep(
         Attempt._meta.db_table,
@@ -187,7 +187,7 @@ def log_attempts(results: Sequence[Result], block: ids.Block) -> None:
 
 
 def _still_claimed_results(results: Iterable[Result], deliveries: Deliveries) -> list[Result]:
-    """The results whose delivery still carries their claim; the delivery becomes pending."""
+    """The results whose claim the delivery still carries. Sets these deliveries to pending."""
     effective = []
     for result in results:
         delivery = deliveries.get(result.id)
@@ -198,16 +198,16 @@ def _still_claimed_results(results: Iterable[Result], deliveries: Deliveries) ->
 
 
 def _delay(result: Result, subscription: Subscription | None, row: Row | None) -> float | None:
-    """Seconds until the next attempt; None when there is none."""
+    """Seconds until the next attempt; None: no further attempt."""
     if result.http_status == GONE and not is_listened(subscription):
-        # This delivery is not to blame: it waits, with all the others, until a person resumes the
-        # subscription. While successes beside it keep that enabled, it is tried ever more seldom.
+        # A 410 disables the subscription, and the delivery waits until a person resumes it. While
+        # successes keep the subscription enabled, the delays grow.
         return min(_MAX_GONE_SECONDS, GONE_SECONDS * 2.0 ** min(result.attempt - 1, 10))
     if subscription is None and row:
         return UNREADABLE_SECONDS
-    waits = subscription.schedule if subscription else ()  # it was deleted: no further attempt
-    # Only attempts count, not time; a delivery behind an open breaker ends by time in the maker
-    # (`expiry.py`), which knows that the breaker is open.
+    waits = subscription.schedule if subscription else ()  # deleted: no further attempt
+    # The number of attempts ends a delivery, not time. Behind an open breaker the maker ends
+    # deliveries by time (`expiry.py`), because it knows that the breaker is open.
     if result.attempt > len(waits):
         return None
     delay = backoff.delay(result.attempt, waits)
@@ -217,8 +217,8 @@ def _delay(result: Result, subscription: Subscription | None, row: Row | None) -
 
 
 def _at(times: Mapping[int, datetime], row_ids: Sequence[int]) -> RawSQL:
-    """The time of each row."""
-    # Written out: five hundred expression objects cost more than everything else together.
+    """SQL for the time of each row."""
+    # Raw SQL, because five hundred expression objects cost more than the rest of the batch.
     parameters: list[Any] = []
     for row_id in row_ids:
         parameters += (row_id, sql.stored(times[row_id]))
@@ -237,7 +237,7 @@ def _update(rows: QuerySet[ReceiveMsg], **values: Any) -> int:
 def _grouped(
     results: Iterable[Result], key: Callable[[Result], tuple[Any, ...]]
 ) -> Iterable[tuple[tuple[Any, ...], Sequence[int]]]:
-    """Yield (key, ids) with at most CHUNK ids each: one statement for all rows with the same
+    """Yield (key, ids) with at most CHUNK ids, so that one statement changes all rows with the same
     values."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for result in results:

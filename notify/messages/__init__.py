@@ -1,3 +1,3 @@
-"""Messages of Notify for search, list, page and API: `index` declares how they are found, by which
-`fields`, `lines` how a list shows them, `records` how the API does. `page` is the page of one
+"""Messages of Notify for search, list, page and API. `index` declares the search, by `fields`.
+`lines` makes the lines of lists, `records` the answers of the API. `page` is the page of one
 message, with a card for each delivery (`recipients`) and its reasons (`explanations`)."""

@@ -23,13 +23,13 @@ from notify.messages.states import Status, local
 from notify.models import BizMsg, BizReceive, ReceiveMsg
 from notify.presence import LaneState
 
-# Deliveries before one are counted up to this, and only for the first few: each is a query.
+# The bound of counting the deliveries ahead. Only the first few cards count, each with a query.
 MAX_AHEAD = 1000
 _AHEAD_ASKED = 5
 _COUNTED = 1000  # subscriptions of a system
 _MAKER = "maker"
 _Subscribed = BizReceive.Status
-# The secret, and headers that may hold one, are not read: a page has no need of them.
+# Columns that may hold secrets. A page does not need them, so they are not read.
 _SECRETS = ("receive__secret", "receive__previous_secret", "receive__headers")
 
 
@@ -126,7 +126,7 @@ class Circumstances:
         return text % ahead
 
     def _behind_breaker(self, delivery: Any) -> str:
-        """The sentence about an open breaker; '' while it is closed, or Redis is unavailable."""
+        """The sentence about an open breaker; '' while the breaker is closed or not known."""
         live = (self.lanes or {}).get(delivery.biz_receive_id)
         if live is None or not live.is_open:
             return ""
@@ -150,7 +150,7 @@ class Circumstances:
 
 
 def _ahead(delivery: ReceiveMsg) -> int:
-    """The number of deliveries of its subscription that are due before it, by an index."""
+    """The number of the subscription's deliveries that are due before this one."""
     rows = ReceiveMsg.objects.filter(
         status=Status.PENDING,
         biz_receive_id=delivery.biz_receive_id,
@@ -190,7 +190,7 @@ def no_recipient_reasons(message: Any, biz: Biz | None, is_archived: bool) -> It
     )
     if not others:
         return
-    # A subscription gets what is accepted after it was made; this fills in what came before.
+    # A backfill adds messages that were accepted before the subscription was made.
     query = urlencode(
         {
             "action": "backfill", "biz": message.biz_id, "event_type": message.event_type,

@@ -21,7 +21,7 @@ EVENT_TYPE_PATTERN = r"^[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*$"
 
 
 def _read_subscription(text: str, field: str) -> int:
-    """By its id, or by system and consumer: orders/warehouse."""
+    """The id of the subscription that `text` names, by id or as system/consumer."""
     biz, slash, receive = text.partition("/")
     if not slash:
         return filters.number(text, field)
@@ -33,8 +33,8 @@ def _read_subscription(text: str, field: str) -> int:
 
 
 def _subscriptions(text: str, systems: Systems) -> Sequence[Option]:
-    """By a part of the names or titles of the system or the consumer; also orders/ware. An id, as
-    links have it, is offered by its name."""
+    """Subscriptions that match a part of the system's or consumer's name or title, or a text such
+    as orders/ware. For an id, as in links, the option shows the subscription's name."""
     rows = BizReceive.objects.select_related("biz", "receive")
     system, slash, consumer = text.partition("/")
     if slash:
@@ -65,8 +65,8 @@ def _owners(subscription: int) -> list[int]:
 
 
 def _event_types(text: str, systems: Systems) -> Sequence[Option]:
-    """Event types of hot messages that begin so: each is one dive into their index. Of some systems
-    those of the catalogue, since no index has the types of one."""
+    """Event types that begin with `text`, from hot messages: each costs one index dive. With
+    `systems` from the catalogue, because no index has the types of one system."""
     if systems is not None:
         rows_of_systems = EventType.objects.filter(Q(biz=None) | Q(biz_id__in=systems))
         entries = rows_of_systems.filter(name__startswith=text).order_by("name")
@@ -81,7 +81,7 @@ def _event_types(text: str, systems: Systems) -> Sequence[Option]:
 
 
 def statuses(which: Iterable[int], help: Text = "", nothing: Text = "") -> FilterField:
-    """A choice among these statuses of a delivery."""
+    """A field: a choice of these statuses of a delivery."""
     members = [ReceiveMsg.Status(status) for status in which]
     choices = [(status.name.lower(), status.label) for status in members]
     return filter_fields.choice(gettext_lazy("Status"), choices, help, nothing)

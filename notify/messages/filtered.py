@@ -1,7 +1,7 @@
-"""The subscriptions that a message is for by its kind, and that its payload keeps it from; and the
-latest messages as a filter would have judged them.
+"""The subscriptions to a message's event type whose payload filter excludes the message; and trials
+of a filter on the latest messages.
 
-A message that was filtered out has no row: the filter is asked again, as it is today.
+An excluded message has no delivery. So the present filter is applied again.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from notify.subscriptions import formats, payload_filter
 from notify.subscriptions.matching import compile_filter
 from notify.subscriptions.payload_filter import Event, Mismatch, Node
 
-MAX_SUBSCRIPTIONS = 100  # with a filter, of one system: each is a few microseconds, and a card
-TRIED = 100  # messages that a filter is tried on
-_READ = 5_000  # latest messages of a system among which those of the subscription's types are
+MAX_SUBSCRIPTIONS = 100  # of one system, with a filter: each takes some microseconds and a card
+TRIED = 100  # messages on which a filter is tried
+_READ = 5_000  # latest messages of a system that are searched for the subscription's types
 
 
 class FilteredOut(NamedTuple):
@@ -36,7 +36,7 @@ class FilteredOut(NamedTuple):
 
 
 class TriedMessage(NamedTuple):
-    """A message, and why a filter keeps it out; None: it gets through."""
+    """A message, and the reason why a filter excludes the message; None: it matches."""
 
     id: int
     event_type: str
@@ -45,8 +45,8 @@ class TriedMessage(NamedTuple):
 
 
 def filtered_out(store: Store, message: Any) -> list[FilteredOut]:
-    """The subscriptions of its system that a filter keeps the message from, by id; none before it
-    is split."""
+    """The subscriptions of the message's system whose filter excludes the message, by id; none
+    before the message is split."""
     if not store.cold and message.state == BizMsg.State.ACCEPTED:
         return []
     rows = BizReceive.objects.filter(biz_id=message.biz_id, created_at__lte=message.created_at)

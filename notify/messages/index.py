@@ -1,4 +1,4 @@
-"""The messages of Notify: how they are found by search, list and API, in hot tables and archive."""
+"""The search of Notify's messages for search, list and API, in hot tables and archive."""
 
 from __future__ import annotations
 
@@ -43,16 +43,16 @@ from notify.messages.states import ACCEPTED, STATUSES
 from notify.models import BizMsg, BizReceive, IdempotencyKey, ReceiveMsg
 
 _NAMED = 10  # systems in a sentence
-_SYSTEMS = 100  # whose keys are asked for in one statement
-_DELIVERIES = 500  # whose answers are searched in one statement
+_SYSTEMS = 100  # systems whose keys one statement reads
+_DELIVERIES = 500  # deliveries whose answers one statement searches
 
 
 # -- texts ---------------------------------------------------------------------------------------
 def with_text(store: Store, values: Values, message_ids: Sequence[int]) -> set[int]:
     """The messages with the text in their payload or in the answer to an attempt."""
     text = values["text"]
-    # Bytes are compared. JSON may write letters that are not ASCII as \u escapes, so the text is
-    # looked for in each way that it can be written.
+    # The search compares bytes. JSON may write characters that are not ASCII as \u escapes, so each
+    # spelling of the text is searched.
     connection = connections[store.using]
     engine = engines.of(store.using)
     needles = {text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]}
@@ -133,8 +133,8 @@ def _in_few_deliveries(_source: Source, values: Values) -> Reader | None:
 
 
 def _of_owner(source: Source, values: Values) -> Reader | None:
-    """Messages of the system whose subscription it is; no index for a subscription that was
-    deleted."""
+    """Messages of the subscription's system. None, so that no index is used, for a deleted
+    subscription."""
     owner = BizReceive.objects.filter(id=values["subscription"]).values_list("biz_id", flat=True)
     biz_id = values.get("biz", owner.first())
     if biz_id is None:
@@ -159,7 +159,7 @@ def _archived_deliveries(field: str, column: str) -> Index:
 
 
 def messages_of(store: Store, values: Values) -> Source:
-    """The messages of a store, as this filter finds them."""
+    """The messages of a store that match this filter."""
 
     def with_delivery(values: Values, ids: Sequence[int]) -> set[int]:
         status = values.get("status")
@@ -231,7 +231,7 @@ def _check(values: Values) -> None:
 
 
 def _warning(systems: Systems) -> str:
-    """What a search in these business systems cannot find at present."""
+    """A sentence about messages that a search in these business systems cannot find now."""
     rows = Biz.objects.filter(encrypts_payloads=True)
     if systems is not None:
         rows = rows.filter(id__in=systems)

@@ -22,8 +22,8 @@ from notify.messages import states
 from notify.messages.states import Status, local
 from notify.models import BizMsg, BizReceive
 
-_MAX_ANSWERS = 3  # of one line
-_MAX_SUBSCRIPTIONS = 50  # of one URL
+_MAX_ANSWERS = 3  # in one line
+_MAX_SUBSCRIPTIONS = 50  # for one URL
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,15 @@ class _Group:
     http_status: int
     error: str
     count: int
-    attempts: int  # of the one with the most
-    subscription: int  # of the first
-    changed_at: datetime  # of the last
-    next_at: datetime | None  # of the first
+    attempts: int  # the most attempts of a delivery
+    subscription: int  # the lowest id
+    changed_at: datetime  # the latest change
+    next_at: datetime | None  # the earliest time
 
 
 def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int, Hit]:
-    """Message → its line; at most five queries. Of a filter with a subscription, a line says how
-    the delivery for this one stands."""
+    """Message id → line; costs at most five queries. With a subscription in the filter a line shows
+    the state of the delivery for this subscription."""
     columns = ["id", "event_type", "channel", "biz_id", "created_at"]
     rows = list(
         store.messages.filter(id__in=message_ids)
@@ -56,7 +56,7 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
     if "subscription" in values:
         deliveries = deliveries.filter(biz_receive_id=values["subscription"])
         groups_of_interest = _groups(store, deliveries)
-    # Only of deliveries that have no other beside them.
+    # Only a group with one delivery names its consumer.
     all_groups = chain.from_iterable(groups_of_interest.values())
     ids = {group.subscription for group in all_groups if group.count == 1}
     consumer_rows = BizReceive.objects.filter(id__in=ids).select_related("receive")
@@ -88,8 +88,8 @@ def lines(store: Store, values: Values, message_ids: Sequence[int]) -> dict[int,
 
 
 def subscription_lines(url: str) -> list[Hit]:
-    """Lines of subscriptions that deliver to exactly this URL. A part of it finds none: an address
-    may hold a secret, which nobody should find out letter by letter."""
+    """Lines of subscriptions that deliver to exactly this URL. A part of a URL finds nothing,
+    because a URL may hold a secret, which a search could reveal letter by letter."""
     if not url.startswith(("http://", "https://")):
         return []
     rows = BizReceive.objects.filter(receive__url=url).select_related("biz", "receive")
@@ -107,7 +107,7 @@ def subscription_lines(url: str) -> list[Hit]:
 
 
 def _groups(store: Store, deliveries: QuerySet[Any]) -> Mapping[int, list[_Group]]:
-    """Message → its deliveries, the same ones together."""
+    """Message id → its deliveries, grouped by status and answer."""
     groups: dict[int, list[_Group]] = defaultdict(list)
     figures = [Count("id"), Max("send_times"), Min("biz_receive_id"), Max("updated_at")]
     if not store.cold:

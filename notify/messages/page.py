@@ -31,15 +31,15 @@ from notify.messages.states import FAILED, Status, answer, local
 from notify.models import BizMsg, IdempotencyKey, RestoredMsg
 
 T = TypeVar("T")
-_MAX_JOBS = 50  # the latest bulk jobs: each asks a few statements
+_MAX_JOBS = 50  # the latest bulk jobs; each costs a few statements
 _RESENDING = ("resend", "replay", "replay_failed")  # actions
-_COMMAND_BYTES = 64 * 1024  # bytes of a payload up to which a command repeats it
+_COMMAND_BYTES = 64 * 1024  # larger payloads are not in the command that repeats a request
 
 
 def page(id: str, after: str = "") -> Page | None:
-    """One message: its facts, a card for each recipient, what happened, its payload.
+    """The page of one message: facts, a card for each recipient, timeline, payload.
 
-    Raises Unavailable when it is not among the hot ones and the archive cannot be read, and
+    Raises Unavailable when the message is not in the hot tables and the archive cannot be read, and
     InvalidInput for a wrong cursor.
     """
     return _read(id, lambda store, message: _page(store, message, after))
@@ -61,7 +61,7 @@ def _read(id: str, build: Callable[[Store, Any], T]) -> T | None:
         message_id = number(id)
     except InvalidInput:
         return None
-    # Hot first: a message that moves meanwhile is found in the archive.
+    # Hot first, so that a message that moves meanwhile is found in the archive.
     for store in (stores.hot(), stores.cold()):
         with reading(store):
             message = store.messages.filter(id=message_id).first()
@@ -83,7 +83,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
     # The deliveries say more than "split".
     is_distributed = not store.cold and message.state == BizMsg.State.DISTRIBUTED
     parts = [f"{count} {Status(status).label}" for status, count in sorted(counts.items())]
-    # The key is kept for some time; the archive keeps it with the message.
+    # The hot table keeps a key for some time; the archive keeps the key with the message.
     key = message.key if store.cold else key_of(IdempotencyKey, message.pk)
     timeline = [TimelineEntry(message.created_at, _("Accepted"), "accepted")]
     timeline += _entries(deliveries, attempts, circumstances)
@@ -141,7 +141,7 @@ def _page(store: Store, message: Any, after: str) -> Page:
 def _headline(
     message: Any, counts: Mapping[int, int], attempts: Mapping[int, Sequence[Any]]
 ) -> str:
-    """The sentence about all deliveries: the time that they took, or the states of the others."""
+    """The sentence about all deliveries: their time, or the states of undelivered deliveries."""
     total, delivered_count = sum(counts.values()), counts.get(Status.DELIVERED, 0)
     if not total:
         return ""
@@ -163,8 +163,8 @@ def _headline(
 
 
 def _covering_jobs(message: Any, deliveries: Sequence[Any]) -> Iterator[TimelineEntry]:
-    """Bulk jobs whose filter covers the message, if a delivery was sent again at all: a job keeps
-    its filter, not its messages."""
+    """Bulk jobs whose filter covers the message, if a delivery was resent. A job stores its filter,
+    not its messages."""
     resent_deliveries = [delivery for delivery in deliveries if delivery.generation]
     if not resent_deliveries:
         return
@@ -205,7 +205,7 @@ def _entries(
     attempts: Mapping[int, Sequence[Any]],
     circumstances: Circumstances,
 ) -> Iterator[TimelineEntry]:
-    """The attempts of each delivery, then its state."""
+    """Yield the attempts of each delivery, then the delivery's state."""
     for delivery in deliveries:
         subscription = circumstances.subscriptions.get(delivery.biz_receive_id)
         consumer = recipients.name(subscription, delivery.biz_receive_id)

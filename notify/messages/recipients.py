@@ -28,11 +28,11 @@ from notify.subscriptions import answer_log
 from notify.subscriptions.formats import CONTENT_TYPES, CloudEvents, source
 from notify.subscriptions.limits import shown_url
 
-SHOWN = 50  # on a page
-SHOWN_ATTEMPTS = 200  # of all deliveries on a page together
-_MAX_ATTEMPTS = 20  # of each
-_READ_ATTEMPTS = 20_000  # from an index alone; the newest of them are chosen
-# Commands on a page together: bytes of payload.
+SHOWN = 50  # deliveries on a page
+SHOWN_ATTEMPTS = 200  # attempts on a page
+_MAX_ATTEMPTS = 20  # attempts of each delivery
+_READ_ATTEMPTS = 20_000  # ids read from an index, to choose the newest
+# Bytes of payload in all commands on a page.
 _COMMANDS_BYTES = 256 * 1024
 NOTE = gettext_lazy(
     "Of a request its time is kept; of an answer the headers and the beginning of the body."
@@ -44,8 +44,8 @@ _SIGNATURE_NOTE = gettext_lazy(
 
 
 def read(store: Store, message_id: int, after: str) -> tuple[list[Any], str]:
-    """The next deliveries after a cursor, those that failed first, then those that are open; and
-    the cursor after them, '' at the end. Raises InvalidInput for a wrong cursor."""
+    """The next deliveries after a cursor: failed deliveries first, then open ones, then the rest;
+    and the next cursor, '' at the end. Raises InvalidInput for a wrong cursor."""
     first = Case(
         When(status__in=FAILED, then=Value(0)), When(status__in=OPEN, then=Value(1)),
         default=Value(2),
@@ -69,9 +69,9 @@ def attempts_of(store: Store, deliveries: Sequence[Any]) -> dict[int, list[Any]]
     if not deliveries:
         return {}
     max_attempts = max(1, min(_MAX_ATTEMPTS, SHOWN_ATTEMPTS // len(deliveries)))
-    # Answers are long: first only which attempts there are, then those that are shown.
+    # Answers are long, so read the ids first, then the attempts to show.
     rows = store.attempts_of([delivery.pk for delivery in deliveries])
-    # Sorted here: for the newest of an order by id a database may read its whole table backwards.
+    # Sort in Python: with ORDER BY id DESC a database may read its whole table backwards.
     pairs = rows.order_by().values_list("id", "copy_id")[:_READ_ATTEMPTS]
     newest: dict[int, list[int]] = defaultdict(list)
     for pk, delivery in sorted(pairs, reverse=True):
@@ -189,7 +189,7 @@ def _attempt(row: Any, subscription: BizReceive | None, now: datetime) -> Attemp
 def _removal_reason(
     row: Any, subscription: BizReceive | None, is_delivered: bool, now: datetime
 ) -> str:
-    """The reason why an attempt that was answered has no answer; '' when it has one."""
+    """The reason why the answer of an attempt is not stored; '' if it is, or there was none."""
     if not row.http_status or row.response_headers or row.response_body:
         return ""
     if subscription is not None:
@@ -217,7 +217,7 @@ def _resend_effect(delivery: Any, status: Status, subscription: BizReceive | Non
 
 
 def _call(message: Any, subscription: BizReceive, consumer: str) -> Call:
-    """The request as it would be made today; nobody kept it."""
+    """The request as a sender would make it now. Requests are not stored."""
     prefix = subscription.receive.header_prefix
     at = f"{message.created_at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z"
     body = orders.body(message.event_type, at, bytes(message.payload))

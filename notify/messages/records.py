@@ -1,4 +1,4 @@
-"""Messages with their deliveries as the API shows them, hot and archived ones alike.
+"""Messages with their deliveries for the API, hot and archived messages alike.
 
 An archived message is a `BizMsg` too, made from the archive's row, with `archived` set.
 """
@@ -19,20 +19,20 @@ from notify.messages.filtered import filtered_out
 from notify.models import Attempt, BizMsg, BizReceive, ReceiveMsg
 
 _CHUNK = 500  # deliveries of one statement
-MAX_DELIVERIES = 10_000  # of the messages of a page, if it has more than one
-# Of the deliveries of a message: each has at least its latest one. One may have some KiB.
+MAX_DELIVERIES = 10_000  # on a page with more than one message
+# Attempts of a message, but at least the latest of each delivery. An attempt may have some KiB.
 MAX_ATTEMPTS = 500
 _Row = TypeVar("_Row", bound=Model)
 
 
 def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, BizMsg]:
-    """These messages of a system in this order, with their deliveries. The last ones are left out
-    when all have more than MAX_DELIVERIES together. Raises Unavailable when one may be in the
-    archive, which cannot be read."""
+    """These messages of a system in this order, with their deliveries. Only the first messages
+    with at most MAX_DELIVERIES together are returned. Raises Unavailable when a message may be in
+    the archive and the archive cannot be read."""
     messages: dict[int, BizMsg] = {}
     counts: dict[int, int] = {}
     for store in (stores.hot(), stores.cold()):
-        # The hot row counts: a message that was brought back is in the archive too.
+        # A message that was brought back is in both stores; the hot row counts.
         if other_ids := [pk for pk in ids if pk not in messages]:
             with reading(store):
                 rows = list(_rows(store, biz_id).filter(id__in=other_ids).defer("payload"))
@@ -50,8 +50,8 @@ def records(biz_id: int, ids: Sequence[int]) -> Mapping[int, BizMsg]:
 
 
 def record(biz_id: int, id: int, has_payload: bool) -> BizMsg | None:
-    """One message of a system with its deliveries and their attempts, None if there is none. Raises
-    Unavailable when it is not among the hot ones and the archive cannot be read."""
+    """One message of a system with its deliveries and their attempts; None for an unknown id.
+    Raises Unavailable when the message is not in the hot tables and the archive cannot be read."""
     for store in (stores.hot(), stores.cold()):
         with reading(store):
             rows = _rows(store, biz_id).filter(id=id)
@@ -109,7 +109,7 @@ def _add_attempts(store: Store, deliveries: Sequence[ReceiveMsg]) -> None:
 
 
 def _add_consumers(messages: Sequence[BizMsg]) -> None:
-    """The name of each delivery's consumer; one statement."""
+    """Set the name of each delivery's consumer, with one statement."""
     deliveries = [delivery for message in messages for delivery in message.listed_deliveries]
     ids = {delivery.biz_receive_id for delivery in deliveries}
     rows = BizReceive.objects.filter(id__in=ids).values_list("id", "receive__name")
@@ -119,6 +119,6 @@ def _add_consumers(messages: Sequence[BizMsg]) -> None:
 
 
 def _as(model: type[_Row], row: Any, names: Iterable[str] = (), **others: Any) -> _Row:
-    """An instance of a hot model with the values of an archived row, of all its fields or some."""
+    """An instance of a hot model with values of an archived row: the fields `names`, or all."""
     names = names or [field.attname for field in row._meta.concrete_fields]
     return model(**{name: getattr(row, name) for name in names}, **others)

@@ -1,4 +1,4 @@
-"""States of a message and of its deliveries: names, colours, and how a list writes them."""
+"""States of a message and of its deliveries: names, colours, and their text in a list."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TONES: Mapping[int, Tone] = {
 
 
 def summary(state: int, counts: Mapping[int, int], is_archived: bool) -> str:
-    """The state of a message, from the numbers of its deliveries by status."""
+    """The text of a message's state. `counts`: status → number of its deliveries."""
     if state == BizMsg.State.ACCEPTED:
         return str(BizMsg.State.ACCEPTED.label)
     is_alone = len(counts) == 1
@@ -38,7 +38,7 @@ def summary(state: int, counts: Mapping[int, int], is_archived: bool) -> str:
 
 
 def tone(statuses: Collection[int]) -> Tone:
-    """The colour of a message with deliveries in these statuses: that of the worst one."""
+    """The colour of a message with deliveries in these statuses: the colour of the worst status."""
     tones = {TONES[status] for status in statuses}
     for worst in ("bad", "warn", "plain"):
         if worst in tones:
@@ -52,5 +52,5 @@ def answer(row: Any) -> str:
 
 
 def local(moment: datetime) -> str:
-    """A time as the console writes it, in the zone in which the person sees times."""
+    """A time in the console's format and the person's time zone."""
     return str(formats.date_format(timezone.localtime(moment), "Y-m-d H:i:s"))

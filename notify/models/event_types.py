@@ -1,5 +1,5 @@
-"""The catalogue of event types: what business systems publish, described for those who write
-publishers and consumers."""
+"""The catalogue of event types: a description of published events for the developers of publishers
+and consumers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class EventType(models.Model):
         verbose_name=_("system"),
         help_text=_("Empty: shared by all systems. A system's own entry goes before a shared one."),
     )
-    # The system's id, 0 for a shared one: NULL would not be unique.
+    # The system's id, 0 for a shared entry: NULL would not be unique.
     owner = models.PositiveBigIntegerField(default=0, editable=False)
     name = ExactCharField(
         _("event type"),
@@ -90,11 +90,11 @@ class EventType(models.Model):
         self.owner = self.biz_id or 0
         if (fields := kwargs.get("update_fields")) is not None:
             of_biz = ["owner"] if "biz" in fields else []
-            kwargs["update_fields"] = {*fields, *of_biz, "changed_at"}  # processes go by it
+            kwargs["update_fields"] = {*fields, *of_biz, "changed_at"}  # processes look at it
         super().save(*args, **kwargs)
 
     def clean(self) -> None:
-        """Check that the schema can be used, the example matches it, and the name is new."""
+        """Check that the schema is usable, the example matches the schema, and the name is new."""
         self.owner = self.biz_id or 0
         errors: dict[str, Any] = {}
         same = EventType.objects.filter(owner=self.owner, name=self.name).exclude(pk=self.pk)

@@ -1,5 +1,5 @@
-"""The hot tables: messages, their deliveries, the log of attempts, idempotency keys, and which
-messages were brought back from the archive.
+"""The hot tables: messages, their deliveries, the log of attempts, idempotency keys, and the list
+of messages that were brought back from the archive.
 
 The states of a delivery (`ReceiveMsg`):
 
@@ -11,11 +11,11 @@ The states of a delivery (`ReceiveMsg`):
       │
       └──▶ skipped (it is resumed without them)
 
-    When a subscription is paused or disabled, its pending ones become held, and its queued ones
-    when their lease is over. Pending ones end, too: exhausted when they wait behind an open breaker
-    for longer than their schedule, poison when their message is gone, skipped when the subscription
-    is discarded (queued ones as well). A split may queue at once. A success counts in whatever
-    state it comes. A delivery that has ended can be resent: it is pending, in a new generation,
+    When a subscription is paused or disabled, pending deliveries become held, and queued deliveries
+    become held when their lease is over. A pending delivery ends as exhausted when it waits behind
+    an open breaker for longer than its schedule, as poison when its message is gone, as skipped
+    when the subscription is discarded (a queued delivery too). A split may queue at once. A success
+    counts in every state. A resend of an ended delivery makes it pending, in a new generation,
     without attempts.
 """
 
@@ -54,7 +54,7 @@ class BizMsg(models.Model):
     payload = SealedBinaryField(_("payload"))
     state = models.PositiveSmallIntegerField(_("state"), choices=State, default=State.ACCEPTED)
     created_at = models.DateTimeField(_("accepted"))
-    # Only instances that were read through notify.messages.records have these.
+    # Only instances that were read through notify.messages.records have these attributes.
     archived: bool
     listed_deliveries: list[ReceiveMsg]
     listed_filtered: list[Any]
@@ -119,8 +119,8 @@ class ReceiveMsg(models.Model):
     )
     status = models.PositiveSmallIntegerField(_("status"), choices=Status, default=Status.PENDING)
     send_times = models.PositiveSmallIntegerField(_("attempts"), default=0)
-    # When the maker looks at this row next: its retry time while pending, the end of its lease
-    # while queued. One column, so that one index serves both.
+    # The next time at which the maker looks at this row: the retry time while pending, the end of
+    # the lease while queued. One column, so that one index serves both statuses.
     next_at = models.DateTimeField(_("next look"))
     claimed_by = models.CharField(max_length=32, blank=True, default="")
     generation = models.PositiveSmallIntegerField(_("generation"), default=0)
@@ -128,8 +128,8 @@ class ReceiveMsg(models.Model):
     error = models.CharField(_("error"), max_length=200, blank=True, default="")
     created_at = models.DateTimeField(_("accepted"))
     updated_at = models.DateTimeField(_("last change"))
-    # Only when read through notify.messages.records; the consumer's name is None when its
-    # subscription was deleted.
+    # Only instances that were read through notify.messages.records have these attributes. The
+    # consumer's name is None after its subscription was deleted.
     listed_attempts: list[Any]
     listed_consumer: str | None
 
@@ -150,17 +150,17 @@ class ReceiveMsg(models.Model):
 
     @property
     def next_attempt_at(self) -> datetime | None:
-        """None when no attempt waits for its time: `next_at` is a lease then, or in the past."""
+        """The time of the next attempt; None in other statuses than pending."""
         return self.next_at if self.status == self.Status.PENDING else None
 
 
 def first_due(status: int) -> Subquery:
-    """For a query of BizReceive: the smallest `next_at` of its deliveries in this status, or NULL.
+    """A subquery for BizReceive: the smallest `next_at` of its deliveries in this status, or NULL.
 
-    An index dive for each subscription: it stops at the first row, where a GROUP BY would read all
-    of them (MariaDB has no loose index scan behind a constant first column). The caller compares
-    the time: as a condition here it would make MariaDB read all rows that do not meet it. The order
-    names all columns of the index: by `next_at` alone MySQL 8.4 and later sort the whole backlog.
+    Costs an index dive for each subscription. A GROUP BY would read all rows, because MariaDB has
+    no loose index scan behind a constant first column. The caller compares the time: with a
+    condition here MariaDB would read all rows that do not meet it. ORDER BY names all columns of
+    the index: with `next_at` alone MySQL 8.4 and later sort the whole backlog.
     """
     rows = ReceiveMsg.objects.filter(status=status, biz_receive_id=OuterRef("pk"))
     in_order = rows.order_by("status", "biz_receive_id", "next_at")
@@ -170,7 +170,7 @@ def first_due(status: int) -> Subquery:
 def with_deliveries(
     subscriptions: models.QuerySet[BizReceive], statuses: Iterable[int]
 ) -> models.QuerySet[BizReceive]:
-    """The subscriptions among these with a delivery in one of the statuses."""
+    """The subscriptions of `subscriptions` that have a delivery in one of the statuses."""
     first_times = {f"first_{status}": first_due(status) for status in statuses}
     conditions = (models.Q(**{f"{name}__isnull": False}) for name in first_times)
     return subscriptions.alias(**first_times).filter(reduce(or_, conditions))
@@ -217,7 +217,7 @@ class RestoredMsg(models.Model):
 
     id = models.BigIntegerField(primary_key=True)
     restored_at = models.DateTimeField()
-    look_at = models.DateTimeField()  # when the archiver looks at it next
+    look_at = models.DateTimeField()  # the archiver's next look
 
     class Meta:
         db_table = "restored_msg"

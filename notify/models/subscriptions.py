@@ -59,7 +59,7 @@ class Receive(models.Model):
         help_text=_("Every message is POSTed to this address."),
     )
     secret = EncryptedTextField(_("signing secret"), default=signing.new_secret, editable=False)
-    # After a rotation both secrets sign until that time, so that the consumer can change over.
+    # Both secrets sign until `previous_secret_until`, so that the consumer can change over.
     previous_secret = EncryptedTextField(
         _("previous secret"), blank=True, default="", editable=False
     )
@@ -76,7 +76,7 @@ class Receive(models.Model):
             "prefix is for consumers that were written for another platform."
         ),
     )
-    # Encrypted: they often hold a key or a password.
+    # Encrypted, because headers often hold a key or a password.
     headers = EncryptedJSONField(
         _("headers"),
         default=dict,
@@ -107,13 +107,13 @@ class Receive(models.Model):
 
     @property
     def is_listened(self) -> bool:
-        """True if a listener fetches its messages, and no sender pushes them."""
+        """True if a listener fetches the consumer's messages, and no sender pushes them."""
         return self.delivery == self.Delivery.LISTEN
 
     def clean(self) -> None:
         refuse_other_spelling(self, self.name)
         limits.url_of(self.url, is_listened=self.is_listened)
-        with suppress(Undecryptable):  # then they must be written again
+        with suppress(Undecryptable):  # the headers must be entered again
             limits.headers_beside(self.header_prefix, self.headers)
 
 
@@ -127,10 +127,10 @@ class BizReceive(models.Model):
         SKIPPING = 3, _("resuming, held deliveries are skipped")
         DISABLED = 4, _("disabled by the platform")
 
-    # Deliveries of a subscription in one of these statuses are made, and held.
+    # In these statuses a subscription's deliveries are made and held.
     HOLDING: ClassVar[Sequence[Status]] = (Status.PAUSED, Status.DISABLED)
     STOPPED: ClassVar[Sequence[Status]] = (*HOLDING, Status.DISCARDED)
-    # A subscription that is resumed is not judged by its failures before that.
+    # Values that a resume sets, so that earlier failures do not count.
     RESUMED: ClassVar[Mapping[str, Any]] = {
         "failing_since": None, "failures": 0, "disabled_reason": "", "disabled_said": {},
     }  # fmt: skip
@@ -190,7 +190,7 @@ class BizReceive(models.Model):
         validators=[limits.timeout],
         help_text=_("Seconds for one whole request. Empty: the platform's default."),
     )
-    # Changing it counts for the attempts that come: waits are looked up after each failure.
+    # A change applies to the next attempts, because the wait is looked up after each failure.
     schedule = models.JSONField(
         _("retry schedule"),
         default=default_schedule,
@@ -276,5 +276,5 @@ class BizReceive(models.Model):
 
     @property
     def why_disabled(self) -> str:
-        """The reason in the reader's language; '' while it is not disabled, or without a reason."""
+        """The reason in the reader's language; '' without a reason."""
         return str(translate(self.disabled_said or self.disabled_reason))

@@ -1,1 +1,1 @@
-"""Counters and what they mean, metrics, and alerts published as events."""
+"""Counters, figures made of counters, metrics, and alerts published as events."""

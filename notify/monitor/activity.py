@@ -1,4 +1,4 @@
-"""Notify's figures on the overview and in the statistics, and the counters they are made of."""
+"""Notify's figures on the overview and in the statistics, and their counters."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from notify.monitor.counters import OTHERS
 from notify.monitor.histograms import DURATION, LATENCY, Bucket, Histogram
 from notify.monitor.subjects import SUBSCRIPTION
 
-# A percentile within a bucket that is longer, and whose end is more than so many times its begin,
-# is shown as a range.
+# A percentile is shown as a range if its bucket ends at `_MIN_WIDE_SECONDS` or later, and at more
+# than `_MAX_RATIO` times its begin.
 _MIN_WIDE_SECONDS = 60.0
 _MAX_RATIO = 3.0
 _ROUNDING = 1e-9
@@ -34,9 +34,9 @@ def _used_buckets(histogram: Histogram, counts: Counts) -> list[Bucket]:
 
 
 def percentile(histogram: Histogram, counts: Counts, share: float) -> float | None:
-    """Seconds within which `share` (0 to 1) of all stayed, spread evenly within each bucket.
+    """The percentile `share` (0 to 1) in seconds, with durations spread evenly in each bucket.
 
-    None when nothing was counted; the last bound when it lies beyond that.
+    None when nothing was counted. The last bound when the percentile is above all bounds.
     """
     used_buckets = _used_buckets(histogram, counts)
     if not used_buckets:
@@ -56,7 +56,7 @@ def percentile(histogram: Histogram, counts: Counts, share: float) -> float | No
 
 
 def span(histogram: Histogram, counts: Counts, share: float) -> tuple[float, float] | None:
-    """The bucket of a percentile where it is too wide for one number; else None. Its end is
+    """The bucket of a percentile if the bucket is too wide for one number; else None. The end is
     infinite for durations above every bound."""
     estimate = percentile(histogram, counts, share)
     if estimate is None:

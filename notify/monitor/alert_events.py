@@ -1,13 +1,13 @@
-"""Alerts go out through Notify itself: as events of the business system named `platform`.
+"""Publishes alerts through Notify itself, as events of the business system named `platform`.
 
-Make a business system with that name (enabled) and subscribe consumers to it: a chat, a pager, a
-mail gateway. They get `platform.alert` when an alert is opened and `platform.alert.resolved` when
-it is over, both with {"kind", "subject", "text", "key", "count"}. An alert that is open already
+Make a business system with that name (enabled) and subscribe consumers: a chat, a pager, a mail
+gateway. The consumers get `platform.alert` when an alert is opened and `platform.alert.resolved`
+when it is over, with {"kind", "subject", "text", "key", "count"}. An alert that is open already
 counts up in the console and sends nothing.
 
 The idempotency key is made of the alert's id, so an event that several processes publish, or that
-is published again by `MissedAlerts`, is one. Alerts about a subscription of `platform` are
-only shown in the console: they would report their own delivery.
+`MissedAlerts` publishes again, is accepted once. Alerts about a subscription of `platform` are only
+shown in the console, because they would report their own delivery.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.get(__name__)
 
 BIZ_NAME = "platform"
 RAISED, RESOLVED = "platform.alert", "platform.alert.resolved"
-# Alerts that a killed process did not publish are published within this time by another one.
+# Within this time another process publishes alerts that a killed process did not publish.
 _MISSED = timedelta(hours=1)
 _MAX_ALERTS = 100
 _MAX_TEXT = 4000
@@ -42,7 +42,7 @@ def register() -> None:
 
 
 def announce(event: alerts.AlertEvent) -> None:
-    """Publish one alert, outside of a transaction; without the business system nothing happens."""
+    """Publish one alert, outside of a transaction. Without the business system do nothing."""
     biz = _system_id()
     if biz is not None:
         _publish(biz, [event])
@@ -51,22 +51,22 @@ def announce(event: alerts.AlertEvent) -> None:
 class MissedAlerts:
     """Publishes alerts that were opened or resolved lately and not published.
 
-    The times have no index: the first look of a process reads the whole table. Each later one reads
-    the newest alerts, and those that were open at the look before.
+    The columns of times have no index. So the first look of a process reads the whole table, and a
+    later look reads the newest alerts and the alerts that were open at the look before.
     """
 
     def __init__(self) -> None:
-        # Alerts whose end is still to come, or came lately; None before the first look.
+        # Alerts that are open or ended lately; None before the first look.
         self._watched_ids: set[int] | None = None
 
     def announce(self) -> int:
-        """Publish them; returns the number of events."""
+        """Publish missed alerts; returns the number of events."""
         biz = _system_id()
         if biz is None:
             self._watched_ids = None
             return 0
         since = sql.now() - _MISSED
-        # Read first: the end of an alert that is resolved after this is seen by the next look.
+        # Open alerts are read first: the next look then sees the end of an alert resolved meanwhile
         open_rows = Alert.objects.filter(open_key__isnull=False).order_by()
         open_ids = set(open_rows.values_list("id", flat=True))
         recent = Alert.objects.filter(Q(first_at__gte=since) | Q(resolved_at__gte=since))
@@ -83,13 +83,13 @@ class MissedAlerts:
             if row.resolved_at and row.resolved_at >= since:
                 events.append(row.as_event(is_resolved=True))
         count = _publish(biz, events)
-        # Ends of the last hour are looked at again, as alerts are that were opened in it.
+        # The next look reads alerts again that were opened or resolved in the last hour.
         self._watched_ids = open_ids | {row.pk for row in rows}
         return count
 
 
 def _system_id() -> int | None:
-    """The business system whose events are alerts; None without it."""
+    """The id of the business system `platform`; None if there is none."""
     return Biz.objects.filter(name=BIZ_NAME, enabled=True).values_list("id", flat=True).first()
 
 
@@ -99,7 +99,7 @@ def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
         about = _OF_SUBSCRIPTION.fullmatch(alert.key)
         if about and BizReceive.objects.filter(pk=int(about[1]), biz_id=biz).exists():
             continue
-        # No telephone numbers and addresses of people: it goes to chats, mails and pagers.
+        # Without people's telephone numbers and addresses, because chats and mails get the event.
         payload = {
             "kind": alert.kind,
             "subject": personal.in_sentence(alert.subject),
@@ -110,7 +110,7 @@ def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
         event_type = RESOLVED if alert.resolved else RAISED
         key = f"{event_type}:{alert.id}" if alert.id else None
         events.append(intake.Event(biz, event_type, msgspec.json.encode(payload), key))
-    # Only events whose key is new: publishing an old one again would be a write for nothing.
+    # Publish only events with a new key, to save the write of a duplicate.
     condition = Q(pk__in=[])
     for event in events:
         key = event.idempotency_key
@@ -122,7 +122,7 @@ def _publish(biz: int, alert_events: Iterable[alerts.AlertEvent]) -> int:
         return 0
     verdicts = intake.publish_many(missing)
     for event, verdict in zip(missing, verdicts, strict=True):
-        # A conflict is the same alert, published by another process when it had another count.
+        # A conflict means that another process published the same alert with another count.
         if verdict.outcome == "rejected" and verdict.code != "conflict":
             log.error("alert_not_published", key=event.idempotency_key, why=verdict.reason)
     return sum(verdict.outcome == "created" for verdict in verdicts)

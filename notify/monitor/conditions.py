@@ -1,9 +1,9 @@
-"""Alerts about subscriptions, as conditions: one is disabled, fails, or misses its own process; the
-findings of `doctor`, with the same text about a failing one; and where to act on alerts.
+"""Alerts about subscriptions, as conditions: a subscription is disabled, fails, or misses its own
+process; the findings of `doctor`, with the same text about failures; and the pages for alerts.
 
-The watch of any running program asks for them every few seconds (`monitor/watch/of_flows.py`),
-so an alert comes even if the marker or every sender is down. They follow from stored rows: an
-operator who resumes a subscription resolves its alerts.
+The watch of any running program reads the conditions every few seconds
+(`monitor/watch/of_flows.py`), so an alert comes even if the marker or every sender is down.
+Conditions follow from stored rows: resuming a subscription resolves its alerts.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ KINDS = (DISABLED, FAILING, OWN_PROCESS)
 MIN_FAILURES = 2
 # Seconds for which a process of a subscription's own may be missing: longer than a restart.
 PATIENCE_SECONDS = 60.0
-MAX_DESCRIBED = 100  # more have a common cause, and are too many texts to read
+MAX_DESCRIBED = 100  # subscriptions with a text; more have a common cause
 MAX_COUNTED = 10_000  # waiting deliveries of one subscription
-_LOOKED_AT = 20  # deliveries, for the last answer
-# Findings of each kind; more need not be listed to say that there are many.
+_LOOKED_AT = 20  # deliveries, to find the last answer
+# The number of findings of each kind that `doctor` lists.
 _SHOWN = 20
 _PATIENCE = timedelta(minutes=1)  # before `doctor` says that a subscription fails
 _Status, _Delivery = BizReceive.Status, ReceiveMsg.Status
@@ -70,7 +70,7 @@ def conditions() -> Iterator[Condition]:
         is_failing = Q(failing_since__lte=now - after, failures__gte=MIN_FAILURES)
         is_reported |= Q(status__in=_ACTIVE) & is_failing
     query = _PUSHED.filter(is_reported).select_related("biz", "receive")
-    # A sandbox fails because somebody has told it to.
+    # A sandbox fails because somebody has set it to fail, so it is no alert.
     rows = [
         row
         for row in query.order_by("id").only(*_COLUMNS)
@@ -125,8 +125,8 @@ def _of_missing_processes() -> Iterator[Condition]:
 
 # -- the text about a failing subscription -------------------------------------------------------
 def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
-    """A text for each of the first MAX_DESCRIBED of these failing subscriptions, by id. A bounded
-    number of indexed reads for each."""
+    """Subscription id → text, for the first MAX_DESCRIBED failing subscriptions of `rows`. Costs a
+    bounded number of indexed reads for each."""
     rows = [row for row in rows if row.failing_since][:MAX_DESCRIBED]
     counts = capped("receive_msg", _WAITING, [[row.pk] for row in rows], MAX_COUNTED)
     states: Mapping[int, LaneState] = {}
@@ -145,7 +145,7 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
             deliveries = ReceiveMsg.objects.filter(
                 status__in=(_Delivery.PENDING, _Delivery.QUEUED), biz_receive_id=row.pk
             ).order_by("status", "biz_receive_id", "next_at")
-            # The oldest is among the first by time of attempt: both grow with ids.
+            # The oldest delivery is among the first by time of attempt: both times grow with ids.
             times = deliveries.values_list("created_at", flat=True)[:_LOOKED_AT]
             oldest = min(times, default=None)
             text = lazy_message(
@@ -165,9 +165,9 @@ def describe(rows: Sequence[BizReceive], now: datetime) -> dict[int, str]:
 
 
 def _last_answer(subscription: int) -> str:
-    """The answer of a delivery that is tried again, else of a failure; '' without one."""
+    """The latest answer to a delivery that is retried, else to a failure; '' without an answer."""
     rows = ReceiveMsg.objects.filter(status=_Delivery.PENDING, biz_receive_id=subscription)
-    # The delivery with the latest attempt is due last; one behind an open breaker had no attempt.
+    # The delivery with the latest attempt is due last. Behind an open breaker some had no attempt.
     last = rows.order_by("-status", "-biz_receive_id", "-next_at")
     answers = [
         (updated_at, http_status, error)
@@ -196,7 +196,7 @@ def examine() -> Iterator[Finding]:
     now = sql.now()
     for_long = Q(failing_since__lte=now - _PATIENCE)
     is_failing = for_long | Q(failing_since__isnull=False, id__in=is_open)
-    # Those without attempts: disabled ones are listed, the others were stopped by a person.
+    # Without stopped subscriptions: disabled subscriptions have findings of their own.
     failing_rows = rows.filter(is_failing).exclude(status__in=BizReceive.STOPPED)
     failing = list(failing_rows.order_by("id")[: _SHOWN + 1])
     texts = describe(failing[:_SHOWN], now)
@@ -214,7 +214,7 @@ def examine() -> Iterator[Finding]:
         )  # fmt: skip
     if not failing:
         yield Finding("ok", "Notify: no subscription fails")
-    # The consumers of these work, but deliveries wait for longer than an alert.
+    # Subscriptions that do not fail, with deliveries that wait for longer than the alert allows.
     minutes = settings.ALERT_BACKLOG_MINUTES
     ages = metrics.oldest(metrics.read_waiting(), sql.now()) if minutes else []
     late = [(old, w) for old, w in ages if old >= minutes * 60 and w.row.pk not in is_open]
@@ -228,7 +228,7 @@ def examine() -> Iterator[Finding]:
             "warn", f"Notify: a delivery for {names} has waited for {age(seconds)}{speed}",
             "if the consumer bears more, raise the subscription's in-flight or rate limit",
         )  # fmt: skip
-    # An earlier release may have accepted a schema that this one cannot use.
+    # A stored schema may be one that this release cannot use.
     for event_type in EventType.objects.filter(schema__isnull=False).order_by("id").iterator():
         try:
             json_schema.compiled(event_type.schema or {})

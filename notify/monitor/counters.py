@@ -1,12 +1,12 @@
 """Counters of each subscription: per minute in the database, since the last flush in Redis.
 
-The minutes are the truth of the statistics: added in the transaction that marks, by the database's
-clock. The totals in Redis are for `/metrics` only: Prometheus takes a flush for a restart.
+Statistics are made of the minutes, which the marking transaction adds by the database's clock. The
+totals in Redis are for `/metrics` only; to Prometheus a flush looks like a restart.
 
 Subject 0 with the counter `accepted` is the business system itself, a positive subject is a
 subscription. `accepted`, `delivered`, `failed` and `exhausted` are counted a second time for the
-event type, whose subject is negative. Only the event types of the catalogue have a subject each: a
-business system may publish under any name, and there must not be more counters than people set up.
+event type, whose subject is negative. Only event types of the catalogue have a subject each: a
+business system may publish any event type, so the number of counters would have no bound.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _TOTALS = "notify:totals"
 OTHERS = -(2**62)
 # Seconds until a new catalogue entry has a counter of its own.
 REFRESH_SECONDS = 30.0
-# The prefix of counters of failed attempts by answer; an HTTP status or a class of error follows.
+# The prefix of counters of failed attempts by answer. An HTTP status or an error class follows.
 ANSWER = "answer "
 _STATUSES = frozenset(HTTPStatus)
 
@@ -49,8 +49,8 @@ Counts = Counter[Key]
 
 
 class CatalogueSubjects(Snapshot[Mapping[tuple[int, str], int]]):
-    """Subjects of counters, by (system, event type); system 0 for a shared entry. They are the
-    negative ids of entries: those of subscriptions are positive."""
+    """(system, event type) → subject of counters; system 0: a shared entry. A subject is the
+    negative id of an entry, because subjects of subscriptions are positive."""
 
     def __init__(self) -> None:
         super().__init__({}, REFRESH_SECONDS)
@@ -60,21 +60,21 @@ class CatalogueSubjects(Snapshot[Mapping[tuple[int, str], int]]):
         return {(owner, name): -pk for owner, name, pk in rows}
 
     def subject(self, biz: int, event_type: str) -> int:
-        """A system's own entry goes before a shared one."""
+        """The subject of an event type. A system's own entry goes before a shared entry."""
         subjects = self.known
         return subjects.get((biz, event_type)) or subjects.get((0, event_type), OTHERS)
 
 
 def answer(status: int, error: str) -> str:
-    """The counter of attempts that failed with this answer. There are few of them, whatever a
-    consumer answers: a status that is in no specification counts with its class, such as 4xx."""
+    """The counter of attempts that failed with this answer. The number of counters is bounded: a
+    status that no specification has counts with its class, such as 4xx."""
     if error:
         return f"{ANSWER}{error}"[:32]
     return f"{ANSWER}{status if status in _STATUSES else f'{status // 100}xx'}"
 
 
 def add(counts: Counts, now: datetime) -> None:
-    """Add to the minute of `now`, in the transaction that the caller is in."""
+    """Add the counts to the minute of `now`, in the caller's transaction."""
     MinuteCounter.add(FLOW, counts, now)
 
 
@@ -84,8 +84,8 @@ def count_accepted(
     now: datetime,
     filtered_counts: Mapping[Key, int],
 ) -> None:
-    """Count messages, given business system and event type of each, and how many the filters of
-    subscriptions left out, in the transaction that splits them."""
+    """Count messages, each given as (business system, event type), and the counts of filtered
+    messages, in the transaction that splits."""
     counts: Counts = Counter(filtered_counts)
     for (biz, event_type), value in Counter(messages).items():
         counts[Key(biz, 0, ACCEPTED)] += value
@@ -94,7 +94,7 @@ def count_accepted(
 
 
 class Tally:
-    """Counts results that were applied; `systems` is the business system of each subscription."""
+    """Counts applied results. `systems`: subscription → business system."""
 
     def __init__(self, systems: Mapping[int, int], event_types: CatalogueSubjects) -> None:
         self._systems, self._event_types = systems, event_types
@@ -103,7 +103,7 @@ class Tally:
         self.traced: list[Observation] = []  # of results that are traced
 
     def count_delivered(self, result: Result, accepted_at: datetime) -> None:
-        # Two machines have two clocks: a delivery before its acceptance took no time.
+        # Clocks of two machines differ, so a negative time counts as 0.
         latency = max(0.0, result.at + result.seconds - accepted_at.timestamp())
         self._count_twice(result, "delivered")
         self._observe(result, LATENCY, latency)
@@ -136,13 +136,13 @@ class Tally:
 
 
 def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> None:
-    """Add to the totals of all subscriptions; `seconds` by the name of a histogram.
+    """Add to the totals of all subscriptions. `seconds`: name of a histogram → sum.
 
-    After the commit, so a process that dies in between leaves them a little low.
+    Call it after the commit. A process that dies in between leaves the totals too low.
     """
     totals: Counter[str] = Counter()
     for key, value in counts.items():
-        if key.subscription >= 0:  # else it is counted already
+        if key.subscription >= 0:  # a negative subject would count twice
             totals[key.name] += value
     try:
         with work_redis().pipeline(transaction=False) as pipe:
@@ -152,7 +152,7 @@ def add_totals(counts: Counts, seconds: Mapping[str, float] | None = None) -> No
                 pipe.hincrbyfloat(_TOTALS, f"{name}_seconds", round(duration, 4))
             pipe.execute()
     except RedisError:
-        return  # they are for /metrics only; the minutes in the database are complete
+        return  # totals are for /metrics only; the minutes in the database are complete
 
 
 def totals() -> dict[str, float]:

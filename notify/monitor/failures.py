@@ -1,7 +1,7 @@
 """Failures: deliveries that are exhausted, or poison by the platform's own fault.
 
-The code that ends a delivery counts it here, in the same transaction, and so does the code that
-resends one (`msgplatform/monitor/failure_store.py`); `subjects.py` shows them.
+A transaction that ends or resends deliveries counts them by these functions, which call
+`msgplatform/monitor/failure_store.py`. `subjects.py` shows the failures.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def count_ended(
 
 
 def take_back(deliveries: QuerySet[ReceiveMsg]) -> None:
-    """Remove these deliveries from the counts: they are resent, or have arrived after all. They
-    must be locked; call it before they change."""
+    """Remove these deliveries from the counts: they are resent, or have arrived late. The
+    deliveries must be locked. Call it before they change."""
     take_back_rows(deliveries.filter(status__in=STATUSES).values_list(*COLUMNS))
 
 
 def take_back_rows(rows: Iterable[Sequence[Any]]) -> None:
-    """Remove deliveries from the counts by their COLUMNS, as they are before they change."""
+    """Remove deliveries from the counts. `rows`: COLUMNS of the deliveries before the change."""
     rescues = []
     for status, subscription, http_status, error, ended_at in rows:
         if status in STATUSES:

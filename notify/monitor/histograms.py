@@ -1,4 +1,4 @@
-"""Histograms of durations as counters: each bucket is one, so that they add up like all others."""
+"""Histograms of durations as counters: each bucket is a counter, so that histograms add up."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Bucket(NamedTuple):
 class Histogram:
     """Counters `<name>_le_<bound>ms`, and `<name>_le_inf` for durations above every bound.
 
-    Each counts durations above the bound before it, so that only buckets with a duration are
-    written; `metrics.cumulative` gives them the form that Prometheus wants.
+    A counter counts durations above the bound before, so that only buckets with durations are
+    written. `metrics.cumulative` makes the cumulative form for Prometheus.
 
-    `earlier` are the bounds of earlier releases, whose counters are still stored. One of them whose
-    bucket was wider keeps its name and its meaning; the bucket that ends there now is
+    `earlier` are earlier bounds, whose counters may be stored. An earlier bucket that was wider
+    keeps its name and its meaning; the bucket with the same end is now
     `<name>_gt_<low>_le_<bound>s`.
     """
 
@@ -41,7 +41,7 @@ class Histogram:
         return self.buckets[bisect_left(self.bounds, seconds)].name
 
     def bound(self, seconds: float) -> str:
-        """The upper bound of that bucket, as `/metrics` has it."""
+        """The upper bound of the bucket of a duration, as `/metrics` has it."""
         high = self.buckets[bisect_left(self.bounds, seconds)].high
         return "+Inf" if high == math.inf else str(float(high))
 
@@ -73,7 +73,7 @@ class Histogram:
         return [*self.buckets, *self._earlier_buckets]
 
 
-# From the acceptance of a message to the end of the attempt that delivered it: retries take days.
+# Seconds from a message's acceptance to the end of the successful attempt. Retries take days.
 LATENCY = Histogram(
     "latency",
     "notify_delivery_seconds",
@@ -81,7 +81,7 @@ LATENCY = Histogram(
      21600, 43200, 86400),
     earlier=(0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600, 21600, 86400),
 )  # fmt: skip
-# One request, whatever its answer.
+# Seconds of one request, whatever the answer.
 DURATION = Histogram(
     "duration",
     "notify_request_seconds",

@@ -1,7 +1,7 @@
-"""Notify's state now: counts and ages of bounded cost, for `/metrics` and the overview.
+"""Notify's present state: counts and ages at a bounded cost, for `/metrics` and the overview.
 
-Counts stop at COUNTED: exhausted deliveries pile up until a person resends them, and an answer must
-not take longer each day. The oldest delivery of each subscription is one index dive.
+Counts stop at COUNTED, because exhausted deliveries pile up until a person resends them. The oldest
+delivery of each subscription costs one index dive.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from notify.monitor.histograms import DURATION, LATENCY, Histogram
 from notify.subscriptions import limits
 
 COUNTED = 100_000
-# Subscriptions that one metric names, the worst ones: each is a time series in Prometheus.
+# A metric names so many subscriptions, the worst: each is a time series in Prometheus.
 NAMED = 50
 
 _Delivery, _Status = ReceiveMsg.Status, BizReceive.Status
 OPEN = (_Delivery.PENDING, _Delivery.QUEUED, _Delivery.HELD)
-# Delivered ones are left out: their number only grows until they are archived.
+# Delivered deliveries are not counted: their number only grows until they are archived.
 NOT_DELIVERED = (*OPEN, _Delivery.EXHAUSTED, _Delivery.POISON)
 _UP_TO = f"counted up to {COUNTED:,}"
 
 
 def counts() -> Mapping[int | None, int]:
-    """Deliveries that did not succeed, or not yet, by status; None: messages that are accepted and
-    not yet split. Each counted up to COUNTED; many are counted only now and then."""
+    """The number of undelivered deliveries by status; None: messages that are not split. A count
+    stops at COUNTED. Large numbers are cached for a while."""
     return open_counts.read()
 
 
@@ -64,7 +64,7 @@ open_counts = KeptCounts(_count)
 
 
 def _count_rows(rows: QuerySet[Any], column: str) -> int:
-    # A column of the index: on SQLite the key is not in it, and would be looked up in the table.
+    # Count a column of the index: SQLite would look the key up in the table.
     return rows.order_by().values(column)[:COUNTED].count()
 
 
@@ -74,10 +74,10 @@ def waiting_seconds(
     live: presence.LaneState | None,
     now: datetime,
 ) -> float | None:
-    """For how long a subscription's oldest due delivery has waited; None when none is due.
+    """Seconds that a subscription's oldest due delivery has waited; None when none is due.
 
-    `pending` and `queued` are `first_due` of both statuses, `now` is the database's. A delivery
-    that is queued waits too: since it was due, if its sender reports that, or at least since its
+    `pending_due` and `queued_until` are `first_due` of both statuses, `now` is the database's time.
+    A queued delivery waits since the due time that its sender reports, or at least since its
     claim.
     """
     ages = []
@@ -92,11 +92,11 @@ def waiting_seconds(
 
 
 class Waiting(NamedTuple):
-    """A subscription, with the times that its oldest deliveries wait for."""
+    """A subscription, with the times at which its first deliveries are due."""
 
     row: BizReceive
-    pending: datetime | None  # when its oldest pending delivery is, or was, due
-    queued: datetime | None  # when the first lease of its queued deliveries ends, or ended
+    pending: datetime | None  # the due time of the oldest pending delivery
+    queued: datetime | None  # the first end of a queued delivery's lease
     live: presence.LaneState | None
 
     @property
@@ -105,8 +105,8 @@ class Waiting(NamedTuple):
         return {"subscription": str(row.pk), "biz": row.biz.name, "consumer": row.receive.name}
 
     def oldest_seconds(self, now: datetime) -> float | None:
-        """The seconds that its oldest due delivery has waited; None for a paused or disabled one,
-        and for one that waits for a listener."""
+        """Seconds that the oldest due delivery has waited; None for a subscription that is paused
+        or disabled, or waits for a listener."""
         if self.row.status not in (_Status.NORMAL, _Status.SKIPPING):
             return None
         if self.row.receive.is_listened:
@@ -115,7 +115,7 @@ class Waiting(NamedTuple):
 
 
 def read_waiting() -> list[Waiting]:
-    """Every subscription. Without Redis a queued delivery counts from its claim."""
+    """Read all subscriptions. Without Redis a queued delivery counts from its claim."""
     live: Mapping[int, presence.LaneState] = {}
     with suppress(RedisError):
         live = presence.read()
@@ -133,8 +133,8 @@ def read_waiting() -> list[Waiting]:
 
 
 def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
-    """For how long the oldest due delivery, or message that is not split, has waited; None when
-    nothing is due."""
+    """Seconds that the oldest due delivery, or unsplit message, has waited; None when nothing is
+    due."""
     ages = [age for age, _which in oldest(rows, now)]
     if since := _unsplit_since():
         ages.append(max(0.0, (now - since).total_seconds()))
@@ -142,13 +142,13 @@ def oldest_seconds(rows: Iterable[Waiting], now: datetime) -> float | None:
 
 
 def oldest_by(rows: Iterable[Waiting], now: datetime) -> dict[str, float]:
-    """The age of the oldest due delivery of each subscription that has one."""
+    """Subscription id → age of its oldest due delivery, for subscriptions with due ones."""
     return {str(wait.row.pk): age for age, wait in oldest(rows, now)}
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest due delivery, without subscriptions whose failing has an alert of its own; and the
-    oldest message that is not split."""
+    """Yield the wait of the oldest due delivery, without subscriptions whose failing has an
+    alert; and the wait of the oldest unsplit message."""
     now, after = sql.now(), limits.failing_alert_after()
     for age, wait in oldest(read_waiting(), now):
         since = wait.row.failing_since
@@ -163,13 +163,13 @@ def waits() -> Iterator[Wait]:
 
 
 def _unsplit_since() -> datetime | None:
-    """The acceptance of the oldest message that is not yet split; one index dive."""
+    """The time of acceptance of the oldest unsplit message. Costs one index dive."""
     unsplit = BizMsg.objects.filter(state=BizMsg.State.ACCEPTED).order_by("state", "id")
     return unsplit.values_list("created_at", flat=True).first()
 
 
 def oldest(rows: Iterable[Waiting], now: datetime) -> list[tuple[float, Waiting]]:
-    """(seconds overdue, which), the longest first."""
+    """(seconds overdue, row of `rows`), the longest first."""
     late = [(age, wait) for wait in rows if (age := wait.oldest_seconds(now)) is not None]
     return sorted(late, key=lambda pair: pair[0], reverse=True)
 
@@ -247,7 +247,7 @@ def samples() -> Iterator[Sample]:
         yield _MARKER_ORDERS.of(jobs.depths([orders.MARKER_QUEUE])[orders.MARKER_QUEUE])
         yield _MARKER_OLDEST.of(jobs.oldest_seconds(orders.MARKER_QUEUE))
         labels = {wait.row.pk: wait.labels for wait in rows}
-        # The senders report the subscriptions that they work on.
+        # Senders report only the subscriptions whose lanes they have.
         for pk, state in presence.read().items():
             if pk in labels and (state.is_open or state.in_flight or state.waiting):
                 yield _BREAKERS.of(STATE_NUMBERS[state.breaker], **labels[pk])
@@ -266,13 +266,13 @@ def samples() -> Iterator[Sample]:
 
 
 def status() -> Status:
-    """For the overview. Raises errors of the database."""
+    """Notify's status for the overview. Raises errors of the database."""
     by_status = counts()
     backlog = by_status[None] + sum(by_status[status] for status in OPEN)
     facts: dict[str, int | float | str] = {}
     for status in OPEN:
         count = by_status[status]
-        if count >= COUNTED:  # then the backlog is more than it says
+        if count >= COUNTED:  # the backlog is larger
             facts[str(status.label)] = _("%d or more") % count
         elif count and status == _Delivery.HELD:
             facts[str(status.label)] = count
@@ -281,7 +281,7 @@ def status() -> Status:
 
 
 def cumulative(histogram: Histogram, counts: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Pairs (upper bound, count up to it), the last one for +Inf. An earlier, wider bucket
+    """Pairs (upper bound, cumulative count), the last pair for +Inf. An earlier, wider bucket
     counts at its upper bound."""
     by_end: defaultdict[float, float] = defaultdict(float)
     for bucket in histogram.stored_buckets:

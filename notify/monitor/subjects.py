@@ -1,5 +1,5 @@
-"""Subscriptions as the subject of counters and failures; their failures, as the page Failures shows
-them."""
+"""Subscriptions as the subject of counters and failures; the failures of subscriptions for the page
+Failures."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ SUBSCRIPTION = Subject(
 
 
 def counts(subscription_ids: Collection[int]) -> dict[int, int]:
-    """The number of failures of each that were neither resent nor acknowledged; one statement."""
+    """Subscription id → number of failures neither resent nor acknowledged, with one statement."""
     return failure_groups.count_by_subject(FLOW, subscription_ids)
 
 
 def _open_since(group: FailureGroup) -> datetime:
-    """When the first of its open failures ended: later than `counted_since` where all others were
-    acknowledged."""
+    """The time of the group's first open failure. It is later than `counted_since` if earlier
+    failures were acknowledged."""
     return max(group.since, group.counted_since)
 
 
@@ -54,10 +54,10 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
     """The failures of each subscription, by answer."""
     groups = failure_groups.open_groups(FLOW, limit)
     samples = ReceiveMsg.objects.filter(id__in=[group.sample for group in groups])
-    # Archived deliveries have no message here.
+    # A failure whose sample is archived has no message on the page.
     message_ids = dict(samples.values_list("id", "msg_id"))
 
-    # A filter by subscription: its bounds leave out no open failure.
+    # The links filter by subscription. Their bounds must include every open failure.
     place_bounds: dict[int, dict[str, str]] = {}
     for group in sorted(groups, key=lambda group: (group.has_acknowledged, _open_since(group))):
         is_bound = group.has_acknowledged

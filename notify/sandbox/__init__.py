@@ -1,1 +1,1 @@
-"""The platform's own receiver: it keeps what a sandbox gets, and answers as it was told to."""
+"""The platform's own receiver: it keeps a sandbox's requests, and answers as a person has set."""

@@ -32,7 +32,7 @@ _TEXTS = {
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A request as it came. `body` is its beginning, `size` the whole in bytes."""
+    """A received request. `body`: the beginning of the body; `size`: bytes of the whole body."""
 
     message_id: str
     headers: dict[str, str]
@@ -45,7 +45,7 @@ class Call(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Arrival(Kept[Call]):
-    """A call as people see it: `number` counts the calls with this message id from 1 on."""
+    """A call for the console. `number` counts the calls with the same message id from 1 on."""
 
     number: int
 
@@ -69,7 +69,7 @@ def store(subscription: int) -> Sandbox:
 
 
 def arrivals(subscription: int) -> list[Arrival]:
-    """What came in the last hour, the newest first. Raises RedisError."""
+    """The calls of the last hour, the newest first. Raises RedisError."""
     counts: Counter[str] = Counter()
     rows: list[Arrival] = []
     for entry in reversed(store(subscription).calls(Call)):
@@ -101,7 +101,7 @@ def event_type(call: Call) -> str:
 
 
 def judge(headers: Mapping[str, str], prefix: str, body: bytes, keys: Sequence[bytes]) -> str:
-    """The verdict on a signature, one of the words above. The first key is the current one."""
+    """The verdict on a signature, one of the constants above. The first key is the current key."""
     message_id = headers.get(f"{prefix}-id", "")
     stamp, entries = headers.get(f"{prefix}-timestamp", ""), headers.get(f"{prefix}-signature", "")
     if not (message_id and entries and stamp.isdecimal() and len(stamp) < 16):
@@ -116,7 +116,7 @@ def judge(headers: Mapping[str, str], prefix: str, body: bytes, keys: Sequence[b
 
 
 def keys_of(row: BizReceive) -> list[bytes]:
-    """The consumer's secrets, the current one first. Raises Undecryptable, ValueError."""
+    """The consumer's secrets, the current secret first. Raises Undecryptable, ValueError."""
     consumer = row.receive
     until = consumer.previous_secret_until
     has_previous = until is not None and until > timezone.now() and consumer.previous_secret

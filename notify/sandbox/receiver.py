@@ -1,7 +1,7 @@
-"""The address to which deliveries for a sandbox go.
+"""The address that receives deliveries for a sandbox.
 
-It has no login: the token of its path is known to the platform alone. Every wrong address gets the
-same 404, so that nobody learns which sandboxes there are.
+The address needs no login: only the platform knows the token of the path. Every wrong address gets
+the same 404, so that nobody learns which sandboxes exist.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
 
 MAX_BYTES = MAX_PAYLOAD_BYTES + 16 * 1024  # the payload in its envelope
 _MAX_HEADERS, _MAX_VALUE = 60, 1000
-# Of the way, not of the delivery.
+# Headers of the transport, not of the delivery.
 _HIDDEN = ("host", "connection", "content-length", "x-forwarded-", "x-real-ip", "forwarded")
 USUAL_STATUS, MAX_STATUS = 200, 599
 
@@ -33,7 +33,7 @@ log = logging.get(__name__)
 @csrf_exempt
 @require_POST
 def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse:
-    """Keep a delivery, and answer it as the sandbox's behaviour says."""
+    """Keep a delivery, and answer by the sandbox's behaviour."""
     row = _row(subscription, token)
     if row is None:
         return HttpResponse("There is no such sandbox.\n", "text/plain", 404)
@@ -45,7 +45,7 @@ def receive(request: HttpRequest, subscription: int, token: str) -> HttpResponse
         status = status_of(behaviour)
         lower = {name.lower(): value for name, value in request.headers.items()}
         prefix = row.receive.header_prefix
-        # Values of the consumer's own headers are masked: they may be keys.
+        # Values of the consumer's own headers are masked, because they may be keys.
         try:
             masked_names = {name.lower() for name in row.receive.headers}
         except Undecryptable:
@@ -85,7 +85,7 @@ def status_of(behaviour: Behaviour) -> int:
 
 
 def _row(subscription: int, token: str) -> BizReceive | None:
-    """The subscription that this token belongs to; None for every other address."""
+    """The subscription, if the token is right for it; None for every other address."""
     if not sandbox.is_on():
         return None
     row = BizReceive.objects.select_related("receive").filter(pk=subscription).first()

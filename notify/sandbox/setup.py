@@ -13,7 +13,7 @@ from msgplatform.models import Biz
 from notify.models import BizReceive, Receive
 from notify.subscriptions import sandbox
 
-# Four attempts in two minutes: a person who has it fail wants to see what follows.
+# Four attempts in two minutes, so that a person who tests failures sees the retries.
 SCHEDULE = [5, 30, 60]
 IN_FLIGHT = 4
 _TAKEN = _("A consumer %(name)s exists already, and is no sandbox.")
@@ -28,9 +28,9 @@ def name_of(biz: Biz) -> str:
 def make(
     biz: Biz, event_types: Sequence[str], format: str, audit: Callable[..., object]
 ) -> BizReceive:
-    """The subscription of the system's sandbox, made or changed so that it gets these events in
-    this format. `audit` is called with an action and its target. Raises InvalidInput when another
-    consumer has the name."""
+    """Make or change the subscription of the system's sandbox to these event types in this format.
+    `audit` is called with an action and its target. Raises InvalidInput when another consumer has
+    the name."""
     name = name_of(biz)
     consumer, is_new = Receive.objects.get_or_create(
         name=name, defaults={"url": sandbox.URL, "title": f"Sandbox · {biz}"[:200]}
@@ -58,7 +58,7 @@ def make(
 
 
 def sandboxes() -> list[BizReceive]:
-    """Every subscription of a sandbox that is not discarded, by name."""
+    """The subscriptions of sandboxes, without discarded ones, by name."""
     rows = BizReceive.objects.select_related("biz", "receive").filter(
         receive__url__icontains=sandbox.HOST
     )

@@ -1,1 +1,1 @@
-"""`run_sender`: deliver work orders over HTTP, each subscription in a lane of its own."""
+"""`run_sender`: deliver work orders over HTTP. Each subscription has a lane."""

@@ -1,6 +1,6 @@
-"""The spans of attempts in flight, of messages that are traced.
+"""The spans of attempts in flight, for traced messages.
 
-The consumer gets the attempt's `traceparent`, so that its own spans are children of the attempt.
+The consumer gets the attempt's `traceparent`, so that the consumer's spans are its children.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AttemptSpans:
-    """Used by the sending thread. Their number is bounded by the window of the sender."""
+    """The open spans, for the sending thread. The sender's window bounds their number."""
 
     def __init__(self) -> None:
         self._spans: dict[tuple[str, int], Span] = {}  # (claim, delivery) → span

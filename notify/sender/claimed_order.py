@@ -11,20 +11,20 @@ from notify.orders import Order
 
 @dataclass(eq=False, slots=True)
 class ClaimedOrder:
-    """An order in flight; `item_size` is the memory that each of its items takes, in bytes.
+    """An order in flight. `item_size`: bytes of memory that an item takes.
 
-    `before` is the report of the sender that had this subscription's queue until now, if any.
+    `before`: the report of the sender that had this subscription's queue before, if any.
     """
 
     claimed: jobs.Claimed
     order: Order
-    # Counts down to the moment when the order can be forgotten. Only the result writer's thread
-    # changes it; the claiming thread reads it, and may see it late.
+    # Items without a stored result; at 0 the order can be forgotten. Only the result writer's
+    # thread changes the number. The claiming thread may see a change late.
     open_items: int
     item_size: int
-    # Counts down to the moment when all of it is in flight. Only the sending thread changes it.
+    # Items that are not in flight yet. Only the sending thread changes the number.
     unsent_items: int
-    # Set by the claiming thread when another sender owns the queue, or had this order before:
-    # unsent items go back.
+    # True if unsent items go back: another sender owns the queue, or had this order before. Set by
+    # the claiming thread.
     is_lost: bool = False
     before: presence.LaneState | None = None

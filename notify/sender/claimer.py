@@ -23,15 +23,15 @@ from notify.sender.claimed_order import ClaimedOrder
 from notify.sender.memory import Memory
 from notify.sender.strays import Strays
 
-# Orders that one round takes, give or take a step: later ones have their turn in the next.
+# Orders that one round takes, plus at most a step. Further orders are for the next round.
 ROUND_ORDERS = 160
-# A queue belongs to one sender at a time; that of a killed sender is free after this long.
+# A queue belongs to one sender at a time. A killed sender's queue is free after this time.
 OWNERSHIP_SECONDS = 5.0
-_RENEW_SECONDS = 0.5  # for a thousand queues it is a good part of a round
-# No request begins so long after a renewal: Redis is away, and its outcome could not be stored.
+_RENEW_SECONDS = 0.5  # renewing a thousand queues takes a good part of a round
+# No request begins later than this after a renewal: without Redis its result cannot be stored.
 _BEGIN_SECONDS = 3.0
 REPORT_SECONDS = 1.0
-# No signal comes when an order is finished and the next one of its queue may be taken.
+# The pause while orders are in flight. No signal says that a queue's next order may be taken.
 _BUSY_SECONDS = 0.25
 _IDLE_SECONDS = 2.0
 _ALL = 1_000_000
@@ -41,8 +41,8 @@ _JOIN_SECONDS = 5.0  # a Redis that hangs must not hold up the end of the proces
 class OrderClaimer:
     """Claims orders of subscriptions that this process owns and that have capacity.
 
-    `only` dedicates it to these subscriptions; without, it leaves alone subscriptions that have a
-    process of their own. `wake` is called after a claim, from the claiming thread.
+    `only` dedicates the claimer to these subscriptions. Without `only` it leaves out subscriptions
+    that have their own process. `wake` is called after a claim, from the claiming thread.
     """
 
     def __init__(
@@ -54,21 +54,21 @@ class OrderClaimer:
     ) -> None:
         self.owner = owner
         self.subscriptions = subscriptions
-        # Written by the sending thread, which does no I/O but HTTP, and reported by this one.
-        # Always replaced as a whole, so neither needs a lock.
+        # Written by the sending thread, which does no I/O but HTTP, and reported by this thread.
+        # The mapping is always replaced as a whole, so no thread needs a lock.
         self.states: Mapping[int, presence.LaneState] = {}
         # Written by this thread: subscriptions that another sender works for now.
         self.lost: frozenset[int] = frozenset()
-        # Subscriptions of which this thread took no order, because messages of theirs wait here.
+        # Subscriptions whose next order this thread leaves, because messages of them wait here.
         self.held_back: frozenset[int] = frozenset()
-        # From this thread to the sending one; appending and taking are atomic.
+        # From this thread to the sending thread. Appending and taking are atomic.
         self._inbox: deque[ClaimedOrder] = deque()
         self._only = frozenset(only)
         self._wake = wake
         self._next_renewal = Every(_RENEW_SECONDS)
         self._next_report = Every(REPORT_SECONDS)  # the sending thread may bring it forward
-        self._has_moved = False  # a breaker, since the last report
-        # When the queues of all orders in flight were surely this process' own.
+        self._has_moved = False  # True if a breaker moved since the last report
+        # The latest time at which this process surely owned the queues of all orders in flight.
         self._owned_at = time.monotonic()
         self._is_claiming = not outbound.is_off()  # until `stop_claiming`
         # The rest belongs to the claiming thread. Orders in flight, by queue:
@@ -109,13 +109,13 @@ class OrderClaimer:
 
     def take(self) -> list[ClaimedOrder]:
         """The orders claimed since the last call; called by the sending thread."""
-        # By length: orders that arrive meanwhile are for the next call.
+        # The length is read once: orders that arrive meanwhile are for the next call.
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def disown(self) -> None:
         """Let another sender have the queues at once, instead of when the ownership runs out."""
         with suppress(*UNAVAILABLE):
-            # Idle queues too: they were owned when they last had work.
+            # Idle queues too, because they were owned when they last had work.
             owners.disown(list(self.subscriptions.by_queue()), self.owner)
             presence.withdraw(self.owner)
 
@@ -139,15 +139,15 @@ class OrderClaimer:
         return 0.0
 
     def report(self) -> None:
-        """Report the states of the lanes, read those of other senders and the number of senders."""
+        """Report the states of the lanes; read other senders' states and the number of senders."""
         if not self._next_report.take():
             return
-        # Before the states: a breaker that moves meanwhile is told with the next report.
+        # The flag is read before the states: a breaker that moves now is in the next report.
         has_moved, self._has_moved = self._has_moved, False
         states = self.states
         states_of_all = presence.read()
         busy_ids = {order.order.subscription for order in self._orders_in_flight()}
-        # Another sender works for these now: this process' state of their breakers is old.
+        # Another sender has these subscriptions now, so this process' state of them is old.
         self.lost = frozenset(
             key
             for key, state in states_of_all.items()
@@ -155,7 +155,7 @@ class OrderClaimer:
             if key not in states or not states[key].has_work
         )
         own_states = {key: state for key, state in states.items() if key not in self.lost}
-        # A lane that has ended is reported once more, as closed: its last report would stay.
+        # An ended lane is reported once more, with a closed breaker. Its last report would stay.
         ended_ids = self._reported - states.keys() - self.lost
         closed_lane = presence.LaneState(sender=self.owner)
         presence.report({**own_states, **dict.fromkeys(ended_ids, closed_lane)})
@@ -170,8 +170,8 @@ class OrderClaimer:
         self._take_back_strays()
 
     def _take_back_strays(self) -> None:
-        """Put the orders of a dead sender back into their queues; until then they keep the queues
-        full, and a breaker waiting for a probe without an answer."""
+        """Put the orders of a dead sender back into their queues. Until then they fill the queues,
+        and a breaker waits for a probe that nobody answers."""
         rows = [row for row in self._rows_of(jobs.with_orders) if self._serves(row)]
         queues = {row.queue: row.id for row in rows}
         timeouts = {row.queue: row.timeout for row in rows}
@@ -196,19 +196,19 @@ class OrderClaimer:
             owners.disown(finished_queues, self.owner)
         if not self._next_renewal.is_due:
             return
-        # Another owns one when this process, or Redis, was away for longer than the ownership.
+        # Queues are lost when this process or Redis stood still for longer than OWNERSHIP_SECONDS.
         began_at = time.monotonic()
         names = list(self._in_flight)
         lost_names, lapsed_names = owners.renew(names, self.owner, OWNERSHIP_SECONDS)
         for name in lost_names:
             for order in self._in_flight[name]:
                 order.is_lost = True
-        # Redis' clock counts, since that of a virtual machine that was paused has stood still; and
-        # this clock too, since the answer of an earlier renewal may have been lost.
+        # Redis' clock counts, because the clock of a paused virtual machine stands still. This
+        # process' clock counts too, because the answer to an earlier renewal may have been lost.
         if lapsed_names or began_at - self._owned_at >= OWNERSHIP_SECONDS:
             self._mark_taken_back()
         self._owned_at = began_at
-        self._next_renewal.restart()  # only now: after an error it is due at once
+        self._next_renewal.restart()  # last, so that it is due at once after an error
 
     def _orders_in_flight(self) -> list[ClaimedOrder]:
         return [order for of_queue in self._in_flight.values() for order in of_queue]
@@ -228,7 +228,7 @@ class OrderClaimer:
         own_queues = owners.own(list(subscriptions), self.owner, OWNERSHIP_SECONDS)
         self._share = _ALL
         if self._senders > 1 and not self._only:
-            # This sender's part, rounded up, of the queues that have work anywhere.
+            # This sender's share, rounded up, of all queues with work.
             queues_with_work = set(own_queues) | set(self._in_flight)
             for subscription in self._states:
                 if (row := self.subscriptions.get(subscription)) and self._serves(row):
@@ -239,15 +239,15 @@ class OrderClaimer:
         free = max(0, self._share - len(self._in_flight))
         if len(new_queues) > free:
             owners.disown(new_queues[free:], self.owner)
-        # Queues without an order in flight come first: a second order must not take the place of a
-        # first, unless it is another system's.
+        # Queues without an order in flight come first: within a system no second order must take
+        # the place of a first.
         names = in_turns([*new_queues[:free], *queues_in_flight], orders.system_of)
         return self._claim_from(names, subscriptions)
 
     def _claimable(self) -> dict[str, int]:
-        """Queue → subscription of every queue from which an order may be taken, in turns of
+        """Queue → subscription, for every queue from which an order may be taken, in turns of
         systems."""
-        # Beyond this sender's share a queue is left to others: orders in flight are finished first.
+        # Queues beyond this sender's share are left to others, after the orders in flight.
         surplus_queues = set(sorted(self._in_flight)[self._share :])
         full_queues = {
             queue
@@ -273,7 +273,7 @@ class OrderClaimer:
         return sorted(rows, key=lambda row: row.id)
 
     def _claim_from(self, names: Sequence[str], subscriptions: Mapping[str, int]) -> int:
-        """Take the first order of each of these queues, as far as the memory goes; returns the
+        """Take the first order of each of these queues, as far as the memory allows; returns the
         number of orders."""
         claimed_count, remaining = 0, list(names)
         lease = 2.0 * settings.NOTIFY_LEASE_SECONDS

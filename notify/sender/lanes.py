@@ -1,7 +1,7 @@
-"""A lane for each subscription of a sender: the messages that wait, and how many may go now.
+"""A lane for each subscription of a sender: the messages that wait, and the number that may go now.
 
-A lane joins three limits: requests in flight, the rate limit, the circuit breaker. It knows no
-Redis, no database and no HTTP: the sender asks it, and reports every answer to it.
+A lane joins three limits: requests in flight, the rate limit, the circuit breaker. A lane does no
+I/O: the sender asks the lane, and reports every answer to the lane.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from notify.orders import Item, in_turns
 from notify.presence import LaneState
 from notify.sender.claimed_order import ClaimedOrder
 
-# A consumer that answers with one of these is down, or not open to this platform.
+# A consumer that answers with such a status is down, or not open to this platform.
 _NOT_THERE = frozenset({401, 403, 404, 405, 408, 410, 425, 429})
-# A quarter of the window is kept for each lane's first request: consumers that stop answering, one
-# after another, cannot fill it.
+# 1/4 of the window is kept for each lane's first request, so that consumers that stop answering,
+# one after another, cannot fill the window.
 RESERVE = 4
-# A part of it is for systems with little in flight, an equal share for each: the consumers of one
-# system that stop answering or are busy, however many they are, cannot fill it.
+# 1/32 of the window is kept for systems with little in flight, an equal share for each. The slow
+# consumers of one system, however many, cannot fill this part.
 _RESERVE_OF_SYSTEMS = 32
-# A lane stays busy for so many seconds with nothing waiting, as between two orders. It keeps
-# its rate meanwhile: without it the next orders would again be longer than their lease.
+# Seconds that a lane stays busy with no message waiting, as between two orders. The lane keeps its
+# rate: without a rate the next orders would be longer than their lease.
 _BUSY_GAP_SECONDS = 10.0
 _BUSY_AVERAGE_SECONDS = 60.0
 # The weight of the latest measurement in the rate of answers.
@@ -37,12 +37,12 @@ _SMOOTHING = 0.3
 
 
 def is_alive(status: int) -> bool:
-    """True if an answer shows that the consumer works, though it may not want this message."""
+    """True if an answer shows that the consumer works, even if it refuses this message."""
     return 200 <= status < 300 or (400 <= status < 500 and status not in _NOT_THERE)
 
 
 class Lane:
-    """One subscription. Times are monotonic seconds. Only the sending thread uses it."""
+    """The lane of one subscription, for the sending thread alone. Times are monotonic seconds."""
 
     def __init__(
         self, subscription: int, policy: circuit.Policy, before: LaneState | None, system: int = 0
@@ -57,12 +57,12 @@ class Lane:
         self._limit = 1  # requests in flight
         self._busy_since: float | None = None
         self._busy_per_second = 0.0
-        self._full_at = -math.inf  # when all slots were taken, or something waited for one
-        self._oldest_due = 0.0  # of what waited then
+        self._full_at = -math.inf  # the last time at which all slots were taken or a message waited
+        self._oldest_due = 0.0  # of the first message that waited then
         self._measured_at = time.monotonic()
         self._success_count = 0  # successes that were not reported to the breaker yet
-        # Successes of calls that began before the breaker's last change say nothing; none counts
-        # while it is open.
+        # Successes of calls that began before the breaker's last change do not count. While the
+        # breaker is open none counts.
         self._steady_since = -math.inf
         self._is_taken_over = before is not None
         if before and before.is_open:
@@ -76,7 +76,7 @@ class Lane:
         self._limit = subscription.in_flight_limit
         if self.rate_limit.rate != subscription.rate_limit:
             self.rate_limit.change(subscription.rate_limit)
-            if self._is_taken_over:  # its former sender may have sent at this very moment
+            if self._is_taken_over:  # the former sender may have sent just now
                 self.rate_limit.hold(now)
                 self._is_taken_over = False
 
@@ -88,17 +88,17 @@ class Lane:
         return 1 if can_probe else 0
 
     def probe_now(self, now: float) -> None:
-        """A person asked for a probe: an open breaker lets one message through."""
+        """Let one message through an open breaker, because a person asked for a probe."""
         self.breaker.probe_now(now)
 
     def sent(self, now: float, count: int) -> None:
-        """Count `count` messages as sent. While the breaker is not closed, they are the probe."""
+        """Count `count` messages as sent. While the breaker is not closed, this is the probe."""
         self.in_flight += count
         self.rate_limit.take(now, count)
         self.breaker.allow(now)
 
     def answered(self, status: int, now: float, started_at: float) -> bool:
-        """Count an answer (0: none came); True if it moved the breaker."""
+        """Count an answer (status 0: no answer). Returns True if the answer moved the breaker."""
         self.in_flight -= 1
         self._answer_count += 1
         is_working = is_alive(status)
@@ -117,19 +117,19 @@ class Lane:
         return True
 
     def _report_successes(self, now: float) -> None:
-        """Report the successes to the breaker, all together: while it is closed they change
-        nothing, so they are reported only before the next failure and with each measurement."""
+        """Report all new successes to the breaker. Successes change nothing in a closed breaker, so
+        they are reported only before the next failure and with each measurement."""
         if self._success_count:
             self.breaker.success(now, calls=self._success_count)
             self._success_count = 0
 
     @property
     def has_open_breaker(self) -> bool:
-        """True if the breaker is open: behind it nothing waits in memory."""
+        """True if the breaker is open. Then no messages wait in memory."""
         return self.breaker.state is circuit.State.OPEN
 
     def is_over(self, now: float) -> bool:
-        """True if nothing is in flight, and nothing is to be remembered."""
+        """True if the lane has no messages, and no state to remember."""
         return (
             not self.waiting
             and not self.in_flight
@@ -139,8 +139,8 @@ class Lane:
         )
 
     def measure(self, now: float) -> None:
-        """Measure the rate of answers, twice a second, if there was always something to send. A
-        lane that waited for messages says nothing about its consumer's speed."""
+        """Measure the rate of answers, twice a second, if messages always waited. A lane without
+        waiting messages does not show its consumer's speed."""
         self._report_successes(now)
         seconds = now - self._measured_at
         if seconds <= 0:
@@ -155,8 +155,8 @@ class Lane:
         self._answer_count, self._measured_at = 0, now
 
     def _measure_busy(self, now: float, seconds: float) -> None:
-        """Measure since when its slots are full, and the rate of answers meanwhile: the average of
-        that time at first, then of about the last minute."""
+        """Measure since when the lane is busy, and the rate of answers since then: at first the
+        average of that time, then of about the last minute."""
         if self.waiting:
             self._oldest_due = self.waiting[0][1].due
         if self.waiting or self.in_flight >= self._limit:
@@ -170,7 +170,7 @@ class Lane:
             self._busy_per_second += weight * (self._answer_count / seconds - self._busy_per_second)
 
     def live(self, sender: str, now: float, database_now: float = 0.0) -> LaneState:
-        """The lane as others see it; `database_now` is unix seconds of the database's clock."""
+        """The lane's report. `database_now`: unix seconds by the database's clock."""
         due, busy_since = self._oldest_due, self._busy_since
         is_closed = self.breaker.state is circuit.State.CLOSED
         return LaneState(
@@ -198,7 +198,7 @@ class Usage:
 
 
 class Lanes:
-    """All lanes of one sender, and their systems, in the order of their last turns."""
+    """All lanes of one sender, and their systems, both in the order of their last turns."""
 
     def __init__(self, window: int, policy: circuit.Policy) -> None:
         self._window = window
@@ -221,8 +221,8 @@ class Lanes:
         return lane
 
     def ready(self) -> list[Lane]:
-        """Lanes with something to send, in turns of their systems; the system, and in it the lane,
-        that is longest without a turn first."""
+        """Lanes with waiting messages, in turns of their systems. The system, and in it the lane,
+        with the oldest turn comes first."""
         by_system: dict[int, list[Lane]] = {system: [] for system in self._systems}
         for lane in self:
             if lane.waiting:
@@ -240,14 +240,14 @@ class Lanes:
         return systems
 
     def capacity(self, lane: Lane, limit: int, free: int, usage: Mapping[int, Usage]) -> int:
-        """The number of further requests that the lane may have in flight, by its limit and its
-        share of its system's share of the window. Of the reserve it gets no more than its first
-        request, and half of the part that is kept for its system."""
+        """The number of further requests that the lane may have in flight, by its limit and by its
+        share of its system's share of the window. From the reserve a lane gets its first request,
+        and at most half of the part that is kept for its system."""
         systems, system = len(usage), usage[lane.system]
         share = max(1, self._window // (systems * system.active + 1))
         reserve = self._window // _RESERVE_OF_SYSTEMS
         open_to_all, kept_for_system = free - self._window // RESERVE, reserve // systems
-        # Half of it: one consumer leaves first requests to the system's others.
+        # Half, so that one consumer leaves first requests to the system's other consumers.
         open_to_system = kept_for_system // 2 - system.in_flight
         if not lane.in_flight:
             open_to_all = max(open_to_all, int(free > reserve))
@@ -264,8 +264,8 @@ class Lanes:
         self._systems.move_to_end(lane.system)
 
     def forget(self, subscriptions: Collection[int]) -> None:
-        """Forget the lanes of these subscriptions, which another sender works for now, unless they
-        have messages waiting or in flight."""
+        """Forget the lanes of these subscriptions, which another sender has now. Lanes with
+        messages waiting or in flight stay."""
         for key in subscriptions:
             lane = self._lanes.get(key)
             if lane and not lane.waiting and not lane.in_flight:

@@ -17,11 +17,11 @@ from notify.sender.claimed_order import ClaimedOrder
 log = logging.get(__name__)
 
 BATCH = 500
-# How long a single result waits for others: one RQ job, about 1.4 ms, is for all of them.
+# Seconds that a first result waits for others, because an RQ job costs about 1.4 ms.
 GATHER_SECONDS = 0.05
-# Without results the thread sleeps until it is woken; a wake that is lost costs no more than this.
+# Without results the thread sleeps until it is woken. A lost wake costs at most this time.
 _IDLE_SECONDS = 5.0
-# Results in memory while Redis is unavailable; beyond it the sender stops sending.
+# Results in memory while Redis is unavailable. Beyond this number the sender stops sending.
 MAX_WAITING = 20_000
 _JOIN_SECONDS = 10.0
 
@@ -32,8 +32,8 @@ class ResultWriter:
     """Writes results in batches. An order is forgotten after its last result is in Redis."""
 
     def __init__(self) -> None:
-        # Filled by the sending thread, emptied by this one. A deque and one wake a batch: a queue
-        # would wake this thread for every single result.
+        # Filled by the sending thread, emptied by this thread. A deque with one wake for a batch,
+        # because a queue would wake this thread for every result.
         self._entries: deque[Entry] = deque()
         self._batch: list[Entry] = []  # this thread's own, until it is written
         self._is_idle = False  # written by this thread: the next result must wake it
@@ -43,8 +43,8 @@ class ResultWriter:
         self._loop.start()
 
     def stop(self) -> None:
-        """Write the remaining results, then end. Bounded: when Redis is unavailable the leases of
-        these deliveries run out, and they are resent."""
+        """Write the remaining results, then end, in bounded time. If Redis is unavailable, the
+        deliveries are queued again when their leases end."""
         self._loop.stop(_JOIN_SECONDS)
 
     @property
@@ -61,7 +61,7 @@ class ResultWriter:
 
     # -- the thread ------------------------------------------------------------------------------
     def _write(self) -> float:
-        """Write up to BATCH results; after an error the same ones come first the next time."""
+        """Write up to BATCH results. After an error the next call writes the same results."""
         if self._is_idle and self._entries:
             self._is_idle = False
             return GATHER_SECONDS  # others follow the first
@@ -81,7 +81,7 @@ class ResultWriter:
             try:
                 jobs.done(finished_jobs)
             except UNAVAILABLE as error:
-                # Their results are safe; recover() drops the orders when their claim is over.
+                # The results are stored. `recover()` drops the orders when their claim is over.
                 log.warning("orders_not_forgotten", count=len(finished_jobs), why=str(error)[:200])
             return 0.0 if len(self._entries) >= BATCH else GATHER_SECONDS
         self._is_idle = True

@@ -1,6 +1,6 @@
-"""Sender: delivers work orders, many subscriptions in one process, none delayed by another.
+"""Sender: delivers work orders of many subscriptions. No subscription delays another.
 
-Three threads, joined by bounded buffers, so that the one that drives libcurl does no other I/O:
+Three threads, joined by bounded buffers, so that the thread that drives libcurl does no other I/O:
 
     OrderClaimer   ──inbox──▶  Sender.turn (libcurl)    ──results──▶  ResultWriter
     claims orders              sends, collects answers                writes the marker queue, then
@@ -42,14 +42,14 @@ log = logging.get(__name__)
 _POLL_SECONDS = 0.5
 _MIN_POLL_SECONDS = 0.005
 _NEVER = 10**9
-# How often the lanes' state is handed to the claimer, which reports it once a second.
+# The lanes' states go to the claimer in this interval. The claimer reports them once a second.
 _REPORT_SECONDS = 0.5
-_REFRESH_SECONDS = 0.5  # between two looks whether a refresh is due
+_REFRESH_SECONDS = 0.5  # between two checks whether a refresh is due
 
 
 class Sender(Worker):
-    """`only` dedicates the process to these subscriptions; without, it serves all subscriptions
-    without a process of their own."""
+    """`only` dedicates the process to these subscriptions. Without `only` it serves all
+    subscriptions that have no process of their own."""
 
     role = "sender"
 
@@ -101,15 +101,15 @@ class Sender(Worker):
         sent_count = self._fill_windows()
         patience = 0.0
         if not claimed_count and not sent_count:
-            # Until something can happen by itself: a paced message is due, a probe may go. Not 0: a
-            # lane that is due may be full, and only an answer changes that.
+            # Wait until a paced message is due or a probe may go. The minimum is above 0, because a
+            # due lane may be full until an answer comes.
             wait = self.lanes.next_wait(time.monotonic())
             patience = min(_POLL_SECONDS, max(_MIN_POLL_SECONDS, wait))
         self._report_answers(self.engine.poll(patience))
         if self._next_report.is_due or self._has_moved:
             now = time.monotonic()
             self.lanes.forget(self.claimer.lost)
-            # Reported before they are dropped: others must learn that a breaker closed.
+            # Lanes are reported before they are dropped, so that others learn of a closed breaker.
             database_now = time.time() - self.subscriptions.clock_ahead
             states = self.lanes.report(self.name, now, database_now)
             self.claimer.set_states(states, at_once=self._has_moved)
@@ -120,10 +120,10 @@ class Sender(Worker):
         return True
 
     def drain(self, deadline: float) -> None:
-        """Finish the requests in flight; give back, unsent, the messages that wait.
+        """Finish the requests in flight, and give waiting messages back unsent.
 
-        It takes as long as the longest request may: a request that is cut off is delivered twice.
-        Until then the queues stay this sender's, so that no other sends beside it.
+        Takes up to the longest timeout, because a request that is cut off is delivered twice. The
+        queues stay this sender's until the end, so that no other sender sends at the same time.
         """
         self.claimer.stop_claiming()
         self._give_back_unstarted()
@@ -157,14 +157,14 @@ class Sender(Worker):
             if order.order.is_probe:
                 lane.probe_now(time.monotonic())
             lane.waiting.extend([(order, item) for item in order.order.items])
-            # So that a message's memory is free when it is done, not when its whole order is.
+            # Clear the list, so that a message's memory is free when the message is done.
             order.order.items.clear()
         return len(claimed_orders)
 
     def _fill_windows(self) -> int:
-        """Send from systems in turn, then from their lanes: each system an equal part of the free
-        window, and each of its lanes an equal part of that. A long queue starves no short one, and
-        a system with many consumers none with few. Returns the number of messages."""
+        """Send from systems in turn, then from their lanes. Each system gets an equal part of the
+        free window, and each of its lanes an equal part of that. So a long queue does not starve a
+        short queue, nor a large system a small system. Returns the number of messages."""
         ready_lanes = self.lanes.ready()
         if not (ready_lanes and self.results.has_capacity):
             return 0
@@ -185,8 +185,8 @@ class Sender(Worker):
         return sent_count
 
     def _send_from(self, lane: Lane, limit_of_turn: int, usage: Mapping[int, Usage]) -> int:
-        """Send up to `limit_of_turn` of one lane's messages, as far as its limits go; returns their
-        number."""
+        """Send up to `limit_of_turn` of one lane's messages, as far as its limits allow; returns
+        the number of messages."""
         subscription = self.subscriptions.get(lane.subscription)
         if subscription is None or not subscription.is_sendable:
             self._give_back_all(lane)
@@ -196,8 +196,8 @@ class Sender(Worker):
         limit, free = subscription.in_flight_limit, self.engine.free
         capacity = self.lanes.capacity(lane, limit, free, usage)
         max_entries = int(min(capacity, limit_of_turn, lane.allowance(now)))
-        # By the database's clock: a message whose lease may end during the request goes back, or
-        # another sender might send it at the same time.
+        # Leases end by the database's clock. A message whose lease may end during the request goes
+        # back, because another sender might send it at the same time.
         database_now = wall - self.subscriptions.clock_ahead
         horizon = database_now + subscription.timeout + LEASE_MARGIN_SECONDS
         entries = self._entries(lane, max_entries, horizon)
@@ -213,7 +213,7 @@ class Sender(Worker):
         return len(entries)
 
     def _entries(self, lane: Lane, max_entries: int, horizon: float) -> list[webhook.Entry]:
-        """Take up to `max_entries` messages that wait; those whose lease ends before `horizon` go
+        """Take up to `max_entries` waiting messages. Messages whose lease ends before `horizon` go
         back."""
         entries: list[webhook.Entry] = []
         while lane.waiting:
@@ -250,7 +250,7 @@ class Sender(Worker):
 
     # -- out -------------------------------------------------------------------------------------
     def _report_answers(self, responses: Sequence[http.Response]) -> None:
-        """Report each answer to its lane and breaker, and all together to the result writer."""
+        """Report each answer to its lane and breaker, and pass all results to the result writer."""
         if not responses:
             return
         now, wall = time.monotonic(), time.time()

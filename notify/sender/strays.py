@@ -1,13 +1,13 @@
-"""Orders of senders that are gone: back into their queues, to be given back by whoever claims them.
+"""Strays: orders of dead senders. They go back into their queues, and are given back unsent.
 
-A killed sender's queue has no owner after OWNERSHIP_SECONDS, or another one. Its orders wait until
-the last request that it can have begun is over. Nothing of them is sent as it is: the outcome of
-some of their messages lies in the queue of the marker, perhaps. The next sender gives all of them
-back *unsent*, behind these outcomes; the marker applies that to a message that still carries the
-claim, and the maker queues it anew.
+A killed sender's queue has no owner, or a new owner, after OWNERSHIP_SECONDS. Its orders wait until
+the last request that the sender can have begun is over. Stray messages are not sent, because
+results of some may wait for the marker. The next sender gives all messages back *unsent*, behind
+these results; the marker applies this to messages that still carry the claim, and the maker queues
+them again.
 
 A sender that only stood still begins no request some seconds after its last renewal
-(`OrderClaimer.may_begin`), and learns with the next one which orders it has no more.
+(`OrderClaimer.may_begin`), and learns with the next renewal which orders it has lost.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ log = logging.get(__name__)
 
 # A sender that has lost Redis needs some seconds to come back: two connects, and a pause.
 _LEAST_PATIENCE_SECONDS = 7.0
-# Between two looks so far apart a holder may have renewed.
+# Between two looks that are further apart a holder may have renewed its ownership.
 _LOOK_SECONDS = 5.0
 
 
 class Strays:
-    """The strays that this process sees, and since when."""
+    """The strays that this process sees, and the time since which it sees each."""
 
     def __init__(self, owner: str) -> None:
         self._owner = owner
@@ -36,8 +36,8 @@ class Strays:
         self._looked_at = 0.0
 
     def take_back(self, timeouts: Mapping[str, float], in_hand: Iterable[jobs.Claimed]) -> set[str]:
-        """Put the strays of these queues back, unless results wait that may be theirs; returns the
-        queues that have some back. `timeouts`: how long a request of a queue may take."""
+        """Put the strays of these queues back, unless results of them may wait for the marker.
+        Returns the queues that got strays back. `timeouts`: queue → seconds of a request."""
         now, own_ids = time.monotonic(), {claimed.id for claimed in in_hand}
         if now - self._looked_at > _LOOK_SECONDS:
             self._seen_at = {}
@@ -58,6 +58,6 @@ class Strays:
 
 
 def patience(timeout: float) -> float:
-    """Seconds between the first look at a stray and its way back: its holder begins no request
-    after the ownership, and the last one must have ended, or two would be open at once."""
+    """Seconds from the first look at a stray until it goes back. The holder begins no request after
+    its ownership; its last request must have ended, so that a message has one request at a time."""
     return max(_LEAST_PATIENCE_SECONDS, timeout)

@@ -1,7 +1,7 @@
 """A test send: one signed request to a subscription's consumer, outside of every queue.
 
-It is sent exactly as a sender would send it (address guard, networks, signature, headers, timeout)
-and counted nowhere; a paused, discarded or disabled subscription can be tried as well.
+The request is sent as a sender would send it (address guard, networks, signature, headers, timeout)
+and is not counted. Paused, discarded and disabled subscriptions can be tried too.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from notify.subscriptions.limits import MASK, MAX_PAYLOAD_BYTES
 EVENT_TYPE = "webhook.test"
 BODY_SHOWN = 4096
 HEADERS_SHOWN = 4096
-# A thread of the web worker waits for the answer, and the API needs those threads: no more at once,
-# and none for as long as a sender would wait.
+# A thread of the web worker waits for the answer, and the API needs these threads. So the number of
+# test sends at once is bounded, and their timeout is shorter than a sender's.
 AT_ONCE = 3
 MAX_SECONDS = 15.0
 _slots = threading.BoundedSemaphore(AT_ONCE)
-# Beyond the request's own deadline: then the engine has failed us, not the consumer.
+# Seconds beyond the request's deadline, after which the engine is at fault, not the consumer.
 _GRACE_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """`status` is 0 without an HTTP answer; `error` and `detail` are the HTTP engine's.
-    `sent_headers` are those of the request, with the consumer's own masked."""
+    """`status` is 0 without an HTTP answer. `error` and `detail` come from the HTTP engine.
+    `sent_headers`: the request's headers, with masked values of the consumer's own headers."""
 
     message_id: str
     url: str
@@ -73,13 +73,13 @@ def usual_payload(row: BizReceive) -> str:
 def try_consumer(
     row: BizReceive, event_type: str, payload: str, audit: Callable[..., object]
 ) -> Outcome:
-    """`send`, for a person or a program. `audit` is called with an action and its target. Raises
-    InvalidInput for a payload that is too long, NotNow for a row that cannot be used, and
-    Unavailable when others are being tried."""
+    """Call `send` for a person or a program. `audit` is called with an action and its target.
+    Raises InvalidInput for a payload that is too long, NotNow for a row that cannot be used, and
+    Unavailable while too many other test sends wait."""
     if len(payload.encode()) > MAX_PAYLOAD_BYTES:
         text = _("A payload has %(kib)d KiB at most.")
         raise InvalidInput(lazy_message(text, kib=MAX_PAYLOAD_BYTES // 1024), "payload")
-    # Before it is sent: if the process dies in between, the log has the person.
+    # The log is written first, so that it has the person even if the process dies.
     audit("subscription_tested", f"{row} #{row.pk}", event_type=event_type)
     try:
         outcome = send(row, event_type, payload)
@@ -93,20 +93,20 @@ def try_consumer(
 
 
 def send(row: BizReceive, event_type: str = EVENT_TYPE, payload: str = "") -> Outcome:
-    """`payload` is JSON, by default `usual_payload`. Blocks for at most the subscription's timeout,
-    or 15 s. Raises one of directory.UNUSABLE for a row that cannot be used, as the sender would
-    refuse it, and Unavailable when others are being tried."""
+    """Send one request. `payload` is JSON, by default `usual_payload`. Blocks for at most the
+    subscription's timeout, or 15 s. Raises one of directory.UNUSABLE for a row that senders cannot
+    use either, and Unavailable while too many other test sends wait."""
     subscription = directory.from_row(row)
     if subscription.is_listened:
         raise ValueError(
             lazy_message(_("its messages are fetched by a listener, there is no address to test"))
         )
-    # A fresh id of the usual form: a consumer that recognises duplicates must accept it.
+    # A new id in the usual form, so that a consumer that detects duplicates accepts the request.
     number = ids.new(ids.bucket(subscription.biz_id, None))
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     body = orders.body(event_type, now, (payload or usual_payload(row)).encode())
     item = orders.Item(0, number, 1, body)
-    # The order is only the request's tag, and there is none.
+    # There is no order: it would only be the request's tag.
     request = webhook.request(subscription, cast(ClaimedOrder, None), item, int(time.time()))
     request.timeout = min(request.timeout, MAX_SECONDS)
     response = _exchange(request)
@@ -135,7 +135,7 @@ def _headers(subscription: directory.Subscription, request: http.Request) -> Ite
 
 
 def _exchange(request: http.Request) -> http.Response:
-    """The answer, from an engine of its own."""
+    """Send the request with a new HTTP engine; returns the answer."""
     if not _slots.acquire(blocking=False):
         text = _("Other test sends wait for their answers; try again in a moment.")
         raise Unavailable(lazy_message(text))

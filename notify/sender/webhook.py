@@ -1,5 +1,5 @@
-"""One request and its answer, as Notify writes them: Standard Webhooks out (in the subscription's
-format), a Result back."""
+"""Make a request of an item (Standard Webhooks, in the subscription's format), and a Result of the
+answer."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Envelope:
         self._signature, self._key = f"{prefix}-signature: ", f"{prefix}-idempotency-key: "
 
     def requests(self, entries: Iterable[Entry], timestamp: int) -> list[http.Request]:
-        """A signed request for each entry at `timestamp` (unix seconds), with the entry as its
-        tag."""
+        """A signed request for each entry at `timestamp` (unix seconds). The request's tag is the
+        entry."""
         stamp = f"{self._timestamp}{timestamp}"
         outline, sign, cloud_events = self._outline, self._sign, self._cloud_events
         requests = []
@@ -80,12 +80,12 @@ envelope = lru_cache(maxsize=4096)(Envelope)
 def request(
     subscription: Subscription, order: ClaimedOrder, item: Item, timestamp: int
 ) -> http.Request:
-    """One signed attempt at `timestamp` (unix seconds); its tag is (order, item)."""
+    """One signed request at `timestamp` (unix seconds). Its tag is (order, item)."""
     return Envelope(subscription).requests([(order, item)], timestamp)[0]
 
 
 def opened(item: Item) -> Item:
-    """The item with the body that is sent. Raises Undecryptable."""
+    """The item with a decrypted body. Raises Undecryptable."""
     body = orders.open_body(item.body)
     return item if body is item.body else msgspec.structs.replace(item, body=body)
 
@@ -96,8 +96,8 @@ def unsent_result(order: Order, item: Item) -> Result:
 
 
 def unreadable_result(order: Order, item: Item, why: str) -> Result:
-    """No attempt: the platform lacks the payload's key, for which the consumer is not to blame.
-    The delivery waits for it."""
+    """The result `unsent` of an item whose payload's key is missing on this machine. The delivery
+    waits for the key, and no attempt is counted, because the consumer is not to blame."""
     return Result(
         item.id, order.subscription, order.claim, item.attempt, "unsent", error=ENCRYPTED,
         at=item.due, detail=f"{socket.gethostname()}: {why}", event_type=item.event_type,
@@ -112,10 +112,10 @@ def answer(
     now: float,
     is_kept: bool = True,
 ) -> Result:
-    """The result of an answer at `now` (unix seconds), cut to what the log keeps; nothing of it
-    leaves this process unless `is_kept`."""
+    """The result of an answer at `now` (unix seconds), cut to the log's bounds. Without `is_kept`
+    the result has no headers and no body of the answer."""
     seconds = response.seconds
-    # By position: this is done for every message.
+    # Positional arguments are faster, and this runs for every message.
     return Result(
         item.id,
         order.subscription,
@@ -136,11 +136,11 @@ def answer(
 
 
 def body_text(response: http.Response, max_bytes: int) -> str:
-    """The first `max_bytes` of the body as text, readable even if it came compressed."""
+    """The first `max_bytes` of the body as text, decompressed if needed."""
     return text(readable(response, max_bytes), max_bytes, charset(response.headers))
 
 
 def text(raw: bytes, max_bytes: int, encoding: str = "utf-8") -> str:
-    """The first `max_bytes` as text that any database takes; bytes that are no character become
+    """The first `max_bytes` as text that any database accepts. Invalid bytes and NUL become
     U+FFFD."""
     return raw[:max_bytes].decode(encoding, "replace").replace("\0", "\ufffd")

@@ -1,1 +1,1 @@
-"""What people set up for Notify, declared once for form, API, platform file and audit log."""
+"""The objects that people set up for Notify, declared once for form, API, file and audit log."""

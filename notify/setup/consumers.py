@@ -56,8 +56,8 @@ class ConsumerSerializer(WholeSerializer):
         }
 
     def to_representation(self, instance: Receive) -> dict[str, Any]:
-        """For a key that is limited to business systems without what a URL may keep secret: it
-        may see a consumer to which others send too."""
+        """The consumer's values. A key that is limited to business systems gets the URL without
+        possible secrets, because other systems may send to the consumer too."""
         values = super().to_representation(instance)
         if self.context.get("systems"):
             values["url"] = shown_url(values["url"])
@@ -112,19 +112,19 @@ class Consumer(Resource):
 
     @classmethod
     def visible_rows(cls, rows: QuerySet[Receive], systems: Collection[str]) -> QuerySet[Receive]:
-        """With a limit the consumers of these systems' subscriptions: a consumer belongs to no
-        system, but where another one's messages go is that one's concern."""
+        """The consumers that a limited key may see: the consumers of these systems' subscriptions.
+        A consumer itself belongs to no system."""
         if not systems:
             return rows
         subscriptions = BizReceive.objects.filter(biz__name__in=systems)
         return rows.filter(pk__in=subscriptions.values("receive_id"))
 
     def faults(self, row: Receive, before: Before | None) -> Faults:
-        """Stored headers go to no other server than the one for which they were entered: they often
-        hold a key, and a person who may set an address need not know it."""
+        """Refuse a new server with stored headers. Headers often hold a key, and a person who sets
+        the address must not send the key to another server."""
         if before is None or "headers" not in before.kept_secrets:
             return
-        # '' is no address: a listener
+        # '' stands for a listener
         new, old = (
             destinations.origin(address) if address else _("a listener")
             for address in (row.url, before.row.url)

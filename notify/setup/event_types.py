@@ -39,7 +39,7 @@ _NOTES = (
 )
 
 
-# No type: generators of clients know no list of them.
+# The schema names no type, because client generators cannot read a list of types.
 @extend_schema_field({})
 class PayloadField(serializers.JSONField):
     """Any JSON value."""
@@ -48,7 +48,7 @@ class PayloadField(serializers.JSONField):
 class EventTypeSerializer(WholeSerializer):
     """An entry of the catalogue."""
 
-    # `allow_null` would give it a type; a null of the body never comes here.
+    # No `allow_null`, which would add a type to the schema. Nulls of a body are removed before.
     example = PayloadField(required=False)
     schema = ObjectField(required=False, allow_null=True)
     personal_fields = serializers.ListField(
@@ -77,7 +77,7 @@ class SharedEventType(Resource):
     list_path, path = "event-types", "event-types/<path:name>"
     scope = "manage:event-types"
     answers_limited_keys = True
-    moves = True  # shared ones too: events of the system may have to match them
+    moves = True  # shared entries move too, because the system's events may have to match them
     model = EventType
     serializer_class = EventTypeSerializer
     example = _EXAMPLE
@@ -102,7 +102,7 @@ class SharedEventType(Resource):
     def visible_rows(
         cls, rows: QuerySet[EventType], systems: Collection[str]
     ) -> QuerySet[EventType]:
-        """Shared entries, which everybody may see, and those of the systems."""
+        """The shared entries, which everybody may see, and the entries of these systems."""
         return rows.filter(Q(biz=None) | Q(biz__name__in=systems)) if systems else rows
 
     def system(self) -> Biz | None:
@@ -121,7 +121,7 @@ class SharedEventType(Resource):
         return str(row)
 
     def values(self, row: EventType) -> dict[str, Any]:
-        """NULL, as rows of an earlier release have it, is the list that is shown for it."""
+        """The row's values. `personal_fields` NULL is shown as an empty list."""
         values = super().values(row)
         return {**values, "personal_fields": values["personal_fields"] or []}
 
@@ -137,11 +137,11 @@ class SharedEventType(Resource):
 
 class OwnEventType(SharedEventType):
     noun = "system's own event type"
-    list_path = ""  # the list of the shared ones has them too
+    list_path = ""  # the list of shared entries has the systems' own entries too
     path = "systems/<slug:system>/event-types/<path:name>"
     address_lookups = {"system": "biz__name", "name": "name"}
     system_lookup = "biz__name"
-    section = "event-types"  # orders/order.paid beside order.paid
+    section = "event-types"  # `orders/order.paid` and the shared `order.paid` in one section
     on_delete = "Takes it out of the catalogue; a shared entry of the same name holds again."
     notes = f"It goes before a shared entry of the same name. {_NOTES}"
 

@@ -1,6 +1,6 @@
 """Subscriptions as people set them up: which consumer gets the messages of which system.
 
-The name of a subscription is those of both: orders/warehouse.
+The name of a subscription is `system/consumer`: orders/warehouse.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class StatusField(serializers.ChoiceField):
             return stored_status
         for settable in _SETTABLE:
             if data == settable.name.lower():
-                # It becomes normal by itself, when what was held is skipped.
+                # `skipping` becomes `normal` by itself when all held deliveries are skipped.
                 is_on_the_way = (stored_status, settable) == (_Status.SKIPPING, _Status.NORMAL)
                 return int(_Status.SKIPPING if is_on_the_way else settable)
         names = ", ".join(settable.name.lower() for settable in _SETTABLE)
@@ -54,7 +54,7 @@ class StatusField(serializers.ChoiceField):
         return _Status(value).name.lower()
 
 
-# The bounds of `limits`, which alone checks them.
+# The schema of a list, with the bounds of `limits`. Only `limits` checks the values.
 def _text_list(pattern: str) -> Any:
     texts = {"type": "string", "pattern": pattern}
     return extend_schema_field({"type": "array", "items": texts, "maxItems": limits.MAX_PATTERNS})
@@ -141,7 +141,7 @@ class Subscription(Resource):
     answers_limited_keys = True
     system_lookup = "biz__name"
     moves = True
-    moved_columns = ("status",)  # the platform's own ones too
+    moved_columns = ("status",)  # statuses that the platform sets move too
     model = BizReceive
     serializer_class = SubscriptionSerializer
     kept_fields = frozenset({"status"})
@@ -172,7 +172,7 @@ class Subscription(Resource):
 
     @classmethod
     def is_written(cls, row: BizReceive, field_name: str) -> bool:
-        """Only a status that people set is written, not one that comes of failures."""
+        """True if the field is written to files; a status that the platform sets is not."""
         return field_name != "status" or row.status in _SETTABLE
 
     def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -191,7 +191,7 @@ class Subscription(Resource):
 
     @classmethod
     def fixed_fields(cls, row: BizReceive) -> Mapping[str, str]:
-        """They name the queue and the deliveries."""
+        """System and consumer are fixed, because the queue and the deliveries have their ids."""
         return {"biz": "", "receive": ""}
 
     def set_dependent_fields(self, row: BizReceive, names: Sequence[str]) -> Sequence[str]:
@@ -207,7 +207,7 @@ class Subscription(Resource):
 
     @classmethod
     def hold(cls, row: BizReceive) -> Sequence[str]:
-        """Messages of the old cell come first: those of the new one wait until it has drained."""
+        """Pause the subscription in the new cell until the old cell has sent its messages."""
         if row.status not in (_Status.NORMAL, _Status.SKIPPING):
             return ()
         row.status = _Status.PAUSED

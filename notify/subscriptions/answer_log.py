@@ -1,7 +1,7 @@
-"""The log policy of a subscription: of which attempts the answer is kept, and for how long.
+"""The log policy of a subscription: the attempts whose answer is kept, and for how long.
 
 An answer is its headers and its body, as far as the log of attempts holds them. Status, time and
-error class of an attempt belong to no answer and always stay.
+error class of an attempt are not part of the answer, and always stay.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def is_kept(policy: str, is_delivered: bool) -> bool:
 
 
 def keep_seconds(policy: str, days: int | None) -> float | None:
-    """Seconds after which answers are removed; None: they go with their message."""
+    """Seconds until answers are removed; None: answers are kept as long as their message."""
     if policy == Kept.NONE:
         return _MIN_SECONDS
     return None if days is None else days * DAY

@@ -1,8 +1,8 @@
-"""Bodies of requests in the formats that a subscription can choose: that of Standard Webhooks, or
-CloudEvents 1.0 in its structured or binary mode.
+"""Bodies of requests in the formats that a subscription can choose: Standard Webhooks, or
+CloudEvents 1.0 in structured or binary mode.
 
-Orders carry the body of Standard Webhooks (`orders.body`); the other formats are made from its
-text, so that the payload stays what was published, byte for byte.
+Orders carry the body of Standard Webhooks (`orders.body`). The other formats are made from this
+body's text, so that the payload stays as published, byte for byte.
 Source: CloudEvents 1.0.2, HTTP protocol binding, §3.1 and §3.2.
 """
 
@@ -40,8 +40,8 @@ class CloudEvents:
         self._source, self._is_binary = source, is_binary
 
     def render(self, id: str, body: str) -> tuple[bytes, tuple[str, ...]]:
-        """The body, and the header lines of its attributes. `body` is that of `orders.body`: none
-        of its texts before the payload holds a quotation mark."""
+        """The body, and the header lines of the event's attributes. `body` is made by
+        `orders.body`: before the payload no text has a quotation mark."""
         if not self._is_binary:
             head = f'{{"specversion":"1.0","id":"{id}","source":"{self._source}",'
             attributes = body[1:].replace('"timestamp":', '"time":', 1)
@@ -59,7 +59,7 @@ class CloudEvents:
 
     @classmethod
     def of(cls, body_format: str, source: str) -> CloudEvents | None:
-        """None for the format of Standard Webhooks, whose body is there already."""
+        """The renderer of a format; None for Standard Webhooks, the format of `orders.body`."""
         if body_format == Format.STANDARD:
             return None
         return cls(source, is_binary=body_format == Format.CLOUDEVENTS_BINARY)

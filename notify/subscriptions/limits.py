@@ -20,16 +20,16 @@ from msgplatform.core.lazy_text import translated
 from notify.subscriptions import matching, sandbox
 
 MAX_PAYLOAD_BYTES = 256 * 1024
-# Stands for a stored value that people may not see; no header's value can hold it.
+# Replaces a stored value that people may not see. No header's value can have these characters.
 MASK = "•••"
 MAX_ATTEMPTS = 50
 MAX_PATTERNS = 100
 MAX_HEADERS = 20
-# RFC 9110 §5.6.2 and §5.5, without those bytes that consumers and proxies treat differently.
+# RFC 9110 §5.6.2 and §5.5, without bytes that consumers and proxies treat differently.
 _HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e]{0,998}[\x21-\x7e])?")
 _PREFIX = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-# Set by the platform, or by its HTTP engine for each connection.
+# Headers that the platform sets, or its HTTP engine for each connection.
 _OWN_HEADERS = frozenset({
     "webhook-id", "webhook-timestamp", "webhook-signature", "content-type", "content-length",
     "content-encoding", "host", "connection", "transfer-encoding", "expect", "upgrade", "te",
@@ -40,15 +40,15 @@ CLOUD_EVENT_PREFIX = "ce-"  # of the headers of a CloudEvent in binary mode
 CHANNEL = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 MAX_DELAY_SECONDS = 7 * 86400
 MIN_TIMEOUT = 0.5  # seconds
-# Between the end of a request and the end of its lease: by so much the clocks of database and
-# sender may differ without a message being sent twice.
+# Seconds between the end of a request and the end of its lease. The clocks of database and sender
+# may differ by this time without a message being sent twice.
 LEASE_MARGIN_SECONDS = 2.0
-# For so long a delivery waits for a listener: over a weekend.
+# Seconds that a delivery waits for a listener: over a weekend.
 UNFETCHED_SECONDS = 72 * 3600.0
 
 
 def url(value: str) -> None:
-    """An address that the sender can call; names without a dot are fine in an internal network."""
+    """Check that the sender can call the URL. Names without a dot (internal networks) are valid."""
     try:
         destinations.parse(value)
     except InvalidInput as error:
@@ -58,7 +58,7 @@ def url(value: str) -> None:
 
 
 def url_of(value: str, is_listened: bool) -> None:
-    """An address for a consumer that is pushed to, and none for one that a listener fetches for."""
+    """Check that a consumer with pushed messages has a URL, and a listened consumer has none."""
     if is_listened and value:
         words = _("A listener fetches its messages: leave the URL empty.")
         raise ValidationError({"url": words})
@@ -68,7 +68,7 @@ def url_of(value: str, is_listened: bool) -> None:
 
 
 def schedule(value: Any) -> None:
-    """A list of seconds, one for each retry."""
+    """Check a list of seconds, one for each retry."""
     if not isinstance(value, list) or len(value) > MAX_ATTEMPTS:
         raise ValidationError(
             _("Write a list of at most %d numbers such as [5, 300, 1800].") % MAX_ATTEMPTS
@@ -105,13 +105,13 @@ def header_prefix(value: str) -> None:
 
 
 def own_headers(prefix: str) -> list[str]:
-    """The headers that the sender adds to each message."""
+    """The headers that the sender adds to each request."""
     names = ("id", "timestamp", "signature", "idempotency-key")
     return [f"{prefix}-{name}" for name in names]
 
 
 def headers_beside(prefix: str, value: Any) -> None:
-    """Refuse further headers with the name of the sender's own: a request would carry both."""
+    """Refuse headers with the names that the sender adds: a request would have both."""
     own_names = own_headers(prefix)
     for name in value if isinstance(value, dict) else ():
         if name.lower() in own_names:
@@ -132,7 +132,7 @@ def networks(value: Any) -> None:
 
 
 def event_type(value: str) -> None:
-    """One event type, without a wildcard."""
+    """Check one event type, without a wildcard."""
     if not matching.EVENT_TYPE.fullmatch(value):
         raise ValidationError(
             _("Use letters, digits and _ - : / in parts joined by dots, such as order.paid.")
@@ -160,25 +160,25 @@ def _list_of(value: Any, form: re.Pattern[str], message: str) -> None:
 
 
 def failing_alert_after() -> timedelta | None:
-    """The time for which a subscription fails until an alert reports it; None: never."""
+    """The time that a subscription fails before there is an alert; None: never."""
     minutes = settings.NOTIFY_FAILING_MINUTES
     return timedelta(minutes=minutes) if minutes else None
 
 
 def breaker_keep(schedule: Sequence[float]) -> float:
-    """Seconds that a delivery waits behind an open breaker until it ends exhausted."""
+    """Seconds that a delivery waits behind an open breaker until it is exhausted."""
     hours: float = settings.NOTIFY_BREAKER_KEEP_HOURS
     return max(sum(schedule), hours * 3600)
 
 
 def longest_timeout() -> float:
-    """Seconds, at most a minute: half of the lease. The other half is for waiting in the queue."""
+    """Seconds: half of the lease, at most a minute. The other half is for waiting in the queue."""
     lease: float = settings.NOTIFY_LEASE_SECONDS
     return min(60.0, lease / 2 - LEASE_MARGIN_SECONDS / 2)
 
 
 def timeout(value: float) -> None:
-    """Short enough that a request ends before its lease does; otherwise it would be sent twice."""
+    """Check that a request ends before its lease. Otherwise the message would be sent twice."""
     max_seconds = longest_timeout()
     if not MIN_TIMEOUT <= value <= max_seconds:
         raise ValidationError(
@@ -189,7 +189,7 @@ def timeout(value: float) -> None:
 
 # -- what people may see -------------------------------------------------------------------------
 def shown_url(url: str) -> str:
-    """The address without its possible secrets: the query's text, and user and password."""
+    """The URL without its possible secrets: the query's text, user and password."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, MASK if parts.query else "", ""))

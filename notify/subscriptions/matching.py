@@ -1,7 +1,7 @@
 """The filter of a subscription: patterns of event types, and channels.
 
 A pattern is an event type in which `*` stands for any characters: `order.*`, `*.paid`.
-No pattern means every event type, no channel means every channel.
+A filter without patterns matches every event type; without channels, every channel.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-# Plain ASCII, so that it can be written into the signed body without escapes. Hyphens, colons and
-# slashes are in types of CloudEvents: com.example/order:paid.
+# ASCII, so that event types are written into the signed body without escapes. CloudEvents have
+# types with hyphens, colons and slashes: com.example/order:paid.
 EVENT_TYPE = re.compile(r"(?=.{1,128}\Z)[A-Za-z0-9_:/-]+(\.[A-Za-z0-9_:/-]+)*")
 # The characters of event types, and the wildcard.
 PATTERN = re.compile(r"[A-Za-z0-9_:/.*-]{1,128}")
@@ -35,7 +35,7 @@ class Filter:
 
 
 def compile_filter(patterns: Collection[str], channels: Iterable[str]) -> Filter:
-    """The translation of fnmatch does not backtrack: many stars cost as much as one."""
+    """Compile a filter. The expressions of fnmatch do not backtrack, so many stars are cheap."""
     names = frozenset(pattern for pattern in patterns if "*" not in pattern)
     expressions = tuple(
         re.compile(fnmatch.translate(pattern)) for pattern in patterns if pattern not in names

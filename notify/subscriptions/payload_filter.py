@@ -1,15 +1,15 @@
-"""The filter of a subscription on what a message says: a JSON document of the operators that
-Convoy and Outpost share.
+"""The filter of a subscription on payloads: a JSON document of the operators that Convoy and
+Outpost share.
 
     {"data": {"total": {"$gt": 100}, "items.$.sku": {"$in": ["A-1", "A-2"]}}, "type": "order.paid"}
 
 A member is a path with a condition, or `$or`, `$and` (lists of documents), `$not` (a document);
-all members must hold. A path is written by nesting or as `a.b[0].c`; `$` stands for any element of
-an array. It begins with an attribute of the event (`ROOTS`). A condition is a value, which means
-`$eq`, or an object of operators. Where a path leads to an array and the operand is none, any of its
-elements may meet it. Values have types: "12" is no 12, and numbers are equal by value, however they
-are written. A path that is not there meets only `$neq`, `$nin`, `$not` and `{"$exist": false}`;
-null is a value.
+all members must match. A path is written by nesting or as `a.b[0].c`; `$` stands for any element of
+an array. A path begins with an attribute of the event (`ROOTS`). A condition is a value, which
+means `$eq`, or an object of operators. If a path leads to an array and the operand is no array, any
+element may match. Values have types: "12" is not 12. Numbers are equal by value, however they are
+written. A missing path matches only `$neq`, `$nin`, `$not` and `{"$exist": false}`; null is a
+value.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from msgplatform.core.json import patterns
 from msgplatform.core.json.values import depth
 from msgplatform.core.lazy_text import translated
 
-# The attributes of an event that a path may begin with: those of CloudEvents, and the channel.
+# The attributes of an event with which a path may begin: CloudEvents' attributes, and the channel.
 ROOTS = ("data", "type", "channel", "id", "source", "time")
 MAX_BYTES = 8 * 1024  # of a document as JSON
-MAX_DEPTH = 10  # objects and lists in one another
+MAX_DEPTH = 10  # levels of nested objects and lists
 MAX_CONDITIONS = 100
-# Elements of arrays that one condition looks at. More are not compared, and the message does not
-# match: a payload may have a hundred thousand, and a system a thousand filters.
+# Elements of arrays that one condition compares. A message with more does not match: a payload may
+# have a hundred thousand elements, and a system a thousand filters.
 MAX_ELEMENTS = 10_000
 # Elements that all conditions of a filter look at together. So many characters that are searched,
 # each by all instructions of a regular expression, count as one: RE2 takes 3 µs for them at worst.
@@ -48,16 +48,16 @@ MAX_WORK = 100_000
 _INSTRUCTIONS = 512
 _MAX_EXPONENT = 5_000  # of an operand: integers have 4,300 digits at most, floats less
 _MAX_SHOWN = 60  # characters of a value in a reason
-MAX_INSTRUCTIONS = 1_000  # of a regular expression: RE2 tries all of them for each character
-MAX_SEARCHED = 10_000  # characters of a text that a regular expression looks at
+MAX_INSTRUCTIONS = 1_000  # of a regular expression: RE2 tries all for each character
+MAX_SEARCHED = 10_000  # characters of a text that a regular expression searches
 _STEP = re.compile(r"(?P<name>[^.\[\]]+)|\[(?P<index>[0-9]{1,6})\]")
 _PATH = re.compile(r"[^.\[\]]+(\[[0-9]{1,6}\])*(\.[^.\[\]]+(\[[0-9]{1,6}\])*)*")
-# Exact numbers: 0.1 + 0.2 of floats would decide about money.
+# Exact numbers, because a float's rounding would decide about money.
 _DECODER = msgspec.json.Decoder(float_hook=Decimal)
 
 
 class TooLarge(Permanent):
-    """A part of a payload is larger than what a filter looks at: the message does not match."""
+    """A part of a payload is too large for a filter: the message does not match."""
 
 
 class Event(dict[str, Any]):
@@ -135,7 +135,7 @@ class _Not:
 
 @dataclass(frozen=True, slots=True)
 class _Condition:
-    """One operator at one path. `test` gets the values that the path leads to."""
+    """One operator at one path. `test` gets the values at the path."""
 
     path: str
     steps: Sequence[str | int]
@@ -237,7 +237,7 @@ def _is_found(text: str, pattern: str) -> bool:
 
 
 class _Operator(NamedTuple):
-    """`kind` is what its operand must be, in words; `is_negated` is true for one that holds where
+    """`kind`: the valid operands, in words. `is_negated`: True for an operator that matches where
     its opposite does not."""
 
     sign: str
@@ -310,7 +310,7 @@ def _test(operator_name: str, operand: Any) -> Callable[[Sequence[Any]], bool]:
 # -- reading a document --------------------------------------------------------------------------
 @dataclass(slots=True)
 class _Reader:
-    """Makes nodes of a document; counts its conditions."""
+    """Makes nodes of a document, and counts the document's conditions."""
 
     conditions: int = 0
 
@@ -397,7 +397,7 @@ def _steps(path: str, place: str) -> Sequence[str | int]:
 
 
 def _exact(value: Any, place: str) -> Any:
-    """The operand with exact numbers. Raises ValidationError for one that no message can have."""
+    """The operand with exact numbers. Raises ValidationError for a value no message can have."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise _fault(place, _("the number is too large"))
@@ -428,7 +428,7 @@ def check(value: Any) -> None:
 
 
 def compiled(value: Any) -> Node | None:
-    """The filter of a document; None for None and {}, which let every message through. Raises
+    """The filter of a document; None for None and {}, which match every message. Raises
     ValidationError."""
     if value is None or value == {}:
         return None
@@ -446,8 +446,8 @@ def compiled(value: Any) -> Node | None:
 
 @lru_cache(maxsize=16_384)
 def of_text(text: str) -> Node | None:
-    """The filter of a document that was stored. Raises ValueError for one that is none: people
-    write what `check` accepts, a statement may have written anything."""
+    """The filter of a stored document. Raises ValueError for an invalid document, which may have
+    been stored by a statement: forms and the API check documents."""
     try:
         return compiled(_DECODER.decode(text))
     except (ValidationError, msgspec.DecodeError, ArithmeticError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""The sandbox as a consumer: its URL is the same on every platform, and each platform delivers to
+"""The sandbox as a consumer: the URL is the same on every platform, and each platform delivers to
 its own web server instead.
 
-The path has a token that is made from the consumer's signing secret, so that it is known to the
-platform alone and needs no place in the database.
+The path has a token made from the consumer's signing secret. So only the platform knows the token,
+and the database does not store it.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def is_sandbox(url: str) -> bool:
 
 
 def address(subscription: int, key: bytes) -> tuple[str, str]:
-    """The URL to which a sandbox's deliveries go, and the host that the guard permits for it though
-    its address be private: '' for a name that is PUBLIC_URL's, and may be resolved by anybody."""
+    """The URL for a sandbox's deliveries, and the host whose private addresses the guard permits.
+    '': no such host, because the name comes from PUBLIC_URL and may resolve to any address."""
     url = f"{settings.SANDBOX_URL}{PATH}{subscription}/{_token(subscription, key)}"
     where = destinations.parse(url)
     return url, where.host if where.address or settings.SANDBOX_URL_SET else ""
@@ -44,7 +44,7 @@ def address(subscription: int, key: bytes) -> tuple[str, str]:
 
 def is_token(token: str, subscription: int, keys: Iterable[bytes]) -> bool:
     """True if a sender has made this token with one of the consumer's keys."""
-    # Bytes: texts with other characters than ASCII cannot be compared so.
+    # Bytes, because `compare_digest` refuses text that is not ASCII.
     sent = token.encode()
     return any(hmac.compare_digest(sent, _token(subscription, key).encode()) for key in keys)
 

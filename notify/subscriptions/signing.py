@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 PREFIX = "whsec_"
 # The specification asks for 24 to 64 random bytes.
 _SECRET_BYTES = 32
-# HMAC-SHA256 (RFC 2104): the block that a key is padded to, and what its bytes become in the inner
-# and in the outer hash.
+# HMAC-SHA256 (RFC 2104): the block size to which a key is padded, and the tables that translate the
+# key's bytes for the inner and the outer hash.
 _BLOCK = 64
 _INNER = bytes(byte ^ 0x36 for byte in range(256))
 _OUTER = bytes(byte ^ 0x5C for byte in range(256))
@@ -34,8 +34,8 @@ def decode_secret(secret: str) -> bytes:
 
 
 class Signer:
-    """Signs many messages with one key: HMAC-SHA256 from two hash states that have taken in the
-    padded key already. That costs half of `hmac.digest`, which starts anew each time."""
+    """Signs many messages with one key. HMAC-SHA256 starts from two stored hash states of the
+    padded key, which costs half of `hmac.digest`."""
 
     __slots__ = ("_inner", "_outer")
 
@@ -55,8 +55,8 @@ class Signer:
 
 
 def signer(keys: Sequence[bytes]) -> Callable[[bytes], str]:
-    """Makes the `webhook-signature` header of `<message id>.<timestamp>.<body>`: one `v1` entry a
-    key, so that keys can be rotated."""
+    """A function that makes the `webhook-signature` header of `<message id>.<timestamp>.<body>`,
+    with a `v1` entry for each key, so that keys can be rotated."""
     signers = [Signer(key).sign for key in keys]
     if len(signers) == 1:
         return signers[0]
@@ -72,7 +72,7 @@ def sign(keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes) ->
 def headers(
     keys: Iterable[bytes], message_id: str, timestamp: int, body: bytes, prefix: str = "webhook"
 ) -> list[tuple[str, str]]:
-    """The three headers of one attempt; `timestamp` is the attempt's, in unix seconds."""
+    """The three headers of one attempt. `timestamp`: unix seconds of the attempt."""
     return [
         (f"{prefix}-id", message_id),
         (f"{prefix}-timestamp", str(timestamp)),

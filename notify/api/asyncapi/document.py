@@ -1,7 +1,7 @@
-"""The whole document, from rows of the catalogue.
+"""The AsyncAPI document, made from rows of the catalogue.
 
-The document is the platform's: it *receives* what business systems publish, and *sends* events to
-consumers. Its size is bounded, and rows are read in pages.
+The document describes the platform: it *receives* events from business systems, and *sends* events
+to consumers. The size of the document is bounded, and rows are read in pages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from notify.subscriptions import formats
 ASYNCAPI = "3.0.0"
 MAX_EVENT_TYPES = 5_000
 MAX_BYTES = 16 * 1024 * 1024
-_PAGE = 100  # rows; one has 320 KiB at most
+_PAGE = 100  # rows; a row has at most 320 KiB
 _RELEASE = 1  # raise it when the same rows make another document
 _PUBLISH = "publish-events"  # the channel; no event type has a hyphen
 _TOO_MANY = (
@@ -47,7 +47,7 @@ Schema; those of the catalogue decide."""
 
 
 class Version(NamedTuple):
-    """A row as it was last changed, and what else the document says of it."""
+    """The version of a row: `changed_at`, and the other columns that the document shows."""
 
     id: int
     changed_at: Any
@@ -66,9 +66,9 @@ class Selection:
     def of(
         cls, rows: QuerySet[EventType], system: int | None = None, event_type: str = ""
     ) -> Selection:
-        """The entries among `rows`; those of one type, or of those that begin with `order.*`. Of
-        one system, its own entries replace shared ones of the same name. Raises InvalidInput if
-        there are too many."""
+        """Select entries of `rows`. `event_type`: one type, or a prefix such as `order.*`.
+        `system`: the catalogue of this system, whose own entries replace shared entries of the same
+        name. Raises InvalidInput for too many entries."""
         if event_type.endswith("*"):
             rows = rows.filter(name__startswith=event_type.removesuffix("*"))
         elif event_type:
@@ -94,14 +94,14 @@ class Selection:
         return f"{last:%Y-%m-%d}.{digest}" if last else digest
 
     def entries(self) -> Iterator[Described]:
-        """The entries in order. One that was deleted meanwhile is left out."""
+        """The entries in order. An entry that was deleted meanwhile is left out."""
         for start in range(0, len(self.rows), _PAGE):
             page = self.rows[start : start + _PAGE]
             rows = EventType.objects.select_related("biz").in_bulk([row.id for row in page])
             yield from (Described.of(rows[row.id]) for row in page if row.id in rows)
 
     def document(self) -> bytes:
-        """The document as JSON. Raises InvalidInput if it is too large."""
+        """The document as JSON. Raises InvalidInput if the document is too large."""
         parts = _Parts()
         for entry in self.entries():
             parts.add(entry)
@@ -169,7 +169,7 @@ class Selection:
 
 @dataclass
 class _Parts:
-    """What each entry adds to the document, encoded: objects would take much more memory."""
+    """The parts that entries add to the document, encoded, because objects take more memory."""
 
     channels: dict[str, msgspec.Raw] = field(default_factory=dict)
     operations: dict[str, msgspec.Raw] = field(default_factory=dict)

@@ -24,7 +24,7 @@ _BOUNDS = {
 
 @dataclass(frozen=True)
 class Field:
-    """A field; `level` is how deep it lies, `limits` is what its value must be beside its type."""
+    """A field. `level`: its depth in the schema. `limits`: the schema's bounds of the value."""
 
     name: str
     level: int
@@ -41,7 +41,7 @@ def rows(schema: Mapping[str, Any], pointer: str) -> list[Field]:
 
 @dataclass
 class _Reader:
-    """Walks a schema. A schema that holds itself is followed once on each way down."""
+    """Walks a schema. A recursive schema is followed once on each path."""
 
     root: Mapping[str, Any]
     pointer: str
@@ -127,7 +127,7 @@ class _Reader:
                 waiting += [dict(target)] if isinstance(target, Mapping) else []
             parts = schema.get("allOf")
             waiting += [dict(one) for one in parts if isinstance(one, Mapping)] if parts else []
-            # Both schemas as one, for their fields; the first goes before the second.
+            # Merge both schemas, to list the fields of both. The earlier schema goes first.
             earlier, merged = merged, {**schema, **merged}
             properties = {**_mapping(schema, "properties"), **_mapping(earlier, "properties")}
             if properties:

@@ -1,7 +1,7 @@
-"""The messages of one event type: how its publisher hands it over, and how consumers get it.
+"""The messages of one event type: the request of the publisher, and the requests to consumers.
 
-Consumers get a message in the format of their subscription. The bodies are those of `orders.body`
-and of `subscriptions/formats.py`.
+Consumers get a message in the format of their subscription. `orders.body` and
+`subscriptions/formats.py` make the same bodies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from notify.subscriptions.limits import CHANNEL
 Schema = dict[str, Any]
 _OTHER_THAN_WORDS = re.compile(r"[^A-Za-z0-9_.]")
 SCHEMAS = "#/components/schemas/"
-# A longer example stands in the payload's schema alone, not in each message.
+# A longer example is only in the payload's schema, not in each message.
 _MAX_EXAMPLE_BYTES = 4096
 _ID, _TIME = "1152921504606846977", "2026-11-23T00:00:00.000000Z"
 _UNIX_TIME = "1795392000"
@@ -84,10 +84,10 @@ def headers_schema(headers: tuple[Header, ...]) -> Schema:
 
 @dataclass(frozen=True)
 class Described:
-    """An entry of the catalogue and what the document says of it.
+    """An entry of the catalogue, with the texts that the document has about it.
 
-    Its key names its components. A system's own entry has the name of the system before two
-    hyphens. Of the name itself the key has no hyphen, so no two keys are the same, with or without
+    `key` names the entry's components. The key of a system's own entry begins with the system's
+    name and two hyphens. The rest of the key has no hyphen, so keys are unique, with or without
     `-<way>` at the end.
     """
 
@@ -111,19 +111,19 @@ class Described:
 
     @property
     def schema_key(self) -> str:
-        """The name of the payload's schema. Generators take a schema and a channel with the same
-        name for one thing."""
+        """The name of the payload's schema. It differs from the channel's name, because generators
+        mix up a schema and a channel of the same name."""
         return f"{self.key}-payload"
 
     @property
     def type_name(self) -> str:
-        """Words from which generators make the name of the payload's type: `OrderPaid`."""
+        """The words from which generators make the name of the payload's type (`OrderPaid`)."""
         words = re.sub(r"[.:/-]+", " ", self.name).strip()
         return f"{self.system} {words}" if self.system else words
 
     @property
     def source(self) -> str:
-        """The `source` of a CloudEvent; '' where it differs from publisher to publisher."""
+        """The `source` of CloudEvents; '' for a shared entry, whose publishers differ."""
         return formats.source(self.system) if self.system else ""
 
     @property

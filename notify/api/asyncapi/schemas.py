@@ -1,17 +1,17 @@
 """JSON Schemas of the catalogue as schemas of an AsyncAPI document.
 
-The catalogue takes drafts 3 to 2020-12. AsyncAPI 3.0 has one language of its own for schemas: draft
-07 of JSON Schema and a few words more. A schema could name another draft (`schemaFormat`), but
-generators then know nothing of it: Modelina 5.10 makes `any` of each such payload. So a schema is
-passed on, and changed only where draft 07 would read it differently:
+The catalogue accepts drafts 3 to 2020-12. AsyncAPI 3.0 has its own language for schemas: draft 07
+of JSON Schema and a few keywords more. A schema could name another draft (`schemaFormat`), but
+generators do not read such a schema: Modelina 5.10 makes `any` of the payload. So a schema changes
+only where draft 07 gives it another meaning:
 
-- words of other drafts become those of draft 07 (`prefixItems`, `dependentRequired`, …)
-- a reference leads to the same place in the document, because references of a document start at its
-  root; the catalogue takes those from the schema's root, and to anchors
+- keywords of other drafts become keywords of draft 07 (`prefixItems`, `dependentRequired`, …)
+- a reference becomes a reference from the document's root; in the catalogue references begin at the
+  schema's root, or name an anchor
 
-A rewritten schema is there to be read, and to make types of. Payloads are judged by the catalogue's
-own. Sources: AsyncAPI 3.0.0, "Schema Object" and "Multi Format Schema Object"; JSON Schema, the
-release notes of each draft.
+Rewritten schemas are for readers and generators. The intake checks payloads against the schemas of
+the catalogue. Sources: AsyncAPI 3.0.0, "Schema Object" and "Multi Format Schema Object"; JSON
+Schema, the release notes of each draft.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ANCHORS = ("$anchor", "$dynamicAnchor")
 _MAPS = frozenset({
     "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies",
 })  # fmt: skip
-# In old drafts a reference replaces the words beside it, but for those that hold or name schemas.
+# In old drafts a reference replaces the keywords beside it, except these.
 _BESIDE_A_REFERENCE = frozenset({"$ref", "$defs", "definitions", "title", "description"})
 _VALUES = frozenset({"const", "enum", "default", "examples", "example"})
-# From `$id` references would count; `discriminator` and `externalDocs` mean something else in
-# AsyncAPI than in OpenAPI.
+# Keywords that are left out: references would be relative to an `$id`; `discriminator` and
+# `externalDocs` have another meaning in AsyncAPI than in OpenAPI.
 _LEFT_OUT = frozenset({
     *_REFERENCES, *_ANCHORS, "$schema", "$id", "discriminator", "externalDocs", "dependentRequired",
 })  # fmt: skip
@@ -45,7 +45,7 @@ _LEFT_OUT = frozenset({
 
 def rewritten(schema: Mapping[str, Any], pointer: str) -> Schema | None:
     """The schema for the place `pointer` of a document, such as `#/components/schemas/order.paid`.
-    None if AsyncAPI has no words for it (draft 3)."""
+    None if AsyncAPI cannot express the schema (draft 3)."""
     draft = validator_for(schema, default=Draft202012Validator)
     if draft is Draft3Validator:
         return None
@@ -55,7 +55,7 @@ def rewritten(schema: Mapping[str, Any], pointer: str) -> Schema | None:
     for part, reference in rewriting.references:
         if target := rewriting.places.get(unquote(reference)):
             part["$ref"] = target
-    # A word that its draft does not know may hold anything.
+    # A keyword that the schema's draft does not define may have any value, so check the result.
     return result if Draft7Validator(Draft7Validator.META_SCHEMA).is_valid(result) else None
 
 
@@ -67,25 +67,25 @@ def has_reference(value: Any) -> bool:
 
 
 class Place(NamedTuple):
-    """The place of a part: how its schema refers to it, and its pointer in the document."""
+    """The place of a part: the reference in its schema, and the pointer in the document."""
 
     reference: str
     pointer: str
 
     def below(self, name: str, new_name: str = "") -> Place:
-        """The place of what has this name in the part, and perhaps another one in the document."""
+        """The place of the member `name`, which the document may call `new_name`."""
         old, new = (text.replace("~", "~0").replace("/", "~1") for text in (name, new_name or name))
         return Place(f"{self.reference}/{old}", f"{self.pointer}/{quote(new, safe=_SAFE)}")
 
 
 @dataclass
 class _Rewriting:
-    """One schema that is being rewritten; `is_new` from draft 2019-09 on."""
+    """The rewriting of one schema. `is_new`: its draft is 2019-09 or later."""
 
     is_new: bool
     is_newest: bool
     places: dict[str, str] = field(default_factory=dict)  # reference → pointer in the document
-    references: list[tuple[Schema, str]] = field(default_factory=list)  # of which part, to what
+    references: list[tuple[Schema, str]] = field(default_factory=list)  # (part, its reference)
 
     def schema(self, part: Any, place: Place) -> Any:
         """The part for its place in the document."""
@@ -102,7 +102,7 @@ class _Rewriting:
         result = dict(self._words(part, place))
         for word in _REFERENCES:
             if isinstance(reference := part.get(word), str):
-                # Words beside a reference count in new drafts, in draft 07 they do not.
+                # Keywords beside a reference count in new drafts; draft 07 ignores them.
                 is_alone = not result and len(part.keys() & set(_REFERENCES)) == 1
                 target: Schema = result if is_alone else {}
                 if not is_alone:
@@ -119,8 +119,8 @@ class _Rewriting:
                 word in _LEFT_OUT
                 or (word == "id" and not self.is_new and isinstance(value, str))
                 or (word == "contains" and part.get("minContains") == 0)
-                or (word == "additionalItems" and self.is_newest)  # unknown to it
-                # `exclusiveMinimum: true` of draft 4, beside which `minimum` says the same.
+                or (word == "additionalItems" and self.is_newest)  # not in draft 2020-12
+                # Draft 4 has a boolean here, which is dropped; `minimum` beside it stays.
                 or (word in {"exclusiveMinimum", "exclusiveMaximum"} and isinstance(value, bool))
             ):
                 continue

@@ -1,1 +1,1 @@
-"""Actions on many events, as `run_bulk` does them: replay, dismiss."""
+"""Actions on many events, which `run_bulk` runs: replay, dismiss."""

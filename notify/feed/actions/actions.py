@@ -44,8 +44,8 @@ _SOURCE = replace(
 
 
 def resend_events(qids: Collection[int]) -> int:
-    """Let these events wait again if they are set aside; how many. `position` is kept, so that an
-    event in slices goes on where it failed."""
+    """Let these events wait again if they are set aside; returns the number of events. `position`
+    stays, so that an event in slices goes on where it failed."""
 
     @transaction.atomic
     def once() -> int:
@@ -55,13 +55,13 @@ def resend_events(qids: Collection[int]) -> int:
 
 
 def dismiss_events(qids: Collection[int]) -> int:
-    """End these events as they are if they are set aside; how many. `reason` is kept."""
+    """End these events unhandled if they are set aside; returns their number. `reason` stays."""
 
     @transaction.atomic
     def once() -> int:
         events = _take_back(qids)
         merging = FeedUser.Merging
-        # Their posts are still pushed; the next change of their relations may begin anew.
+        # The authors stay pushed. The next change of their relations may start a merge again.
         for event in events.filter(kind=EventQueue.Kind.MERGE):
             author = FeedUser.objects.filter(biz_id=event.biz_id, uid=event.uid)
             author.filter(merging=merging.BECOMING).update(merging=merging.PUSHED)
@@ -71,9 +71,9 @@ def dismiss_events(qids: Collection[int]) -> int:
 
 
 def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
-    """Lock the events that are set aside in the caller's transaction, and take them out of the
-    failures; returns them."""
-    # By id alone, so that the database locks these and no others.
+    """Lock the events of `qids` that are set aside, in the caller's transaction, and remove them
+    from the failures; returns the events."""
+    # WHERE has the id alone, so that the database locks no other rows.
     rows = EventQueue.objects.select_for_update().filter(qid__in=qids).order_by("qid")
     events = [event for event in rows if event.status == _STATUS.SET_ASIDE]
     failures.take_back(events)
@@ -83,7 +83,7 @@ def _take_back(qids: Collection[int]) -> QuerySet[EventQueue]:
 def select_events(
     values: Values, started_at: datetime, change: Callable[[Sequence[int]], int] = resend_events
 ) -> Selected:
-    """Events that are set aside; none that came after the job began, so that it has an end."""
+    """Select events that are set aside. Events after the job's start are left out, so it ends."""
     end = id_numbers.first_id_at(started_at)
     until = min(values.get("until", end), end)
     return Selected([_SOURCE], {**values, "until": until, "state": "set_aside"}, change)
@@ -109,7 +109,7 @@ _FIELDS: Fields = {
 
 
 def _select_message(id: str, recipient: str, _by: str) -> tuple[Selected, list[int]]:
-    """An event, if it was set aside. A post and its event have the same id, and one card."""
+    """Select an event, if it is set aside. A post and its event have the same id and one card."""
     qid = number(id)
     if recipient not in ("", str(qid)) or not EventQueue.objects.filter(pk=qid).exists():
         raise InvalidInput(gettext("there is no such event"), "id")
@@ -133,8 +133,8 @@ def _show(events: Tally[tuple[str, str]], started_at: datetime) -> Preview:
 
 
 def outcome(qids: Sequence[str]) -> dict[str, Ending]:
-    """What became of events that wait again. One that is gone was handled: the cleaner deletes no
-    others."""
+    """The outcomes of resent events. A missing event was handled, because the cleaner deletes only
+    handled events."""
     rows = EventQueue.objects.filter(qid__in=[int(qid) for qid in qids])
     statuses = dict(rows.order_by().values_list("qid", "status"))
     return {qid: _ENDINGS.get(statuses.get(int(qid)), "arrived") for qid in qids}

@@ -1,5 +1,5 @@
-"""The queue of events: what waits and for how long, what was set aside and why, replaying it or
-dismissing it."""
+"""The queue of events: waiting events and their age, events that were set aside and the reason; the
+actions replay and dismiss."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from notify.feed.monitor import backlog
 _STATUS = EventQueue.Status
 _RARE = (str(_STATUS.IN_SLICES), str(_STATUS.SET_ASIDE))
 MAX_SELECTED = 500  # events of a selection; more are a bulk job's work
-COUNTED = 10_000  # of each topic and status, in the bar: a backlog may be a million
+COUNTED = 10_000  # events of each topic and status, in the bar: a backlog may be a million
 _SHOWN = 20  # events of a confirmation
 _SET_ASIDE = str(_STATUS.SET_ASIDE)
 # A filter of the list → the field of a bulk job.
@@ -88,7 +88,7 @@ class AgeFilter(PickFilter):
 
 
 class EventList(RecentRowsList, RowList):
-    """The rows of the page, each with whether this person may see its user."""
+    """The rows of the page. `may_see_users` of a row: True if this person may see users' pages."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -125,7 +125,7 @@ class EventAdmin(RowsAdmin):
         return super().get_queryset(request).prefetch_related("biz")
 
     def indexed_parameters(self, filters: Mapping[str, str], query: str) -> set[str]:
-        """A status that few events have, or one of a chosen topic."""
+        """A status counts as indexed if few events have it, or together with a topic."""
         names = {"qid_since", "qid_until", "age"}
         status = filters.get("status__exact")
         if status and (filters.get("topic__exact") or status in _RARE):
@@ -153,8 +153,8 @@ class EventAdmin(RowsAdmin):
     # -- replaying -------------------------------------------------------------------------------
     @admin.action(description=_("Replay events that were set aside"), permissions=["operate"])
     def replay(self, request: HttpRequest, queryset: QuerySet[EventQueue]) -> HttpResponse | None:
-        """Replays just the events that were shown: the confirmation names them one by one, also
-        after "select all"."""
+        """Replay exactly the events that were shown. The confirmation names the events, also after
+        "select all"."""
         selection = queryset.order_by().values_list("pk", flat=True)[: MAX_SELECTED + 1]
         qids = sorted(selection)
         if len(qids) > MAX_SELECTED:
@@ -179,7 +179,7 @@ class EventAdmin(RowsAdmin):
                 count_left,
             )
             messages.info(request, text % count_left)
-        # From the page of one event: back to it.
+        # The action came from the page of one event: go back to that page.
         if request.POST.get("back_to") == str(qids[0]):
             return redirect("admin:feed_eventqueue_change", qids[0])
         return None
@@ -216,20 +216,20 @@ class EventAdmin(RowsAdmin):
 
     @admin.display(description=_("status"))
     def status_mark(self, row: EventQueue) -> str:
-        """With the reason below."""
+        """The status, with the reason below."""
         status = _STATUS(row.status)
         reason = row.reason if status == _STATUS.SET_ASIDE else ""
         return cells.mark(str(status.label), TONES[status], below=reason)
 
     @admin.display(description=_("what"))
     def what(self, row: EventQueue) -> str:
-        """With the topic below."""
+        """The kind, with the topic below."""
         kind = str(EventQueue.Kind(row.kind).label)
         return cells.lines(kind, str(EventQueue.Topic(row.topic).label))
 
     @admin.display(description=_("user"))
     def user(self, row: EventQueue) -> str:
-        """A link for people who may see the user's page, with the system below."""
+        """The user, as a link for people who may see the user's page, with the system below."""
         may_see_users: bool = row.may_see_users  # type: ignore[attr-defined]
         user = users.link(row.biz.name, row.uid) if may_see_users else row.uid
         return cells.lines(user, str(row.biz))

@@ -31,10 +31,10 @@ PERIODS = {
     "24h": (timedelta(hours=24), _("24 hours")),
     "7d": (timedelta(days=7), _("7 days")),
 }
-_STEPS = 180  # of a chart: an hour has one for every 20 seconds
+_STEPS = 180  # of a chart: for an hour a step is 20 seconds
 _COLUMNS = ("load", "events", "backlog", "oldest", "latency", "share")
 _REFRESH_SECONDS = 10  # as often as a row is written
-_LIVE = ("1h", "6h")  # a longer period reads tens of thousands of rows, and is not refreshed
+_LIVE = ("1h", "6h")  # periods that are refreshed; longer periods read tens of thousands of rows
 
 
 def view(model_admin: ModelAdmin) -> Callable[[HttpRequest], HttpResponse]:
@@ -129,7 +129,7 @@ def _charts(span: timedelta) -> list[Chart]:
     rows = FeedPace.objects.filter(at__gte=since, at__lte=now).order_by("at")
     for at, *values in rows.values_list("at", *_COLUMNS).iterator(chunk_size=5000):
         steps[min(_STEPS - 1, int((at - since) / length))].append(values)
-    # The worst of each step, so that a short one is seen.
+    # The worst value of each step, so that a short peak is visible.
     load, events, backlog, oldest, latency = (
         [max(row[n] for row in rows) if rows else None for rows in steps]
         for n in range(len(_COLUMNS) - 1)

@@ -1,7 +1,7 @@
-"""A user: how their posts are delivered, what they see, their relations.
+"""The page of a user: the delivery of the user's posts, the timeline, the relations.
 
-Users have no row until they come or have a relation, so this is not a list but a page that asks for
-a system and a user; all choices are in the address.
+Users have no row before their first visit or relation. So there is no list: the page asks for a
+system and a user. All choices are in the address.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from notify.feed.timeline import explanations
 PAGE = 20  # posts of a timeline
 RELATIONS_PAGE = 50
 _Relation = Friend.Relation
-_OFFERED = 500  # systems that the field offers; others are typed
+_OFFERED = 500  # systems that the field offers; people type the names of others
 _TIMELINE = "timeline"
 
 
@@ -122,7 +122,7 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
         "figures": _figures(biz, uid, user), "sides": SIDES.items(),
     }  # fmt: skip
     if show not in SIDES:
-        # Looking at it here is no visit of the user.
+        # A look in the console does not count as a visit of the user.
         before = row_id(request.GET.get("before"))
         page = timeline.read(biz.pk, uid, before, PAGE, visit=False)
         posts = page.posts
@@ -140,8 +140,8 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
             **{side.own: uid, f"{side.other}__gt": request.GET.get("after", "")},
         )  # fmt: skip
         if side.own == "fri_uid":
-            # In the index of readers the delivery comes before the relation: every delivery is
-            # named, so that the index can be used.
+            # In the index of readers `delivery` comes before `relation`. The condition names every
+            # delivery, so that the database can use the index.
             rows = rows.filter(delivery__in=Friend.Delivery.values)
         lines = [
             Line(
@@ -164,7 +164,7 @@ def _page(request: HttpRequest, form: UserForm) -> dict[str, Any]:
 
 
 def _why(biz: Biz, uid: str, query: QueryDict) -> dict[str, Any]:
-    """The form that asks for a post, and the reasons why it is in the timeline or not."""
+    """The form that asks for a post, and the reasons why the post is in the timeline or not."""
     form = WhyForm(query if "post" in query else None)
     if not form.is_valid():
         return {"why_form": form}
@@ -196,7 +196,7 @@ def _figures(biz: Biz, uid: str, user: FeedUser | None) -> list[tuple[str, str]]
 class Side:
     """Rows of one relation in which the column `own` has the user, and `other` the other user.
 
-    `delivery` is the heading above how posts are delivered; '' when none are.
+    `delivery`: the heading of the column with the delivery of posts; '': no column.
     """
 
     title: Any

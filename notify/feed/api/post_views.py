@@ -38,14 +38,14 @@ from notify.feed.messages.index import FIELDS, MESSAGES, NOT_DELETED, POSTS_ONLY
 from notify.feed.models import Feed
 from notify.feed.models.posts import MAX_DATA, MAX_KIND, Topic
 
-# Every character may be written as two \uXXXX; the rest of a body is short.
+# JSON may write a character as two \uXXXX. The rest of a body is short.
 MAX_POST_BYTES = MAX_DATA * 12 + 4096
 
 UID = {"type": "string", "pattern": UID_PATTERN}
 KIND = {"type": "string", "pattern": KIND_PATTERN, "maxLength": MAX_KIND}
 
 
-# As the declaration has them, but for the topic of upkeep, which has no posts.
+# The declared fields, without the topic of upkeep, which has no posts.
 _FIELDS: Fields = {
     **FIELDS,
     "user": replace(FIELDS["user"], schema=UID),

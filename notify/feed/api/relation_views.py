@@ -38,11 +38,11 @@ _OUTCOMES = {"created": "changed", "duplicate": "unchanged"}
 
 
 class _Relations:
-    """Relations of one business system that lie in several places of an index, in one order. It has
-    as much of a queryset's interface as pagination needs.
+    """Relations of one business system from several ranges of an index, in one order. It has the
+    part of a queryset's interface that pagination needs.
 
-    All places are read by one statement, so that a row that another process moves from one place to
-    another meanwhile is read once.
+    One statement reads all ranges, so that a row that another process moves to another range
+    meanwhile is read once.
     """
 
     def __init__(self, parts: Sequence[QuerySet[Friend]], order: str = "") -> None:
@@ -57,7 +57,7 @@ class _Relations:
     def __getitem__(self, page: slice) -> list[Friend]:
         columns = ("uid", "relation", "fri_uid", "create_date")
         is_descending = self._order.startswith("-")
-        # All rows are one system's, and their indexes begin with it (see `sql.of_one`).
+        # All rows are of one system, and the indexes begin with the system (see `sql.of_one`).
         system = "-biz_id" if is_descending else "biz_id"
         statements: list[str] = []
         parameters: list[Any] = []
@@ -183,7 +183,7 @@ def _change(request: Request, body: ChangeBody) -> Change:
 
 
 def _outcome_of(verdict: Verdict) -> dict[str, Any]:
-    """Without an id: a change makes nothing that could have one."""
+    """The answer about a change. It has no id, because a change makes no object with an id."""
     if verdict.outcome == "rejected":
         return verdict.as_dict()
     return {"outcome": _OUTCOMES[verdict.outcome]}

@@ -1,5 +1,5 @@
-"""Request bodies, and the id of a user in an address. Ids of posts are strings, those of users are
-the caller's own."""
+"""Request bodies, and the id of a user in an address. Ids of posts are strings. Callers choose the
+ids of users."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class ReadBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class UidConverter:
-    """`<uid:uid>`: the id that a business system gives a user. Callers percent-encode it."""
+    """`<uid:uid>`: the id of a user, chosen by the business system, percent-encoded by callers."""
 
     regex = UID
 

@@ -32,8 +32,8 @@ class PostSerializer(serializers.Serializer[Any]):
     updated_at = serializers.DateTimeField(allow_null=True, help_text="Null when never edited")
 
     def to_representation(self, post: Any) -> dict[str, Any]:
-        """Without the fields' machinery, because pages of timelines are read more often than
-        anything else."""
+        """The post as JSON, without the cost of the serializer's fields: pages of timelines are the
+        most frequent answers."""
         return {
             "id": str(post.id),
             "uid": post.uid,

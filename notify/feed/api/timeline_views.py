@@ -125,8 +125,8 @@ class ReadView(APIView):
         """
         up_to = number(decode(request, ReadBody, _BODY_BYTES).up_to, "up_to")
         biz = caller_of(request).biz_id
-        # It never goes back, so an id that is too large would hide everything to come. That of a
-        # post is right, also if the clock of the web server which took it was ahead.
+        # The position never goes back, so a too large id would hide all later posts. The id of a
+        # post is always valid, even if the clock of the web server that accepted it was ahead.
         is_ahead = up_to >= ids.first_id_at(sql.now() + _AHEAD)
         if is_ahead and not Feed.objects.filter(pk=up_to, biz_id=biz).exists():
             raise InvalidInput("Use the id of a post.", "up_to")

@@ -1,1 +1,1 @@
-"""`run_feed_cleaner`: handled events, long timelines, entries of readers who stay away."""
+"""`run_feed_cleaner`: delete handled events, trim timelines, stop writing for absent readers."""

@@ -1,7 +1,7 @@
-"""Cleaner: deletes what is no longer needed, one bounded step a turn.
+"""Cleaner: deletes rows that are no longer needed, one bounded step a turn.
 
-Several may run: one of them works at a time, and when it dies another goes on as soon as its lease
-runs out. Every step can be repeated.
+Several cleaners may run. The one with the lease works; when it dies another cleaner goes on after
+the lease is over. Every step can be repeated.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from notify.feed.retention import (
 )
 from notify.feed.users import lock
 
-# Longer than most steps take. Two cleaners that work at once do no harm.
+# The lease is longer than most steps. Two cleaners that work at once do no harm.
 LEASE_SECONDS = 120.0
 CHUNK = 1000  # events deleted by one statement
 USERS = 100  # inactive readers of one step
 FLOORS = 1000  # users whose floors one statement raises
 _MAX_REST_SECONDS = 1.0
-# The walk through all timelines reads every entry: every so many rounds, and at least once a day.
+# Rounds between two walks through all timelines, which read every entry; at least one walk a day.
 _MAX_ROUNDS_A_WALK = 24
 _STATUS, _DELIVERY = EventQueue.Status, Friend.Delivery
-# Every topic is named, so that the index (topic, status, qid) can say that there are none.
+# The condition names every topic, so that the database can use the index (topic, status, qid).
 _NOT_HANDLED = Q(topic__in=EventQueue.Topic.values) & Q(
     status__in=[status for status in _STATUS.values if status != _STATUS.HANDLED]
 )
 
 
 class Step(NamedTuple):
-    """`work` is called until it returns False: nothing is left. An alert reports the oldest rows
-    that then stay in `archive` for too long."""
+    """`work` is called until it returns False, when nothing is left. Then an alert reports rows
+    that stay in `archive` for too long."""
 
     work: Callable[[], bool]
     archive: Archive | None = None
@@ -75,7 +75,7 @@ class Cleaner(Worker):
         super().__init__()
         self._next = Every(settings.FEED_CLEAN_SECONDS)
         self._lease = Lease(work_redis, "feed:cleaner", LEASE_SECONDS)
-        self._steps: list[Step] = []  # of this round, those that are left
+        self._steps: list[Step] = []  # the remaining steps of this round
         self._rounds = 0
         rounds_a_day = max(1, int(86_400 / settings.FEED_CLEAN_SECONDS))
         self._rounds_a_walk = min(_MAX_ROUNDS_A_WALK, rounds_a_day)
@@ -119,10 +119,10 @@ class Cleaner(Worker):
 
 # -- events ----------------------------------------------------------------------------------------
 def delete_events(now: datetime) -> bool:
-    """Delete handled events: a whole day where the table has partitions, else a chunk of rows; True
-    if there may be more.
+    """Delete handled events: a whole day where the table has partitions, else a chunk of rows.
+    Returns True if there may be more.
 
-    A day with an event that is not handled stays, and only its handled events are deleted.
+    In a day with an open event only the handled events are deleted.
     """
     partitions.prepare(EVENTS, now)
     before, table = horizon(now, keep_events()), EVENTS.tables[0]
@@ -132,15 +132,15 @@ def delete_events(now: datetime) -> bool:
         parts = partitions_of(table)
         if not parts:
             return _delete_chunk(Q(qid__lt=before))
-        # The first day also holds what is older.
+        # The first partition also has older events.
         first_ids = [0, *(part.first for part in parts[1:])]
         for first_id, part in zip(first_ids, parts, strict=True):
             if not part.is_below(before):
                 continue
             of_day = Q(qid__gte=first_id, qid__lt=part.bound)
             not_handled = EventQueue.objects.filter(_NOT_HANDLED & of_day)
-            # Asked without a lock first, because it may take a while to find none; `drop` asks
-            # again under its lock.
+            # The first look is without a lock, because finding nothing may take a while. `drop`
+            # looks again under its lock.
             if not_handled.exists():
                 is_changed = _delete_chunk(of_day)
             else:
@@ -151,7 +151,7 @@ def delete_events(now: datetime) -> bool:
 
 
 def _delete_chunk(condition: Q) -> bool:
-    """Delete some of the handled events; True if there were any."""
+    """Delete a chunk of the handled events; True if there were handled events."""
     count = 0
     for topic in EventQueue.Topic.values:
         handled_events = EventQueue.objects.filter(condition, topic=topic, status=_STATUS.HANDLED)
@@ -161,7 +161,7 @@ def _delete_chunk(condition: Q) -> bool:
 
 
 def _delete_events(qids: Sequence[int]) -> Sequence[int]:
-    # The status once more: an event may have changed since it was read.
+    # The status is checked again, because an event may have changed since it was read.
     rows = EventQueue.objects.filter(qid__in=qids, status=_STATUS.HANDLED)
     transactions.retrying(rows.delete)
     return qids
@@ -200,7 +200,7 @@ def _deactivate(biz: int, uid: str, before: datetime) -> None:
     if not user.active or user.visit_date is None or user.visit_date >= before:
         return  # the reader came back at this moment
     rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
-    # From this commit on every page is merged at read, so that entries may go at any time.
+    # From this commit on every page is merged at read, so entries may be deleted at any time.
     rows.update(active=False, floor=NOTHING_WRITTEN)
     Friend.objects.filter(
         biz_id=biz,
@@ -214,13 +214,13 @@ def _deactivate(biz: int, uid: str, before: datetime) -> None:
 class Months:
     """Drops entries older than FEED_KEEP_ENTRY_DAYS by the month, where the table has partitions.
 
-    Before a month is dropped, all floors are raised to its end, so that nobody reads entries that
-    are gone. No backfill sets a floor that low again: see `retention.keep_entries`.
+    Before a month is dropped, all floors are raised to the month's end, so that nobody reads
+    deleted entries. No backfill sets a floor that low again: see `retention.keep_entries`.
     """
 
     def __init__(self, now: datetime) -> None:
         self._now = now
-        self._month: Partition | None = None  # the one to drop
+        self._month: Partition | None = None  # the month to drop
         self._users = UserPages(FLOORS)
 
     def clean(self) -> bool:
@@ -242,7 +242,7 @@ class Months:
                 floor__lt=floor,
             ).update(floor=floor)
             return True
-        # Every floor is committed. A cleaner that dies here begins with the same month again.
+        # Every floor is committed. After a cleaner dies here the next round begins with this month.
         failpoint("feed_before_drop")
         with partitions.alone(ENTRIES) as is_alone:
             is_dropped = is_alone and partitions.drop(table, self._month, table.rows().none())

@@ -31,17 +31,17 @@ T = TypeVar("T")
 
 log = logging.get(__name__)
 
-PAGE = 100  # readers: their entries are counted by one statement
+PAGE = 100  # readers whose entries one statement counts
 CHUNK = 1000  # entries in one transaction
-# A timeline may be so many times as long as FEED_TIMELINE_LENGTH, so that it is trimmed rarely.
+# A timeline is trimmed when it has _SLACK times FEED_TIMELINE_LENGTH entries, so trims are rare.
 _SLACK = 1.2
 
 
 def skip_refused(
     items: Sequence[T], work: Callable[[Sequence[T]], Sequence[T]], what: str
 ) -> Sequence[T]:
-    """The items that `work` has done, which may be repeated. An item whose rows the database
-    refuses to change, or that somebody has locked, stays as it is until the next round."""
+    """Call `work`, which can be repeated; returns the items done. An item whose rows the database
+    refuses to change, or that another process has locked, waits for the next round."""
     try:
         return bisect.leave_refused(items, work, what=what)
     except DatabaseError as error:
@@ -53,7 +53,7 @@ def skip_refused(
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """The entries that are written for one reader."""
+    """The entries of one reader's timeline."""
 
     entries: int
     oldest: int  # a post's id
@@ -62,7 +62,7 @@ class Length:
 class UserPages:
     """All users, page by page in the order of the primary key.
 
-    The position is kept in memory only: after a restart the walk begins again.
+    The position is only in memory, so after a restart the walk begins again.
     """
 
     def __init__(self, size: int) -> None:
@@ -72,7 +72,7 @@ class UserPages:
     def page(self) -> list[FeedUser]:
         """The next users, all of one business system; none at the end."""
         rows = FeedUser.objects.filter(biz_id=self._biz, uid__gt=self._after).order_by("uid")
-        # No user is left in this system: go on with the next one that has users.
+        # At the end of a system go on with the next system that has users.
         while not (users := list(rows[: self._size])):
             next_users = FeedUser.objects.filter(biz_id__gt=self._biz).order_by("biz_id")
             biz = next_users.values_list("biz_id", flat=True).first()
@@ -85,11 +85,11 @@ class UserPages:
 
 
 class Timelines:
-    """A walk through all readers; `clean` is one page."""
+    """A walk through all readers. `clean` cleans one page."""
 
     def __init__(self, now: datetime) -> None:
         self._users = UserPages(PAGE)
-        self._after: tuple[int, str, int] | None = None  # an entry of an author without a row
+        self._after: tuple[int, str, int] | None = None  # key of the last entry without user
         age = keep_entries()
         # Where the table has partitions `cleaner.Months` drops old entries by the month.
         is_by_rows = age is not None and not partitions_of(ENTRIES.tables[0])
@@ -119,8 +119,8 @@ class Timelines:
         return users
 
     def _delete_without_user(self) -> bool:
-        """Delete a page of old entries of authors without a row: nobody reads these timelines. True
-        if there are more."""
+        """Delete a page of old entries in timelines of users without a row, which nobody reads.
+        Returns True if there are more."""
         if not self._min_floor:
             return False
         readers = FeedUser.objects.filter(biz_id=OuterRef("biz_id"), uid=OuterRef("fri_uid"))
@@ -135,19 +135,19 @@ class Timelines:
         return len(page) == CHUNK
 
     def trim(self, user: FeedUser, length: Length) -> None:
-        """Raise the floor if the timeline is too long or too old, then delete what is below it."""
+        """Raise the floor if the timeline is too long or too old, then delete entries below it."""
         is_too_long = length.entries > _SLACK * settings.FEED_TIMELINE_LENGTH
         if user.active and (is_too_long or length.oldest <= self._min_floor):
             user.floor = transactions.retrying(partial(self._raise_floor, user.biz_id, user.uid))
             failpoint("feed_after_floor")
-        # Also the entries of an inactive reader, and those that a killed cleaner left: the floor is
-        # above them.
+        # Entries of an inactive reader, and entries that a killed cleaner left, are below the floor
+        # too.
         if length.oldest <= user.floor:
             while transactions.retrying(partial(_delete_chunk, user.biz_id, user.uid)):
                 pass
 
     def _raise_floor(self, biz: int, uid: str) -> int:
-        """Return the floor from now on; it never sinks."""
+        """Raise the floor, and return it. The floor never sinks."""
         with transaction.atomic(durable=True):
             user = lock(biz, [uid])[uid]
             above = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__gt=user.floor)
@@ -161,9 +161,9 @@ class Timelines:
 
 
 def _delete_chunk(biz: int, uid: str) -> bool:
-    """Delete some of the entries below the floor; True if there are more."""
+    """Delete a chunk of the entries below the floor; True if there are more."""
     with transaction.atomic(durable=True):
-        # Under the lock, because a backfill for a reader who comes back lowers the floor.
+        # Read the floor under the lock, because a backfill for a returning reader lowers it.
         floor = lock(biz, [uid])[uid].floor
         rows = FeedBroadcast.objects.filter(biz_id=biz, fri_uid=uid, feed_id__lte=floor)
         ids = list(rows.order_by("feed_id").values_list("feed_id", flat=True)[:CHUNK])

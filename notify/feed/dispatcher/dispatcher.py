@@ -1,6 +1,6 @@
 """Dispatcher: a receiver for each topic, and the pace that all dispatchers share.
 
-A turn gives every topic one bounded batch, so that no topic waits for the end of another one's
+A turn gives every topic one bounded batch, so that no topic waits for the end of another topic's
 backlog.
 """
 
@@ -25,16 +25,16 @@ from notify.feed.monitor import backlog
 from notify.feed.signals import DISPATCHER
 
 _TOPICS = tuple(EventQueue.Topic.values)
-# A pause lets the foreground work; a longer one would only let the backlog grow.
+# A pause lets foreground work go first. A longer pause would only let the backlog grow.
 _MAX_PAUSE = 2.0
-# How long a statement waits for a lock, whose holder may be frozen; then others get their turn.
+# Seconds that a statement waits for a lock, because the lock's holder may be frozen.
 _PATIENCE_SECONDS = 1
-# Where processors are short, people who wait for a page go first. Alone on them, it costs nothing.
+# The dispatcher's niceness: on busy processors web requests go first.
 _NICE = 5
 
 
 class Dispatcher(Worker):
-    """`topics` are those it works on, by default all."""
+    """`topics`: the topics that this dispatcher works on, by default all."""
 
     role = "feed_dispatcher"
     wake_signal = DISPATCHER
@@ -53,7 +53,7 @@ class Dispatcher(Worker):
     def start(self) -> None:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PROCESS, 0, max(nice, _NICE))
-        # Every connection from now on is impatient, also one that replaces a lost one.
+        # All connections from now on get the short lock wait, also after a lost connection.
         connections.close_all()
         connection_created.connect(_be_impatient, dispatch_uid="feed-dispatcher")
         self.pacer.start()
@@ -65,7 +65,7 @@ class Dispatcher(Worker):
         pace = self.pacer.current()
         if not pace.share:
             return False
-        # While idle, one statement for all topics instead of several from each receiver.
+        # An idle turn costs one statement for all topics instead of several in each receiver.
         if self._was_idle and not backlog.is_open(self._topics):
             return False
         total, pause = 0, 0.0
@@ -85,5 +85,5 @@ class Dispatcher(Worker):
 
 def _be_impatient(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
     engine = engines.of_connection(connection)
-    if engine.is_server:  # a file has one lock, which everybody needs
+    if engine.is_server:  # SQLite has one lock for all writers
         engine.limit_lock_wait(connection, _PATIENCE_SECONDS)

@@ -1,7 +1,7 @@
 """Fan-out on write: the database writes an entry for each recipient of a post, or for a slice of
-them.
+the recipients.
 
-An entry that exists is kept, so every statement can be repeated.
+Existing entries are kept, so every statement can be repeated.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from notify.feed.models import Friend
 from notify.feed.models.posts import Topic
 
 _FRIEND, _FOLLOW = str(Friend.Relation.FRIEND), str(Friend.Relation.FOLLOW)
-# Topic → the relations that get its posts. An author with both relations to a reader is written
-# once.
+# Topic → the relations that get its posts. A reader with both relations to an author gets one
+# entry.
 RELATIONS = {Topic.FRIEND: (_FRIEND,), Topic.VIP: (_FOLLOW, _FRIEND)}
 ALL_RELATIONS = (_FRIEND, _FOLLOW)
 _INSERT = (
@@ -30,9 +30,9 @@ _INSERT = (
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Recipients with this relation above `after` and up to `until` (None: all that are left).
+    """Recipients with this relation above `after` and up to `until` (None: to the end).
 
-    `position` is where the next slice begins; None: this is the last one.
+    `position` is the begin of the next slice; None: this is the last slice.
     """
 
     relation: str
@@ -49,8 +49,8 @@ class Slice:
 
 
 def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
-    """The slice at the event's position: `size` recipients of its author, by one relation after
-    the other."""
+    """The slice at the event's position: `size` recipients of its author, one relation after the
+    other."""
     relation, _, after = event.position.partition(":")
     relation = relation or relations[0]
     rows = Friend.objects.filter(
@@ -67,25 +67,25 @@ def next_slice(event: Event, relations: Sequence[str], size: int) -> Slice:
 
 
 def push(topic: str, feed_ids: Sequence[int]) -> int:
-    """Write these posts of one topic into the timelines of all their recipients; the count of
-    entries, about."""
+    """Write these posts of one topic into the timelines of all their recipients; returns about the
+    number of entries."""
     places = ", ".join(["%s"] * len(feed_ids))
     relations = ", ".join(f"'{relation}'" for relation in RELATIONS[Topic(topic)])
-    # The posts first, then the relations of each author, which lie side by side.
+    # Join order: posts, then the relations of each author, which are neighbours in the index.
     return _run(
         f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
         "ON r.biz_id = f.biz_id AND r.uid = f.uid "
         f"AND r.relation IN ({relations}) "
         f"WHERE f.id IN ({places}) AND f.delete_date IS NULL AND r.delivery > 0 "
-        # In the order of the entries' key, so that neighbours are written one after another.
+        # In the order of the entries' key, so that neighbouring rows are written together.
         "ORDER BY r.fri_uid, f.id",
         list(feed_ids),
     )
 
 
 def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> int:
-    """Write one post into the timelines of the recipients of a `Slice`; the count of entries,
-    about."""
+    """Write one post into the timelines of the recipients of a `Slice`; returns about the number of
+    entries."""
     upper_bound = "AND r.fri_uid <= %s" if until is not None else ""
     return _run(
         f"{_INSERT} FROM feed f {engines.of().ordered_join} friend r "
@@ -99,4 +99,4 @@ def push_slice(feed_id: int, relation: str, after: str, until: str | None) -> in
 def _run(statement: str, parameters: Sequence[str | int]) -> int:
     with connection.cursor() as cursor:
         cursor.execute(sql.keep_existing(statement, "feed_broadcast", "feed_id"), list(parameters))
-        return max(0, int(cursor.rowcount))  # some drivers say -1 when they do not know
+        return max(0, int(cursor.rowcount))  # -1: the driver does not know

@@ -1,8 +1,8 @@
-"""The load of the database server and of this machine, as far as it concerns others.
+"""The load of the database server and of this machine, as far as other programs are concerned.
 
-Dispatchers hurt nobody as long as nobody else uses the server. So latency and processors count only
-while statements of others run. The connection of a statement tells whether it is of a dispatcher,
-for dispatchers report their connections.
+Dispatchers disturb nobody while nobody else uses the server. So latency and processors count only
+while statements of other programs run. Dispatchers report their connections, so that the meter
+knows the statements of dispatchers.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from notify.feed.models import FeedPace
 
 Cause = FeedPace.Cause
 
-# Others use the server when, on average, so many of their statements run at once: that is one
-# moment in ten. An idle platform asks less than that.
+# Other programs use the server when at least this number of their statements run at once, on
+# average: one moment in ten. An idle platform is below.
 PRESENT = 0.1
-# Over how long each is measured: latency follows quickly, statements are rare and need more
-# samples, and what the latency is at rest is the lowest of ten minutes.
+# Seconds of each measurement. Latency reacts quickly; statements are rare and need more samples;
+# the latency at rest is the lowest of ten minutes.
 LATENCY_SECONDS = 1.0
 STATEMENTS_SECONDS = 3.0
 BASELINE_SECONDS = 600.0
 _STAT = Path("/proc/stat")
-# Finds nothing, by the primary key: as small as a statement can be.
+# The smallest statement: it looks up a missing primary key.
 _PROBE = "SELECT active FROM feed_user WHERE biz_id = 0 AND uid = ''"
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Latencies are in seconds, `baseline` is that at rest. `statements` is how many of others run
-    at once, on average; `cpu` is the part of this machine's processors at work, 0 to 1."""
+    """`latency` and `baseline` (the latency at rest): seconds. `statements`: average number of
+    other programs' statements at once. `cpu`: part of this machine's processors at work, 0 to 1."""
 
     latency: float
     baseline: float
@@ -75,13 +75,13 @@ class _Sample:
 
 
 class Meter:
-    """Takes samples and sums them up. For one thread, with its own connection."""
+    """Takes samples and computes the load. For one thread, with its own connection."""
 
     def __init__(self, baseline: float = 0.0, clock: Callable[[], float] = time.monotonic) -> None:
-        """`baseline`: the latency at rest by an earlier meter, in seconds; 0 without one."""
+        """`baseline`: the latency at rest from an earlier meter, in seconds; 0: unknown."""
         self._clock = clock
         self._samples: deque[_Sample] = deque()
-        self._lows: deque[tuple[float, float]] = deque()  # moments and their latency
+        self._lows: deque[tuple[float, float]] = deque()  # (time, latency)
         if baseline:
             self._lows.append((clock(), baseline))
         self._cpu = _Processors()
@@ -102,14 +102,14 @@ class Meter:
             self._samples.popleft()
 
     def load(self, own: Collection[int]) -> Load | None:
-        """The load of the last seconds; `own` are the connections of all dispatchers. None without
-        a sample."""
+        """The load of the last seconds; None without a sample. `own`: the connections of all
+        dispatchers."""
         now = self._clock()
         own_connections = frozenset(own)
         recent = [one for one in self._samples if one.at >= now - STATEMENTS_SECONDS]
         if not recent:
             return None
-        # Samples of an idle platform are further apart: then the last one has to do.
+        # Samples of an idle platform are further apart, so the last sample may be older.
         latencies = [one.latency for one in recent if one.at >= now - LATENCY_SECONDS]
         latency = median(latencies or [recent[-1].latency])
         statements = sum(len(one.running - own_connections) for one in recent) / len(recent)
@@ -121,7 +121,7 @@ class Meter:
 
 
 class _Processors:
-    """The part of this machine's processors at work between two calls; 0 where it is unknown."""
+    """The part of this machine's processors at work between two calls of `busy`; 0: unknown."""
 
     def __init__(self) -> None:
         self._before = _ticks()

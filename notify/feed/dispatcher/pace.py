@@ -1,7 +1,7 @@
 """The pace of dispatchers, which follows the load.
 
-Additive increase, multiplicative decrease: a busy server is left alone within seconds, and its
-spare capacity is found step by step.
+Additive increase, multiplicative decrease: dispatchers leave a busy server within seconds, and find
+its spare capacity step by step.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import cycle, islice
 
-MAX_EVENTS = 100  # in a batch: ten times as many are not faster, and wait ten times as long
+MAX_EVENTS = 100  # in a batch; larger batches are not faster, and others wait longer for them
 MIN_EVENTS = 10
-# How the share changes with each step of a second.
+# Changes of the share in each step of a second.
 INCREASE = 0.02
 INCREASE_ALONE = 0.1  # while nobody else uses the server
 DECREASE = 0.5
-_LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005  # how much of a difference each batch teaches
-_STRETCHING = 1.25  # by how much batches grow or shrink from one turn to the next
+_LEARNING_LESS, _LEARNING_MORE = 0.1, 0.005  # the weight of a batch with a lower, a higher cost
+_STRETCHING = 1.25  # the factor by which batches grow or shrink from one turn to the next
 FULL_SPEED = 0.95  # a share from here on counts as full speed
-# Between this load and 1 the share stays as it is.
+# Between this load and 1 the share does not change.
 COMFORTABLE = 0.7
 _HOURS = re.compile(r"(\d{1,2})-(\d{1,2}):(\d*\.?\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """At most `events` in a batch, and the `share` of what a dispatcher does at full speed, 0 to 1;
-    it is 0 for one that rests while others work."""
+    """At most `events` in a batch. `share`: the part of full speed, 0 to 1; 0 for a dispatcher that
+    rests while others work."""
 
     events: int = MAX_EVENTS
     share: float = 1.0
@@ -39,9 +39,9 @@ class Pace:
 class Effort:
     """The seconds that work takes at full speed, learned from full batches.
 
-    Pauses follow from that, not from how long a batch took: on a busy machine a batch takes several
-    times as long, and so would the pause, until next to nothing is done. When less than the share
-    is done even without a pause, batches become larger: a small one mostly waits for its turn.
+    A pause follows from these seconds, not from the time that a batch took: on a busy machine a
+    batch takes several times as long, and with pauses as long next to nothing would be done. When
+    less than the share is done even without a pause, batches grow: a small batch mostly waits.
     """
 
     def __init__(self) -> None:
@@ -54,14 +54,14 @@ class Effort:
 
     def learn(self, work: int, seconds: float) -> None:
         cost = seconds / work
-        # Slowly upwards: when others come, work slows down a moment before the share falls, and
-        # that must not be learned.
+        # Higher costs are learned slowly: when others begin to work, batches are slow for a moment
+        # before the share falls.
         rate = _LEARNING_LESS if cost < self._cost else _LEARNING_MORE
         self._cost += (cost - self._cost) * rate if self._cost else cost
 
     def pause(self, share: float, work: int, seconds: float) -> float:
-        """Seconds to rest after work that took `seconds`, on which they depend as long as the cost
-        is not known."""
+        """Seconds to rest after work that took `seconds`. While the cost is not known, they depend
+        on `seconds`."""
         planned_seconds = (min(seconds, work * self._cost) or seconds) / share
         change = (
             _STRETCHING if seconds >= planned_seconds and share < FULL_SPEED else 1 / _STRETCHING
@@ -71,16 +71,16 @@ class Effort:
 
 
 def pace_of(share: float) -> Pace:
-    """Batches become smaller with the share, because others wait for long statements."""
+    """The pace of a share. A lower share has smaller batches, because others wait for a batch."""
     return Pace(max(MIN_EVENTS, round(MAX_EVENTS * share)), share)
 
 
 def divide(share: float, dispatchers: Sequence[str], turn: int) -> tuple[tuple[str, ...], float]:
-    """Choose the dispatchers at work while all together do `share` of what they could; each one's
-    share.
+    """Choose the dispatchers at work so that all together do `share` of full speed; returns them
+    and the share of each.
 
-    As few as possible: two that work at the same moment are in the way of others far more than one
-    that works twice as often. They take turns, so that nothing waits long for one that is frozen.
+    As few as possible work: two dispatchers at the same time disturb others far more than one that
+    works twice as much. They take turns, so that a frozen dispatcher delays nothing for long.
     """
     count = max(1, math.ceil(round(share * len(dispatchers), 6)))
     first = turn * count % max(1, len(dispatchers))
@@ -91,9 +91,9 @@ def divide(share: float, dispatchers: Sequence[str], turn: int) -> tuple[tuple[s
 def next_share(
     share: float, load: float, min_share: float, max_share: float, is_alone: bool = False
 ) -> float:
-    """The share one step later; `load` is 1 when the server has as much to do as it should have.
+    """The share one step later. `load` is 1 when the server is as busy as it should be at most.
 
-    Where the two conflict `max_share` wins over `min_share`: a person decided it for these hours.
+    `max_share` goes before `min_share`, because a person has set it for these hours.
     """
     if load > 1:
         share *= DECREASE
@@ -137,6 +137,6 @@ def parse_hours(text: str) -> tuple[HoursRule, ...]:
 
 
 def max_share_at(rules: Sequence[HoursRule], moment: datetime) -> float:
-    """The largest share at this moment, which must be in the rules' time zone. Where rules overlap
-    the smallest share counts; without a rule it is 1."""
+    """The largest share at `moment`, a time in the rules' time zone. Where rules overlap the
+    smallest share counts; without a rule the share is 1."""
     return min((rule.max_share for rule in rules if rule.holds(moment.hour)), default=1.0)

@@ -1,7 +1,7 @@
-"""The pace of all dispatchers: each follows it by a thread, and one of these threads decides it.
+"""The pace of all dispatchers: one of the dispatchers' pacer threads decides, all follow.
 
-The thread that holds the lease is the scheduler: it measures the load and decides once a second, or
-every two seconds while no dispatcher has work. When it dies or is frozen the lease runs out, and
+The thread that holds the lease is the scheduler. It measures the load and decides once a second, or
+every two seconds while no dispatcher has work. When it dies or is frozen the lease ends, and
 another dispatcher takes over.
 """
 
@@ -28,23 +28,23 @@ from notify.feed.monitor import backlog
 from notify.feed.presence import DispatcherReport, PaceDecision
 
 SAMPLE_SECONDS = 0.05
-# While no dispatcher has work, only so that the first decision afterwards is not a guess.
+# Idle dispatchers take samples too, so that the first decision after a pause is not a guess.
 _IDLE_SAMPLE_SECONDS = 2.0
-# Before the first measured: half speed is neither much in the way nor idle.
+# The share before the first measurement: half speed neither disturbs much nor is idle.
 FIRST_SHARE = 0.5
 _RECORD_SECONDS = 10.0
-_TURN_SECONDS = 5.0  # how long the same dispatchers are at work while others rest
-_LATE_FACTOR = 2  # the least share is so many times as large while an event is late
+_TURN_SECONDS = 5.0  # for which the same dispatchers work while others rest
+_LATE_FACTOR = 2  # multiplies the least share while an event is late
 _CONSULT_SECONDS = 1.0
-# How long a dispatcher counts as one that has work after it handled an event.
+# Seconds for which a dispatcher counts as having work after it handled an event.
 _WORK_SECONDS = 3.0
-# How long the last decision counts while Redis is unavailable.
+# Seconds for which the last decision counts while Redis is unavailable.
 KEEP_SECONDS = 30.0
 
 
 class Pacer:
     """The dispatcher's own thread calls the public methods; the rest runs in the pacer's thread.
-    Until it is started the pace is full speed.
+    Before `start` the pace is full speed.
 
     A dispatcher that does not take turns with others always does its share.
     """
@@ -58,8 +58,8 @@ class Pacer:
         self._scheduler: Scheduler | None = None
         # Written by the pacer's thread, read by the dispatcher's.
         self._pace, self._heard = Pace(), float("inf")
-        # Written by the dispatcher's thread, read by the pacer's: its connection, and when it last
-        # had work.
+        # Written by the dispatcher's thread, read by the pacer's thread: the dispatcher's
+        # connection, and the last time at which it had work.
         self._connection = 0
         self._worked_at = -_WORK_SECONDS
 
@@ -71,12 +71,12 @@ class Pacer:
         self._loop.stop(wait=WITHDRAW_SECONDS)
 
     def current(self) -> Pace:
-        """The last decision; half speed when none was heard for long."""
-        # 0: it was closed for its age, and is opened again in this turn.
+        """The pace of the last decision; half speed after KEEP_SECONDS without a decision."""
+        # 0: the connection was closed for its age; this turn opens a new connection.
         if (
             connection_now := engines.of().connection_id(connection)
         ) and connection_now != self._connection:
-            # A new connection, which the scheduler would take for somebody else's: report it now.
+            # Report a new connection at once: the scheduler would take it for another program's.
             self._connection = connection_now
             self._next.at_once()
             self._loop.wake()
@@ -85,15 +85,15 @@ class Pacer:
         return self._pace
 
     def _unmeasured(self) -> Pace:
-        """Half speed, or what a person allows at this hour."""
+        """Half speed, or the largest share at this hour if that is lower."""
         return pace_of(min(FIRST_SHARE, pace.max_share_at(self._rules, timezone.localtime())))
 
     def worked(self) -> None:
-        """The dispatcher handled events."""
+        """Note that the dispatcher has handled events."""
         now = time.monotonic()
         was_idle = now - self._worked_at >= _WORK_SECONDS
         self._worked_at = now
-        if was_idle:  # the scheduler looks seldom then: let it know at once
+        if was_idle:  # an idle scheduler looks seldom, so report at once
             self._next.at_once()
             self._loop.wake()
 
@@ -103,7 +103,7 @@ class Pacer:
         return self._scheduler.sample() if self._scheduler else _CONSULT_SECONDS
 
     def _consult(self) -> None:
-        """Report its own connection, and make or read the decision."""
+        """Report the dispatcher's connection, and make or read the decision."""
         has_work = time.monotonic() - self._worked_at < _WORK_SECONDS
         report = DispatcherReport(self._connection, self._takes_turns, has_work)
         presence.dispatchers.report({self._me: report})
@@ -111,17 +111,17 @@ class Pacer:
         if not is_scheduler:
             self._scheduler = None
         else:
-            # A new scheduler goes on from the last decision of the one before it.
+            # A new scheduler goes on from the last decision of the scheduler before.
             scheduler = self._scheduler = self._scheduler or Scheduler(self._me, decision)
             new_decision = scheduler.decide(presence.dispatchers.read())
             if presence.publish_decision(new_decision):
                 scheduler.record(new_decision)
                 decision = new_decision
             else:
-                self._scheduler = None  # it took so long that another one decides now
+                self._scheduler = None  # too late: another scheduler decides now
         if decision is None:
             return
-        # A decision without names is of an older version, or knew no dispatcher.
+        # A decision without names is from another version, or from before any dispatcher reported.
         if not self._takes_turns or not decision.working_names:
             self._pace = pace_of(decision.share)
         else:
@@ -136,7 +136,7 @@ class Pacer:
 
 
 class Scheduler:
-    """Measures and decides, for one thread; `last` is the decision that was valid until now."""
+    """Measures and decides, in one thread. `last`: the decision that was valid until now."""
 
     def __init__(self, me: str, last: PaceDecision | None) -> None:
         self._me = me
@@ -145,8 +145,8 @@ class Scheduler:
         self._rules = pace.parse_hours(settings.FEED_SHARE_BY_HOUR)
         self._record = Every(_RECORD_SECONDS)
         self._is_idle = self._was_recorded_idle = False
-        # Connections of dispatchers, and until when samples may hold them: each is closed for its
-        # age once a minute, and its statements stay in the samples of some seconds.
+        # Connection of a dispatcher → time until which samples may have it. A connection is closed
+        # for its age once a minute, and its statements stay in the samples for some seconds.
         self._own: dict[int, float] = {}
         self._pause = SAMPLE_SECONDS
         self._targets = Targets(
@@ -161,7 +161,7 @@ class Scheduler:
         return self._pause
 
     def decide(self, dispatchers: Mapping[str, DispatcherReport]) -> PaceDecision:
-        """The decision for the next second, for all of these."""
+        """The decision for the next second, for all these dispatchers."""
         oldest = backlog.oldest(sql.now())
         self._is_idle = not oldest and not any(one.has_work for one in dispatchers.values())
         self._pause = _IDLE_SAMPLE_SECONDS if self._is_idle else SAMPLE_SECONDS
@@ -169,7 +169,7 @@ class Scheduler:
         max_share = pace.max_share_at(self._rules, timezone.localtime())
         min_share = min(max_share, settings.FEED_MIN_SHARE * (_LATE_FACTOR if is_late else 1))
         server_load = self._meter.load(self._own_connections(dispatchers.values()))
-        # Without a sample yet, the share stays as it is.
+        # Before the first sample the share does not change.
         load, cause = load_of(server_load, self._targets) if server_load else (pace.COMFORTABLE, "")
         is_alone = server_load is not None and cause == Cause.NONE
         self._share = pace.next_share(self._share, load, min_share, max_share, is_alone)
@@ -194,7 +194,7 @@ class Scheduler:
         return self._own
 
     def record(self, decision: PaceDecision) -> None:
-        """Store a row for the console's charts, if it is time; only once while there is no work."""
+        """Store a row for the console's charts, if it is time. While idle one row is stored."""
         if (self._is_idle and self._was_recorded_idle) or not self._record.take():
             return
         self._was_recorded_idle = self._is_idle

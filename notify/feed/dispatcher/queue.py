@@ -1,7 +1,7 @@
-"""The queue of events: find, lock and mark them, and set aside those that fail.
+"""The queue of events: find, lock and mark events, and set aside events that fail.
 
 Receivers lock their events until their transaction ends, and skip events that others have locked
-where the database can do that. A killed receiver leaves everything as it was.
+where the database can do that. A killed receiver changes nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from notify.feed.monitor import counters, failures
 from notify.feed.monitor.failures import SET_ASIDE, SET_ASIDE_KEY
 
 _STATUS = EventQueue.Status
-# An event may begin to wait behind the front: committed late, replayed, or given back by a
-# receiver that died. So the front looks from the beginning every few seconds; less often when that
+# An event may begin to wait behind the front: committed late, replayed, or given back by a dead
+# receiver. So the search starts from the beginning every few seconds; less often when this search
 # takes long, so that it stays a small part of the work.
 _MIN_SECONDS, _MAX_SECONDS = 2.0, 10.0
-_SEARCH_FACTOR = 20  # seconds between two searches for each second that one takes
+_SEARCH_FACTOR = 20  # seconds between two such searches for each second of a search
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,22 @@ class Event:
 def lock(
     topic: str, status: int, limit: int, since: int = 0, skipped_ids: Collection[int] = ()
 ) -> list[Event]:
-    """Lock the oldest events of a topic with this status, in the caller's transaction; only those
-    from the id `since` on, and none of `skipped_ids`."""
+    """Lock the oldest events of a topic with this status, in the caller's transaction: events from
+    the id `since` on, and none of `skipped_ids`."""
     condition = _oldest(status, limit, skipped_ids)
     return _lock(condition, (topic, since, *skipped_ids), "eventqueue_to_handle")
 
 
 def lock_these(qids: Sequence[int], status: int) -> list[Event]:
-    """Lock these events as far as they still have this status, in the caller's transaction."""
+    """Lock the events of `qids` that still have this status, in the caller's transaction."""
     places = ", ".join(["%s"] * len(qids))
     condition = f"qid IN ({places}) AND status = {int(status)} ORDER BY qid"
     return _lock(condition, qids, "PRIMARY")
 
 
 def is_waiting(topic: str, since: int = 0) -> bool:
-    """True if an event of this topic waits, from the id `since` on. No lock: an idle turn asks
-    nothing else."""
+    """True if an event of this topic waits, from the id `since` on. Locks nothing: an idle turn has
+    this query only."""
     hint = engines.of().force_index("eventqueue_to_handle")
     with connection.cursor() as cursor:
         cursor.execute(
@@ -72,21 +72,21 @@ def is_waiting(topic: str, since: int = 0) -> bool:
 
 
 def mark(qids: Collection[int], status: int, now: datetime | None = None) -> None:
-    """Give these events, which the caller has locked, a status; `now` if they are handled."""
+    """Set the status of these events, which the caller has locked. `now`: the time of handling."""
     if qids:
         changes = {"status": int(status)} | ({"handle_date": now} if now else {})
         EventQueue.objects.filter(qid__in=qids).update(**changes)
 
 
 def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
-    """Mark an event that failed, with the reason, until somebody replays it; the alert to raise."""
+    """Set a failed event aside, with the reason, until a person replays it. Returns the alert."""
     reason = f"{type(error).__name__}: {error}"[:500]
 
     @transaction.atomic
     def mark_failed() -> None:
         event = EventQueue.objects.filter(qid=qid).values_list("biz_id", "topic").first()
-        # Another dispatcher may have handled it, or failed with it, at the same time: only the
-        # dispatcher whose UPDATE changes the row counts it.
+        # Another dispatcher may have handled the event, or set it aside, at the same time: only the
+        # dispatcher whose UPDATE changes the row counts the failure.
         others = (_STATUS.HANDLED, _STATUS.SET_ASIDE)
         rows = EventQueue.objects.filter(qid=qid).exclude(status__in=others)
         if event and rows.update(status=_STATUS.SET_ASIDE, reason=reason):
@@ -104,22 +104,22 @@ def set_aside(qid: int, error: Exception) -> alerts.AlertEvent:
 
 
 class Front:
-    """The waiting events of a topic, the oldest first, and where they begin.
+    """The waiting events of a topic, the oldest first, and the id from which they begin.
 
-    A handled event leaves the index of waiting ones only when no transaction on the server is older
-    than it. Beside a report or a backup that runs for an hour, a receiver that always searched from
-    the beginning would pass over everything handled in that hour, with each batch.
+    A handled event leaves the index of waiting events only when no older transaction runs on the
+    server. During a report or a backup of an hour, a search from the beginning would pass over all
+    events handled in that hour, in each batch.
 
-    The front is remembered only while batches are full: a short queue is always searched as a
+    The front is remembered only while batches are full; a short queue is always searched as a
     whole. For the receiver's own thread.
     """
 
     def __init__(self, topic: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._topic, self._clock = topic, clock
-        self._since, self._until = 0, 0.0  # from which id on we search, and for how long
+        self._since, self._until = 0, 0.0  # the id from which the search starts, and until when
 
     def has_events(self) -> bool:
-        """True if an event waits. When none does from the front on, the next call searches all."""
+        """True if an event waits from the front on. If none waits, the next call searches all."""
         if self._clock() >= self._until:
             self._since = 0
         is_found = is_waiting(self._topic, self._since)
@@ -138,8 +138,8 @@ class Front:
         return events
 
     def move(self, events: Sequence[Event], is_full: bool) -> None:
-        """Begin behind these first events of a batch; call it after their commit. `is_full`: True
-        if the batch had as many events as were asked for."""
+        """Move the front behind these events. Call it after their commit. `is_full`: True if the
+        batch had as many events as its limit."""
         self._since = events[-1].qid if events and is_full else 0
 
 
@@ -153,7 +153,7 @@ def _oldest(status: int, limit: int, skipped_ids: Collection[int] = ()) -> str:
 
 def _lock(condition: str, parameters: Sequence[str | int], index: str) -> list[Event]:
     engine = engines.of()
-    # Left to itself MariaDB may read all of a topic in order to find what is above an id.
+    # Without the hint MariaDB may read all events of a topic to find events above an id.
     hint = engine.force_index(index)
     with connection.cursor() as cursor:
         cursor.execute(

@@ -1,7 +1,7 @@
 """A receiver: takes the oldest events of its topic and writes an entry for every recipient.
 
-Entries and the events' status are one transaction, so each event has its effect once. Oldest
-first: newest first would leave the oldest ones waiting for ever behind a backlog.
+Entries and the events' status are one transaction, so each event has its effect once. The oldest
+events come first: otherwise the oldest events of a backlog would wait for ever.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from notify.feed.monitor import counters
 
 _STATUS = EventQueue.Status
 _MERGED = FeedUser.Merging.MERGED
-_EVENT_WORK = 20  # an event takes as long as so many entries
+_EVENT_WORK = 20  # the number of entries that take as long as an event
 MAX_ENTRIES = 20_000  # recipients in one transaction; a slice of 5,000 takes about 25 ms
-# How long an event is skipped that needs rows that another transaction has locked.
+# Seconds for which an event is skipped whose rows another transaction has locked.
 SKIPPED_SECONDS = 30.0
 
 
 class Receiver:
-    """`turn` is one batch of small events, and one slice of the oldest large one."""
+    """`turn` handles one batch of small events, and one slice of the oldest large event."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -44,7 +44,7 @@ class Receiver:
         self._next_forget = Every(SKIPPED_SECONDS)
 
     def turn(self, pace: Pace) -> int:
-        """Return the count of handled events, a slice counting as one; 0: no event waits."""
+        """Return the number of handled events; a slice counts as one; 0: no event waits."""
         self._work = 0
         if self._next_forget.take():
             self._skipped_ids.clear()
@@ -54,7 +54,7 @@ class Receiver:
 
     def rest(self, pace: Pace, count: int, seconds: float) -> float:
         """Seconds to rest after a turn that handled `count` events in `seconds`."""
-        # Only full batches at full speed show what work takes when nothing slows it down.
+        # Only full batches at full speed show the cost of work that nothing slows down.
         if pace.share >= FULL_SPEED and count >= MAX_EVENTS * FULL_SPEED:
             self._effort.learn(self._work, seconds)
         return self._effort.pause(pace.share, self._work, seconds)
@@ -72,7 +72,7 @@ class Receiver:
                 locked_ids[:] = [event.qid for event in events]
                 count = self._handle(events)
                 failpoint("feed_before_commit")
-            # After the commit, because the front must not pass an event that still waits.
+            # The front moves after the commit, because it must not pass an event that still waits.
             self._front.move(events[:count], is_full=len(events) == limit)
             failpoint("feed_after_commit")
             return count
@@ -89,8 +89,8 @@ class Receiver:
             return self._isolate(locked_ids, handle_these)
 
     def _handle(self, events: Sequence[Event]) -> int:
-        """Write the entries of these locked events, as many as are good for one transaction; the
-        count of events that no longer wait."""
+        """Write the entries of these locked events, up to the size of one transaction; returns the
+        number of events that no longer wait."""
         authors = _authors({(event.biz, event.uid) for event in events})
         recipients_of: dict[Event, int] = {}
         merge_events: list[Event] = []
@@ -114,7 +114,7 @@ class Receiver:
         now = sql.now()
         queue.mark([event.qid for event in (*recipients_of, *merge_events)], _STATUS.HANDLED, now)
         queue.mark([event.qid for event in large_events], _STATUS.IN_SLICES)
-        # Last, because other dispatchers wait for these rows until the commit.
+        # Counters come last, because other dispatchers wait for these rows until the commit.
         counters.add(self._counts(recipients_of, entries, merge_events), now)
         return len(recipients_of) + len(merge_events) + len(large_events)
 
@@ -131,18 +131,18 @@ class Receiver:
         for event, recipients in recipients_of.items():
             by_system[event.biz] += recipients
         for biz, recipients in by_system.items():
-            # The database says only how many entries the whole batch wrote (inactive readers get
-            # none), so each system is counted its share of them.
+            # Only the number of entries of the whole batch is known (inactive readers get none), so
+            # each system counts its share.
             share = round(entries * recipients / total)
             counts[counters.key(biz, counters.ENTRIES, self.topic)] += share
         return counts
 
     # -- slices ----------------------------------------------------------------------------------
     def _slice(self, size: int) -> int:
-        """Write the oldest event in slices that nobody else works on for its next `size`
-        recipients."""
+        """Take the oldest event in slices that nobody else has locked, and write its entries for
+        the next `size` recipients."""
         rows = EventQueue.objects.filter(topic=self.topic, status=_STATUS.IN_SLICES)
-        # Without a lock first: mostly there is none.
+        # The first look is without a lock, because there is mostly no event in slices.
         if not list(rows.order_by("qid").values_list("qid", flat=True)[:1]):
             return 0
         locked_ids: list[int] = []
@@ -168,7 +168,7 @@ class Receiver:
         except Exception as error:
             if is_unavailable(error) or not locked_ids:
                 raise
-            # By its id: by now the oldest may be another one, which has not failed.
+            # The failed event is named by id, because the oldest may now be another event.
             return self._isolate(locked_ids, write_these)
 
     def _write_slice(self, event: Event, size: int) -> None:
@@ -188,7 +188,7 @@ class Receiver:
         counters.add(counts, now)
 
     def _isolate(self, qids: Sequence[int], handle: Callable[[Sequence[int]], int]) -> int:
-        """Handle these events in halves, until each event that fails is alone. Such an event is set
+        """Handle these events in halves, until each failing event is alone. A failing event is set
         aside; an event that needs locked rows is only skipped."""
 
         def skip_or_set_aside(qid: int, error: Exception) -> alerts.AlertEvent | None:

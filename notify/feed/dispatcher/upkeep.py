@@ -5,9 +5,9 @@
     delete      delete a deleted post from all timelines
     merge       let readers merge the posts of an author who has very many recipients
 
-Each event is a transaction of its own, and so is each slice of a large one. Everything can be
-repeated, so several dispatchers may work at once. Readers wait for none of it: each read asks which
-posts it may show.
+Each event is a transaction, and so is each slice of a large event. Every step can be repeated, so
+several dispatchers may work at once. Readers do not wait for upkeep, because each read checks which
+posts the reader may see.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from notify.feed.monitor import counters
 from notify.feed.timeline import merge
 from notify.feed.timeline.merge import TimelineQuery
 
-AUTHORS = 500  # and their relations, in one transaction of a backfill
-MAX_ENTRIES = 5_000  # that one transaction deletes
+AUTHORS = 500  # in one transaction of a backfill, with their relations
+MAX_ENTRIES = 5_000  # deleted in one transaction
 _CHUNK = 500
 _TURN_SECONDS = 0.1  # posts wait meanwhile
 _KIND, _STATUS = EventQueue.Kind, EventQueue.Status
@@ -49,10 +49,10 @@ _OPEN = (_STATUS.WAITING, _STATUS.IN_SLICES)
 
 
 class Upkeep:
-    """`turn` takes one step of each of the oldest events, as many as it has time for.
+    """`turn` takes one step of each of the oldest events, until its time is over.
 
-    An event that needs what another transaction has locked is skipped for a while: the holder of
-    the lock may be frozen, and the events behind it go on. No reader sees a difference.
+    An event that needs locked rows is skipped for a while, because the holder of the lock may be
+    frozen, and later events must go on. Readers see no difference.
     """
 
     topic = str(EventQueue.Topic.UPKEEP)
@@ -62,7 +62,7 @@ class Upkeep:
         self._next_forget = Every(SKIPPED_SECONDS)
 
     def turn(self, pace: Pace) -> int:
-        """Return how many steps it took; 0: no event waits."""
+        """Return the number of steps taken; 0: no event waits."""
         if self._next_forget.take():
             self._skipped_ids.clear()
         until = time.monotonic() + _TURN_SECONDS
@@ -72,7 +72,7 @@ class Upkeep:
             rows = EventQueue.objects.filter(topic=self.topic, status=status).order_by("qid")
             if self._skipped_ids:
                 rows = rows.exclude(qid__in=self._skipped_ids)
-            # All backfills of a reader are one step: the first one does the work of all.
+            # All backfills of a reader are one step, because the first does the work of all.
             steps: dict[tuple[object, ...], list[int]] = {}
             for qid, kind, biz, uid in rows.values_list("qid", "kind", "biz_id", "uid")[
                 : pace.events
@@ -87,12 +87,12 @@ class Upkeep:
         return count
 
     def rest(self, pace: Pace, count: int, seconds: float) -> float:
-        """Seconds to rest after a turn that took so long."""
-        # Its events differ too much in what they cost for an effort to be learned.
+        """Seconds to rest after a turn that took `seconds`."""
+        # The costs of these events differ too much to be learned.
         return Effort().pause(pace.share, 0, seconds)
 
     def _handle_locked(self, status: int, size: int, qids: Sequence[int]) -> Sequence[int]:
-        """Take a step of these events in one transaction; the count of locked events."""
+        """Take a step of these events in one transaction; returns [number of locked events]."""
 
         def handle() -> int:
             try:
@@ -102,7 +102,7 @@ class Upkeep:
                         self._handle(events, size)
                         failpoint("feed_upkeep_before_commit")
                     else:
-                        # Another dispatcher has them; if it is frozen, those behind must go on.
+                        # Another dispatcher has the events. It may be frozen: later events go on.
                         self._skipped_ids.update(qids)
                     return len(events)
             except transactions.Locked:
@@ -143,16 +143,16 @@ class Upkeep:
 
 # -- backfill --------------------------------------------------------------------------------------
 # A post is stored before its event is handled, and a relation before its backfill looks for posts.
-# So each post is written either by its own event, which finds the relation, or by the backfill,
-# which finds the post.
+# So a post is written by its own event, which finds the relation, or by the backfill, which finds
+# the post.
 def backfill(event: Event) -> tuple[bool, int]:
-    """Write posts of authors who are merged for this reader only because they are new.
+    """Write posts of authors who are merged for this reader only because the relation is new.
 
-    Returns whether no such authors are left, and how many posts were written.
+    Returns (True if no such authors are left, number of posts written).
     """
     biz, uid = event.biz, event.uid
     candidates = merge.authors_to_write(biz, uid, AUTHORS)
-    # The authors are locked too: one who became merged meanwhile must not be written.
+    # The authors are locked too: posts of an author who became merged must not be written.
     reader, authors = users.lock_with_authors(biz, uid, candidates)
     if reader is None or not reader.active:
         return True, 0
@@ -170,7 +170,7 @@ def backfill(event: Event) -> tuple[bool, int]:
     oldest = min_written_id()
     ids_to_write = [post for post in post_ids[:limit] if post > oldest]
     if len(ids_to_write) < len(post_ids):
-        # The newest one that is not written: from here down the timeline is merged at read.
+        # The newest post that is not written: from its id down the timeline is merged at read.
         floor = post_ids[len(ids_to_write)]
     _write(biz, uid, ids_to_write)
     rows.update(delivery=Friend.Delivery.PUSHED)
@@ -201,10 +201,10 @@ def _write(biz: int, uid: str, post_ids: Sequence[int]) -> None:
 
 # -- entries that readers may no longer see --------------------------------------------------------
 def delete_entries_of_author(event: Event) -> bool:
-    """Delete an author's entries from the timeline of a reader who no longer gets them; True if
-    none is left."""
+    """Delete an author's entries from the timeline of a reader who no longer gets them. Returns
+    True if no entry is left."""
     reader = json.loads(event.data)["reader"]
-    # Locked, so that a relation that is made again meanwhile waits: its backfill comes after this.
+    # The lock delays a new relation, so that its backfill comes after this event.
     users.lock(event.biz, [reader])
     rows = Friend.objects.filter(
         biz_id=event.biz, uid=event.uid, fri_uid=reader, relation__in=ALL_RELATIONS
@@ -212,7 +212,7 @@ def delete_entries_of_author(event: Event) -> bool:
     relations = set(rows.values_list("relation", flat=True))
     if Friend.Relation.FRIEND in relations:
         return True
-    # A reader who still follows keeps the posts for followers.
+    # A reader who still follows the author keeps the posts for followers.
     topics = [Topic.FRIEND] if relations else list(Topic)
     places = ", ".join(["%s"] * len(topics))
     with connection.cursor() as cursor:
@@ -230,10 +230,10 @@ def delete_entries_of_author(event: Event) -> bool:
 
 
 def delete_entries_of_post(event: Event, size: int) -> str | None:
-    """Delete a deleted post from the timelines of `size` recipients; the position of the next
-    slice, None at the end.
+    """Delete a deleted post from the timelines of `size` recipients. Returns the position of the
+    next slice, None at the end.
 
-    Of an author who is merged at read it ends with the first slice without an entry: the post was
+    For an author who is merged at read the first slice without an entry is the end: the post was
     not written. A few entries may be left; no reader sees them, and the cleaner trims them.
     """
     post = int(json.loads(event.data)["feed"])
@@ -251,11 +251,11 @@ def delete_entries_of_post(event: Event, size: int) -> str | None:
 
 # -- authors with very many recipients -------------------------------------------------------------
 def merge_author(event: Event, size: int) -> str | None:
-    """Let `size` readers merge the posts of an author who has very many recipients; the position of
-    the next slice, None at the end.
+    """Let `size` readers merge the posts of an author who has very many recipients. Returns the
+    position of the next slice, None at the end.
 
-    Posts are written for readers until all of them merge. Only this ends the state "becoming": if
-    the author has few recipients again by then, they are pushed again.
+    Posts are written until all readers merge. Only this event ends the state "becoming": if the
+    author then has few recipients again, the author is pushed again.
     """
     author = users.lock(event.biz, [event.uid])[event.uid]
     merging = FeedUser.Merging

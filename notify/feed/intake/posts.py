@@ -29,8 +29,8 @@ from notify.feed.monitor import counters
 from notify.feed.signals import DISPATCHER
 
 _KIND = re.compile(rf"[A-Za-z0-9_.:-]{{0,{MAX_KIND}}}")
-# Visible ASCII without /, which divides an address such as /timelines/<uid>; "." and "..", which
-# clients resolve in one, are refused by `check_uid`.
+# Visible ASCII without /, which separates parts of an address such as /timelines/<uid>. `check_uid`
+# refuses "." and "..", which clients resolve in an address.
 UID = rf"[!-.0-~]{{1,{MAX_UID}}}"
 _UID = re.compile(UID)
 
@@ -94,7 +94,7 @@ def add_many(posts: Sequence[Post]) -> list[Verdict]:
 
 
 def add(post: Post) -> Verdict:
-    """Store one post; those that arrive in this process at the same time share the transaction.
+    """Store one post. Posts that arrive in this process at the same time share the transaction.
 
     Raises InvalidInput, Unavailable (nothing happened) or OutcomeUnknown (repeat with the key).
     """
@@ -110,8 +110,8 @@ def add_later(post: Post, call: Callable[[Verdict | None, Exception | None], Non
 
 
 def edit(biz: int, post_id: int, data: str) -> bool:
-    """Change a post's text; True if there is such a post. Readers see the change at once, because
-    timelines hold only the post's id. Raises InvalidInput.
+    """Change a post's text; returns True if the post exists. Readers see the change at once,
+    because timelines hold only the post's id. Raises InvalidInput.
     """
     check_data(data)
     rows = Feed.objects.filter(pk=post_id, biz_id=biz, delete_date=None)
@@ -119,10 +119,10 @@ def edit(biz: int, post_id: int, data: str) -> bool:
 
 
 def delete(biz: int, post_id: int) -> bool:
-    """Delete a post; True if there is such a post. From now on nobody sees it; its entries are
-    removed later, by an event. Deleting it again changes nothing.
+    """Delete a post; returns True if the post exists. Readers stop seeing the post at once; an
+    event removes its entries later. Deleting a post again changes nothing.
     """
-    # Outside the transaction, which may be repeated: reserving ids has one of its own.
+    # Ids are reserved outside the transaction, because reserving is a transaction itself.
     block = ids.reserve(1)
 
     @transaction.atomic
@@ -158,7 +158,7 @@ def _item(post: Post) -> Item[Post]:
 
 def _store(items: Sequence[Item[Post]]) -> list[Verdict]:
     verdicts = idempotency.store(items, FeedIdempotency, _insert)
-    # After the commit. A signal that is lost costs at most a poll.
+    # The signal is sent after the commit. A lost signal costs at most a poll.
     DISPATCHER.send()
     return verdicts
 
@@ -175,12 +175,12 @@ def _insert(items: Sequence[Item[Post]], now: object) -> None:
         ("biz_id", "fri_uid", "feed_id", "create_date", "app_id", "src_type"),
         [(p.biz, p.uid, i, now, p.app_id, p.src_type) for i, p in posts],
     )
-    # The event has the post's id: ids rise with time, so the oldest event has the least one.
+    # The event has the post's id. Ids rise with time, so the oldest event has the lowest id.
     waiting, kind = int(EventQueue.Status.WAITING), str(EventQueue.Kind.POST)
     upkeep_events.insert(
         [(i, p.biz, p.topic, kind, waiting, "", p.uid, now, "", "") for i, p in posts]
     )
-    # Last, because other processes wait for these rows until the commit. Should its answer be lost,
-    # the posts are stored once, and counted twice.
+    # Counters come last, because other processes wait for these rows until the commit. If the
+    # answer to the COMMIT is lost, the posts are stored once, and counted twice.
     counts = Counter(counters.key(p.biz, counters.ACCEPTED, p.topic) for _, p in posts)
     counters.add(counts, timezone.now())

@@ -1,7 +1,7 @@
 """Friendships, followers and blocks.
 
-One transaction locks the users concerned, so that other changes of them (visits, delivery of their
-posts) come before or after, and counts stay exact.
+One transaction locks the users of its changes, so that other changes of these users (visits,
+delivery of their posts) come before or after, and counts stay exact.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHUNK = 500  # changes in one transaction
 _LOOKUP = 100  # pairs in one statement
 _RELATIONS = tuple(str(relation) for relation in Friend.Relation)
 _FRIEND, _FOLLOW, _BLOCK = _RELATIONS
-# Why a change is rejected that may be possible later; the codes of its verdict.
+# Codes of verdicts on rejected changes that may be possible later.
 BLOCKED, FULL = "blocked", "limit"
 Key = tuple[str, str, str]  # author, relation, reader
 
@@ -59,14 +59,14 @@ class Change:
 
 @dataclass(slots=True)
 class _Plan:
-    """The relations of the users of one transaction, before and after."""
+    """The relations of the users of one transaction, before and after its changes."""
 
     before: set[Key]
-    authors: Counter[str]  # of each reader: how many relations bring posts
+    authors: Counter[str]  # reader → number of relations that bring posts
     after: set[Key] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        # Each change sees those that came before it.
+        # Each change starts from the relations after the changes before it.
         self.after = set(self.before)
 
     @property
@@ -90,19 +90,19 @@ def check(change: Change) -> Change:
 
 
 def change_many(changes: Sequence[Change]) -> list[Verdict]:
-    """Apply changes of one business system in their order; the verdicts are in the same order:
-    created when something changed, duplicate when nothing had to.
+    """Apply changes of one business system in their order. The verdicts are in the same order:
+    created for a change, duplicate when the relation was so already.
 
-    A change that a block forbids is rejected. Each CHUNK is a transaction of its own. Must not run
+    A change that a block forbids is rejected. Each CHUNK is a separate transaction. Must not run
     inside a transaction of the caller. Raises OperationalError when the database is unavailable,
-    and OutcomeUnknown if that happens after the first of them.
+    and OutcomeUnknown if it becomes unavailable after the first transaction.
     """
 
     def apply(changes: Sequence[Change]) -> list[Verdict]:
         verdicts: list[Verdict] = []
         for chunk in chunks(changes, CHUNK):
-            # Ids for events. Each change adds or removes at most two rows of each of three
-            # relations, and each of the two users may cross a threshold: 3 * 2 + 2.
+            # Ids for events. A change adds or removes at most two rows of each of the three
+            # relations, and both users may cross a threshold: 3 * 2 + 2.
             try:
                 block = ids.reserve(8 * len(chunk))
                 verdicts += transactions.retrying(partial(_apply_chunk, chunk, block))
@@ -135,7 +135,7 @@ def _apply_chunk(changes: Sequence[Change], block: ids.Block) -> list[Verdict]:
     for keys in chunks(plan.removed, _LOOKUP):
         is_removed = (Q(biz_id=biz, uid=uid, relation=rel, fri_uid=fri) for uid, rel, fri in keys)
         Friend.objects.filter(reduce(or_, is_removed)).delete()
-    # Inactive readers are not written to, so they have nothing to fill in or to remove.
+    # Inactive readers have no written entries, so there is nothing to backfill or to remove.
     new_readers = {reader for _uid, relation, reader in plan.added if relation != _BLOCK}
     removed_pairs = {(uid, reader) for uid, relation, reader in plan.removed if relation != _BLOCK}
     kinds = EventQueue.Kind
@@ -161,8 +161,8 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
     """The relations between the two users of each change, in both directions."""
     pairs = {pair for c in changes for pair in ((c.uid, c.other), (c.other, c.uid))}
     keys = [(uid, relation, other) for uid, other in sorted(pairs) for relation in _RELATIONS]
-    # A join finds each by its primary key. For a long OR, or an IN of rows, MariaDB reads all
-    # relations of the author.
+    # A join finds each relation by its primary key. With a long OR, or an IN of rows, MariaDB reads
+    # all relations of the author.
     engine = engines.of()
     places = ", ".join([f"{engine.row_word}(%s, %s, %s)"] * len(keys))
     with connection.cursor() as cursor:
@@ -177,7 +177,7 @@ def _existing(biz: int, changes: Sequence[Change]) -> set[Key]:
 
 
 def _plan(change: Change, plan: _Plan) -> Verdict:
-    """Add a change to the plan, which has all changes before it."""
+    """Add a change to the plan, after all earlier changes; returns the verdict."""
     add, remove = _relations_after(change)
     blocks = {(change.uid, _BLOCK, change.other), (change.other, _BLOCK, change.uid)}
     if change.action != Action.BLOCK and add and (blocks_between := sorted(plan.after & blocks)):
@@ -206,7 +206,7 @@ def _plan(change: Change, plan: _Plan) -> Verdict:
 
 
 def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
-    """The relations that must exist after a change, and those that must not."""
+    """The relations that must exist after a change, and the relations that must not."""
     me, other = change.uid, change.other
     friendship = {(me, _FRIEND, other), (other, _FRIEND, me)}
     follow, block = (other, _FOLLOW, me), (other, _BLOCK, me)
@@ -226,7 +226,7 @@ def _relations_after(change: Change) -> tuple[set[Key], set[Key]]:
 
 
 def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep_events.Event]:
-    """Count recipients and authors; the events of authors who now have very many recipients."""
+    """Count recipients and authors. Yield events for authors who now have very many recipients."""
     change: Counter[tuple[str, str]] = Counter()
     change.update((uid, relation) for uid, relation, _reader in plan.added)
     change.subtract((uid, relation) for uid, relation, _reader in plan.removed)
@@ -244,8 +244,8 @@ def _count(biz: int, plan: _Plan, users: dict[str, FeedUser]) -> Iterable[upkeep
             new = merging.BECOMING
             yield upkeep_events.Event(biz, uid, EventQueue.Kind.MERGE)
         elif user.merging == merging.MERGED and recipients < settings.FEED_WRITE_FANOUT_BELOW:
-            # An author who is becoming merged is looked at when that has ended, so that there are
-            # never two events that do the same.
+            # An author in the state "becoming" is not changed here: the end of the merge event
+            # looks at the number of recipients.
             new = merging.PUSHED
         if new is not None:
             FeedUser.objects.filter(biz_id=biz, uid=uid).update(merging=new)

@@ -1,2 +1,2 @@
-"""Messages of Feed for search, list, page and API: `index` declares how posts and events are found,
-`states` names their states and makes the lines of lists, and `page` is the page of one."""
+"""Messages of Feed for search, list, page and API. `index` declares the search of posts and events,
+`states` has the states and makes the lines of lists, `page` is the page of a post or an event."""

@@ -1,8 +1,8 @@
 """The declaration of posts and events: fields, indexes, conditions.
 
-A search goes over events when it asks for work that is not handled yet, else over posts. Open
-events are few and in an index; the cleaner deletes handled events, so "handled" means that a post
-has no open event. Upkeep has events and no posts.
+A search for work that is not handled reads events, every other search reads posts. Open events are
+few and in an index. The cleaner deletes handled events, so "handled" means that a post has no open
+event. Upkeep has events and no posts.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ _STATUS = EventQueue.Status
 OPEN = {
     "waiting": _STATUS.WAITING, "in_slices": _STATUS.IN_SLICES, "set_aside": _STATUS.SET_ASIDE,
 }  # fmt: skip
-# States of posts alone; upkeep has none of them.
+# States that only posts have. Upkeep has none of these states.
 _OF_POSTS: Mapping[str, Q] = {
     NOT_DELETED: Q(delete_date__isnull=True),
     EDITED: Q(delete_date__isnull=True, update_date__isnull=False),
     DELETED: Q(delete_date__isnull=False),
 }
-# True: of events, only those of posts that are not deleted, as the API lists them.
+# True: only events of posts that are not deleted, as the API lists them.
 POSTS_ONLY = "posts_only"
 _UPKEEP = EventQueue.Topic.UPKEEP
-_SYSTEMS = 100  # asked in one statement
+_SYSTEMS = 100  # systems in one statement
 
 
 _READ_KIND = filters.checked_by(check_kind)

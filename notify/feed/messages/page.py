@@ -25,15 +25,15 @@ from notify.feed.models import (
 )
 from notify.feed.models.posts import Topic
 
-# Recipients in whose timelines entries are counted: the page must not take long.
+# Recipients whose timelines the page counts. The bound keeps the page fast.
 MAX_COUNTED = 1000
-MAX_AHEAD = 1000  # events before one that are counted
+MAX_AHEAD = 1000  # bound of counting the events before an event
 _CHUNK = 500
 _STATUS = EventQueue.Status
 
 
 def page(id: str, after: str = "") -> Page | None:
-    """The page of a post, whose id its event has too, or of an event of upkeep."""
+    """The page of a post and its event, which have the same id, or of an event of upkeep."""
     try:
         pk = number(id)
     except InvalidInput:
@@ -130,7 +130,7 @@ def _timeline(post: Feed, event: EventQueue | None) -> Iterator[TimelineEntry]:
 
 
 def _standing(event: EventQueue) -> TimelineEntry:
-    """The state of an event; it has no time while the event is not handled."""
+    """The state of an event. The entry has no time while the event is not handled."""
     if event.status == _STATUS.HANDLED:
         if event.reason:
             return TimelineEntry(event.handle_date, _("Dismissed"), "failed", event.reason)
@@ -145,7 +145,7 @@ def _standing(event: EventQueue) -> TimelineEntry:
 
 
 def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
-    """In how many timelines the post is, among the first MAX_COUNTED recipients."""
+    """The number of timelines that have the post, among the first MAX_COUNTED recipients."""
     relation = Friend.Relation
     relations = [relation.FRIEND, *([relation.FOLLOW] if post.topic == Topic.VIP else [])]
     rows = Friend.objects.filter(biz_id=post.biz_id, uid=post.uid, relation__in=relations)
@@ -172,8 +172,8 @@ def _entries(post: Feed, author: FeedUser | None) -> TimelineEntry:
 def _post_card(
     post: Feed, event: EventQueue | None, recipients: int, entries: TimelineEntry
 ) -> Recipient:
-    """One card for all timelines, which are written together. `entries` says in how many the post
-    is."""
+    """One card for all timelines, which are written together. `entries`: the number of timelines
+    that have the post."""
     group = _("friends") if post.topic == Topic.FRIEND else _("friends and followers")
     text = ngettext("%(count)d timeline of %(who)s", "%(count)d timelines of %(who)s", recipients)
     name = text % {"count": recipients, "who": group}
@@ -220,7 +220,7 @@ def _why(event: EventQueue, status: EventQueue.Status) -> str:
         topic=event.topic, status=_STATUS.WAITING, qid__lt=event.pk
     ).order_by("qid")
     systems = list(rows.values_list("biz_id", flat=True)[:MAX_AHEAD])
-    # A person who is limited to business systems does not learn what others have waiting.
+    # A person who is limited to business systems must not learn the backlog of other systems.
     ahead = systems.count(event.biz_id)
     if len(systems) >= MAX_AHEAD:
         text = _("It waits for the dispatcher: %(count)d of its business system among the oldest "

@@ -22,8 +22,8 @@ _SYSTEMS = 500  # of which users are looked up
 
 
 def lines(ids: Sequence[int]) -> dict[int, Hit]:
-    """The line of each post or event, by its id, in three queries. A post and its event have the
-    same id, and one line."""
+    """Id → line of the post or event, with three queries. A post and its event have the same id and
+    one line."""
     posts = {post.pk: post for post in Feed.objects.filter(id__in=ids)}
     events = {event.pk: event for event in EventQueue.objects.filter(qid__in=ids)}
     rows: list[Feed | EventQueue] = [*posts.values(), *events.values()]
@@ -56,8 +56,8 @@ def lines(ids: Sequence[int]) -> dict[int, Hit]:
 
 
 def timelines(uid: str) -> list[Hit]:
-    """A line for each system's user of this id, which leads to the user's timeline; those who only
-    read have no other."""
+    """A line for each system's user with this id, with a link to the user's timeline. Users who
+    only read have no other line."""
     systems = {biz.pk: biz for biz in Biz.objects.order_by("name")[:_SYSTEMS]}
     rows = FeedUser.objects.filter(biz_id__in=list(systems), uid=uid)
     return [

@@ -31,7 +31,7 @@ class EventQueue(models.Model):
 
         FRIEND = "friend", _("friend")
         VIP = "vip", _("vip")
-        UPKEEP = "upkeep", _("upkeep")  # of timelines, after relations or posts changed
+        UPKEEP = "upkeep", _("upkeep")  # changes timelines after relations or posts changed
 
     class Kind(models.TextChoices):
         POST = "post", _("post")  # reaches its recipients; topic friend or vip
@@ -44,7 +44,7 @@ class EventQueue(models.Model):
         WAITING = 0, _("waiting")
         HANDLED = 1, pgettext_lazy("state", "handled")
         IN_SLICES = 2, _("in slices")  # too many recipients for one transaction
-        SET_ASIDE = 3, _("set aside")  # it failed: `reason` says why
+        SET_ASIDE = 3, _("set aside")  # failed, for `reason`
 
     qid = models.BigIntegerField(_("event"), primary_key=True)
     biz = models.ForeignKey(
@@ -90,7 +90,7 @@ class FeedPace(models.Model):
         CPU = "cpu", _("this machine's processors")
 
     at = models.DateTimeField(_("time"), primary_key=True)
-    share = models.FloatField(_("share"))  # of its time that a dispatcher works, 0 to 1
+    share = models.FloatField(_("share"))  # part of the time that a dispatcher works, 0 to 1
     events = models.PositiveSmallIntegerField(_("events in a batch"))
     load = models.FloatField(_("load"))
     cause = models.CharField(_("because of"), max_length=8, choices=Cause, blank=True)

@@ -52,8 +52,8 @@ class FeedUser(models.Model):
     active = models.BooleanField(_("active"), db_default=False)
     visit_date = models.DateTimeField(_("last visit"), null=True, blank=True)
     read_id = models.BigIntegerField(_("read up to"), db_default=0)
-    # A post that is pushed to this reader and has a greater id is in feed_broadcast as soon as its
-    # event is handled. Posts up to this id are merged at read.
+    # Posts up to this id are merged at read. A pushed post with a greater id is in feed_broadcast
+    # when its event is handled.
     floor = models.BigIntegerField(_("written above"), db_default=NOTHING_WRITTEN)
 
     class Meta:

@@ -1,2 +1,2 @@
-"""Counters and what they mean, metrics and alerts of Feed; used by the dispatcher, the console,
+"""Counters, figures made of counters, metrics and alerts of Feed, for the dispatcher, the console,
 `doctor` and `/metrics`."""

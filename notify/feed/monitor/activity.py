@@ -1,4 +1,4 @@
-"""The measures of Feed for the overview and the statistics, made of its counters."""
+"""The figures of Feed for the overview and the statistics, made of Feed's counters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _of_topics(what: str) -> tuple[str, ...]:
 
 
 class _ByTopic(Dimension):
-    """The topic of an event: which receiver works on it."""
+    """The topic of an event, which is the receiver that works on the event."""
 
     name = "topic"
     title = _("topic")

@@ -1,4 +1,4 @@
-"""The backlog of the queue: its counts and the age of its oldest events, all by one index."""
+"""The backlog of the queue: counts and ages of the oldest events, read from one index."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 
 from notify.feed.models import EventQueue
 
-# Counting stops here, so that a larger backlog takes no longer to count. Events that were set aside
-# pile up, too, until a person looks at them.
+# Counting stops here, so that the cost is bounded. Events that were set aside pile up too, until a
+# person handles them.
 MAX_COUNTED = 100_000
 TOPICS = tuple(EventQueue.Topic.values)
 _STATUS = EventQueue.Status
@@ -19,7 +19,7 @@ NOT_HANDLED = (*OPEN, _STATUS.SET_ASIDE)
 
 
 def is_open(topics: Collection[str] = TOPICS) -> bool:
-    """True if an event of these topics waits to be handled: one short statement."""
+    """True if an event of these topics waits to be handled. Costs one short statement."""
     return EventQueue.objects.filter(topic__in=topics, status__in=OPEN).exists()
 
 
@@ -46,6 +46,6 @@ def counts(
     for topic in TOPICS:
         for status in statuses:
             rows = EventQueue.objects.filter(topic=topic, status=status).order_by()
-            # A column of the index is counted, because on SQLite the key is not in it.
+            # Count a column of the index, because on SQLite the index does not have the key.
             by_status[topic, int(status)] = rows.values("topic")[:max_count].count()
     return by_status

@@ -1,8 +1,8 @@
-"""Conditions that need a person: as alerts and as findings of `doctor`; and the events that were
-set aside, as the page Failures shows them.
+"""Conditions that need a person, as alerts and as findings of `doctor`; and the events that were
+set aside, for the page Failures.
 
-The daemon that holds the platform's watch asks for them, whatever its flow: dead dispatchers are
-reported, too.
+The daemon that holds the platform's watch reads the conditions, whatever its flow, so that dead
+dispatchers are reported too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Counters per minute, for each business system and topic.
 
-The intake counts in the transaction that stores posts, the dispatcher in the one that handles
-events, so that counters agree with posts and events. A counter's name is `<what>_<topic>`, its
-subject is always 0.
+The intake counts in the transaction that stores posts, the dispatcher in the transaction that
+handles events, so that counters agree with posts and events. A counter's name is `<what>_<topic>`,
+its subject is always 0.
 """
 
 from __future__ import annotations

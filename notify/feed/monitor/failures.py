@@ -1,5 +1,5 @@
-"""Failures: events that were set aside, by topic and error, until somebody resends or acknowledges
-them (`conditions.py` shows them)."""
+"""Failures: events that were set aside, by topic and error, until a person replays or acknowledges
+them. `conditions.py` shows the failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgplatform.monitor.failure_store import Loss, Rescue
 from notify.feed.models import EventQueue
 from notify.feed.monitor.counters import FLOW
 
-# A receiver raises this alert as soon as it sets an event aside, with the reason.
+# A receiver raises this alert, with the reason, when it sets an event aside.
 SET_ASIDE = "feed.set_aside"
 SET_ASIDE_KEY = f"{SET_ASIDE}:events"
 TOPICS = EventQueue.Topic.values  # the place of a topic is the subject of its failures
@@ -20,14 +20,14 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def add(qid: int, topic: str, reason: str) -> None:
-    """An event was set aside, in the caller's transaction."""
+    """Count an event that was set aside, in the caller's transaction."""
     loss = Loss(TOPICS.index(topic), answer(reason), qid, reason)
-    # The time at which an event was set aside is not kept: `take_back` goes by when it was made.
+    # The time of setting aside is not stored, so `take_back` uses the event's time of creation.
     failure_store.add(FLOW, [loss], sql.now(), ended_since=_EVER)
 
 
 def take_back(events: Iterable[EventQueue]) -> None:
-    """These events, which are set aside and locked, are replayed or end."""
+    """Remove these set-aside, locked events from the counts: they are replayed or end."""
     rescues = [Rescue(TOPICS.index(e.topic), answer(e.reason), e.create_date) for e in events]
     failure_store.take_back(FLOW, rescues)
 

@@ -25,7 +25,7 @@ _UP_TO = f"counted up to {backlog.MAX_COUNTED:,}"
 
 
 def status() -> Status:
-    """The backlog is what waits and what is in slices, without events that were set aside."""
+    """Feed's status. The backlog: events that wait or are in slices, without set-aside events."""
     now = sql.now()
     by_status: Counter[int] = Counter()
     for (_topic, event_status), count in backlog.counts().items():
@@ -50,7 +50,7 @@ _EVENTS = METRICS.gauge(
 _OLDEST = METRICS.gauge(
     "feed_oldest_seconds", "Age of a topic's oldest event that is still to be handled", "topic"
 )
-# Gauges, because the counters behind them are deleted after a while.
+# Gauges, because the counters of the database are deleted after a while.
 _LAST_HOUR = METRICS.gauge(
     "feed_last_hour",
     "What was done in the last hour: posts accepted, events handled and set aside, entries "
@@ -101,6 +101,6 @@ def samples_with_archives() -> Iterator[Sample]:
     """The samples of Feed, and the ages of its archives."""
     yield from samples()
     for archive in ARCHIVES:
-        # A table without months is read whole for its oldest entry; the cleaner does so at times.
+        # Without partitions the oldest entry costs a read of the whole table, so it is left out.
         if archive is not ENTRIES or any(p.bound for p in partitions_of(archive.tables[0])):
             yield from kept.samples(archive)

@@ -17,7 +17,7 @@ _STATUS = EventQueue.Status
 
 
 class Reason(models.TextChoices):
-    """A sentence of the answer: a post has one on relations, then one on the way it takes."""
+    """A sentence of the answer. A post has a sentence about relations, then one about its way."""
 
     UNKNOWN = "unknown", _("There is no post with this id in this system.")
     DELETED = "deleted", _("The post was deleted.")
@@ -57,7 +57,7 @@ class Explanation:
 
 
 def explain(biz: int, uid: str, post_id: int) -> Explanation:
-    """Explain why a post is in a timeline or not: the questions of a read, one after another."""
+    """Explain why a post is in a timeline or not, by the same checks as a read, one by one."""
     post = Feed.objects.filter(pk=post_id, biz_id=biz).first()
     if post is None:
         return Explanation(False, [Reason.UNKNOWN])
@@ -93,7 +93,7 @@ def _relation(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Re
 
 
 def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]:
-    """Return whether the user sees the post already, and how it reaches the timeline."""
+    """Return (True if the user sees the post already, the post's way into the timeline)."""
     users = FeedUser.objects.filter(biz_id=post.biz_id, uid__in=(uid, post.uid))
     by_uid = {user.uid: user for user in users}
     reader, author = by_uid.get(uid), by_uid.get(post.uid)
@@ -107,6 +107,6 @@ def _way(post: Feed, uid: str, relations: dict[str, int]) -> tuple[bool, Reason]
     if (post.uid, post.topic) in merge.of_relations(both):
         is_pushed = author is None or author.merging == FeedUser.Merging.PUSHED
         return True, Reason.NEW if is_pushed else Reason.MERGED
-    # No event: it was handled and is deleted by now, so the entry should be there.
+    # Without an event the post was handled and the event deleted, so an entry should exist.
     status = EventQueue.objects.filter(pk=post.pk).values_list("status", flat=True).first()
     return False, _OF_STATUS.get(status, Reason.MISSING)

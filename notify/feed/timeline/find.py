@@ -24,7 +24,7 @@ from notify.feed.timeline import merge
 from notify.feed.timeline.merge import MergedPosts, Parameters, TimelineQuery
 
 VISIT_SECONDS = 3600
-# Posts of authors merged at read that a page looks at, give or take one look at each author.
+# Posts of authors merged at read that a page looks at, plus at most one look at each author.
 MAX_MERGED = 20_000
 _VISIBLE = "(f.uid = b.fri_uid OR friendship.uid IS NOT NULL OR follow.uid IS NOT NULL)"
 
@@ -40,8 +40,8 @@ class Reader:
 
 @dataclass(frozen=True, slots=True)
 class NewestPosts:
-    """Ids of posts, newest first; all posts from the id `complete_to` on were looked at, 0: all.
-    There may be fewer than the limit when so many posts were looked at in vain."""
+    """Ids of posts, newest first. All posts from the id `complete_to` on were looked at; 0: all.
+    There may be fewer posts than the limit after MAX_MERGED posts that did not fit."""
 
     post_ids: Sequence[int]
     reader: Reader
@@ -50,7 +50,7 @@ class NewestPosts:
 
 def newest(query: TimelineQuery, limit: int) -> NewestPosts:
     """The newest `limit` posts that fit the query and that its user may see."""
-    # Read before the entries, so that an author whose posts are written meanwhile is found twice
+    # Sources are read before the entries, so that posts that are written meanwhile are found twice
     # instead of missed.
     merged_sources = merge.sources(query.biz, query.uid, [Friend.Delivery.BOTH])
     reader, post_ids = _find_written(query, limit)
@@ -77,13 +77,13 @@ def _join(post_ids: Sequence[int], read_posts: MergedPosts, limit: int) -> list[
 def _find_written(query: TimelineQuery, limit: int) -> tuple[Reader, list[int]]:
     """The reader, and the newest posts that are written above the floor, newest first.
 
-    One statement: between two, the cleaner could raise the floor and delete what is below.
+    One statement, because between two the cleaner could raise the floor and delete entries.
     """
     conditions, parameters = query.conditions()
     floor = "(SELECT floor FROM feed_user WHERE biz_id = %s AND uid = %s)"
     not_own = "" if query.has_own else "AND f.uid <> b.fri_uid "
-    # An entry may outlive the relation, so relations are joined. By primary key: from an EXISTS,
-    # MariaDB would make a list of everybody's relations.
+    # An entry may outlive the relation, so relations are joined by primary key. For an EXISTS
+    # MariaDB would make a list of all relations.
     engine = engines.of()
     force = engine.force_index("PRIMARY")
     join = (

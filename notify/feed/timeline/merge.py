@@ -1,4 +1,4 @@
-"""Fan-out on read: the newest posts of each author, for timelines that are not written."""
+"""Fan-out on read: the newest posts of each author, for the merged part of timelines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Source = tuple[str, str]  # an author and a topic
 Parameters = list[str | int]
 NEWEST = NOTHING_WRITTEN  # no post has an id as large
 _MAX_BRANCHES, _MAX_IDS = 100, 30_000  # in one statement, and in its answer
-# Read by one more look, all sources together, when the first posts do not fill a page.
+# Rows of all sources that one further look reads when the first posts do not fill a page.
 _MAX_ROWS = 5_000
 _FRIEND, _FOLLOW = Friend.Relation.FRIEND, Friend.Relation.FOLLOW
 _TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
@@ -27,8 +27,8 @@ _TOPICS = {str(_FRIEND): (Topic.FRIEND, Topic.VIP), str(_FOLLOW): (Topic.VIP,)}
 
 @dataclass(frozen=True, slots=True)
 class TimelineQuery:
-    """Posts with `after` < id < `before` in the timeline of `uid`, of one application or kind if
-    these are not ''; `has_own`: the user's own posts, too."""
+    """Posts with `after` < id < `before` in the timeline of `uid`. `app_id`, `src_type`: only posts
+    of this application and kind, '': all. `has_own`: the user's own posts too."""
 
     biz: int
     uid: str
@@ -44,7 +44,7 @@ class TimelineQuery:
         return self.after + 1 >= self.before
 
     def conditions(self) -> tuple[str, Parameters]:
-        """SQL conditions on the post `f`, without those on its author and id."""
+        """SQL conditions on the post `f`, without conditions on author and id."""
         conditions, parameters = "f.delete_date IS NULL", Parameters()
         for column, value in (("app_id", self.app_id), ("src_type", self.src_type)):
             if value:
@@ -73,8 +73,8 @@ def own(uid: str) -> list[Source]:
 
 
 def authors_to_write(biz: int, uid: str, limit: int) -> list[str]:
-    """Authors who are merged for this reader only until a backfill has written their posts: for
-    other readers they are not, or no longer, merged."""
+    """Authors who are merged for this reader only until a backfill has written their posts. For
+    other readers these authors are pushed."""
     with connection.cursor() as cursor:
         cursor.execute(
             f"SELECT r.uid FROM friend r {engines.of().ordered_join} feed_user a "  # noqa: S608
@@ -97,8 +97,8 @@ class MergedPosts:
 def newest(
     query: TimelineQuery, sources: Sequence[Source], limit: int, max_posts: float = math.inf
 ) -> MergedPosts:
-    """The newest posts of these sources, at most `limit`. After looking at `max_posts` it ends with
-    fewer: deleted posts stay in the table, and a filter may fit hardly any."""
+    """The newest posts of these sources, at most `limit`. Ends with fewer after looking at
+    `max_posts`: deleted posts stay in the table, and a filter may match few posts."""
     post_ids: list[int] = []
     count, depth = 0, limit
     while sources and not query.is_empty:
@@ -110,7 +110,7 @@ def newest(
         if count >= max_posts:
             return MergedPosts(post_ids, part.complete_to)
         query = replace(query, before=part.complete_to)
-        # One deleted post is made up for by few others; a rare match needs long strides.
+        # After a deleted post few further posts are enough; a filter with few matches needs many.
         depth = max(depth, min(8 * depth, _MAX_ROWS // len(sources)))
     return MergedPosts(post_ids)
 
@@ -118,11 +118,11 @@ def newest(
 def _look(
     query: TimelineQuery, sources: Sequence[Source], limit: int, depth: int
 ) -> tuple[MergedPosts, int]:
-    """The first `limit` among the newest `depth` posts of each source, and the count of posts that
-    were looked at."""
+    """The newest `limit` posts among the newest `depth` posts of each source, and the number of
+    posts looked at."""
     conditions, filters = query.conditions()
     engine = engines.of()
-    # A branch is a dive into the index that ends after some posts, whether they fit or not.
+    # A branch is an index dive that ends after `depth` posts, whether they match or not.
     branch = engine.branch(
         f"SELECT f.id, %s, {conditions} FROM feed f {engine.force_index('feed_of_author')} "  # noqa: S608
         "WHERE f.biz_id = %s AND f.uid = %s AND f.topic = %s AND f.id > %s AND f.id < %s "
@@ -130,7 +130,7 @@ def _look(
     )
     post_ids: list[int] = []
     after = complete_to = count = 0
-    # Long branches are asked a few at a time, because the first ones bound the others.
+    # Long branches are read a few at a time, because the first branches bound the later ones.
     for chunk in chunks(sources, min(_MAX_BRANCHES, max(10, _MAX_IDS // depth))):
         after = max(query.after, complete_to, post_ids[-1] if len(post_ids) == limit else 0)
         if after + 1 >= query.before:
@@ -143,7 +143,7 @@ def _look(
             rows = cursor.fetchall()
         count += len(rows)
         counts = Counter(number for _, number, _ in rows)
-        # Below the last post of a full branch there may be others, newer than those of the rest.
+        # A full branch may have more posts below its last, newer than posts of other branches.
         ends = {number: id for id, number, _ in sorted(rows, reverse=True)}
         full_ends = [id for number, id in ends.items() if counts[number] == depth]
         complete_to = max([complete_to, *full_ends])

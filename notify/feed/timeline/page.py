@@ -1,4 +1,4 @@
-"""A timeline as its reader sees it: pages, visits, and the count of unread posts."""
+"""A reader's timeline: pages, visits, and the count of unread posts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MAX_UNREAD = 1000  # counting stops here
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A post as a reader sees it; `uid` is its author. Times are aware, UTC."""
+    """A post for a reader. `uid`: the author. Times are aware, UTC."""
 
     id: int
     uid: str
@@ -74,17 +74,17 @@ def read(
     if visit and before is None:
         _note_visit(biz, uid, newest)
     has_more = len(newest.post_ids) > limit
-    # A post that was deleted meanwhile is missing; the next page begins where this one ends anyway.
+    # A post that was deleted meanwhile is missing. The next page begins after the last id anyway.
     next_before = page_ids[-1] if has_more else newest.complete_to or None
     return Page([rows[id] for id in page_ids if id in rows], next_before)
 
 
 # -- visits ----------------------------------------------------------------------------------------
 def _note_visit(biz: int, uid: str, newest: NewestPosts) -> None:
-    """Note a visit; of an active reader at most once an hour. From a reader's first visit on, posts
-    are written into this timeline.
+    """Note a visit, for an active reader at most once an hour. From a reader's first visit on posts
+    are written into the timeline.
 
-    A visit that cannot be noted now is noted with the next page: this page is answered anyway.
+    A visit that cannot be noted does not fail this page, and is noted with the next page.
     """
     if newest.reader.is_active and not newest.reader.is_visit_due:
         return
@@ -105,8 +105,8 @@ def _activate(biz: int, uid: str, block: ids.Block) -> None:
             return  # another page of the same reader was quicker
         now = sql.now()
         FeedUser.objects.filter(biz_id=biz, uid=uid).update(active=True, visit_date=now)
-        # Committed before the backfill reads posts, so that the own event of each later post
-        # writes it.
+        # This commits before the backfill reads posts, so that each later post is written by its
+        # own event.
         relations = Friend.objects.filter(
             biz_id=biz, fri_uid=uid, relation__in=(Friend.Relation.FRIEND, Friend.Relation.FOLLOW)
         )
@@ -115,13 +115,13 @@ def _activate(biz: int, uid: str, block: ids.Block) -> None:
 
 
 def _note_hour(biz: int, uid: str, block: ids.Block) -> None:
-    """Note the visit of an active reader; a backfill writes the posts of authors who had so many
-    recipients once that they were merged, and are no longer merged for others."""
+    """Note the visit of an active reader. A backfill then writes the posts of authors who were
+    merged, with very many recipients, and are pushed again."""
     has_authors_to_write = bool(merge.authors_to_write(biz, uid, 1))
     with transaction.atomic(durable=True):
         now = sql.now()
         hour_ago = now - timedelta(seconds=VISIT_SECONDS)
-        # Only one of several pages changes the row, and adds the event.
+        # Of several pages at the same time only one changes the row and adds the event.
         rows = FeedUser.objects.filter(
             Q(visit_date=None) | Q(visit_date__lt=hour_ago), biz_id=biz, uid=uid, active=True
         )
@@ -140,7 +140,7 @@ class Unread:
 
 
 def count_unread(biz: int, uid: str) -> Unread:
-    """Count the posts of others that this user may see, newer than the last one read."""
+    """Count visible posts of others that are newer than the last post that the user has read."""
     rows = FeedUser.objects.filter(biz_id=biz, uid=uid)
     read_id = rows.values_list("read_id", flat=True).first()
     query = TimelineQuery(biz, uid, after=read_id or 0, has_own=False)
@@ -156,7 +156,7 @@ def mark_read(biz: int, uid: str, up_to: int) -> None:
     def move() -> int:
         return rows.filter(read_id__lt=up_to).update(read_id=up_to)
 
-    # Nearly every reader has a row, so one is made only when the UPDATE found none.
+    # Nearly every reader has a row, so a row is inserted only when the UPDATE finds no row.
     if not transactions.retrying(move) and not rows.exists():
         transactions.retrying(
             lambda: sql.insert_or_keep(FeedUser._meta.db_table, ("biz_id", "uid"), [(biz, uid)])

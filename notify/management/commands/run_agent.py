@@ -115,6 +115,6 @@ def build(
         try:
             figures.serve(host.strip("[]"), int(port))
         except OSError as error:
-            # Such as a second Agent with the same options: each needs a port of its own.
+            # The port may be taken by a second Agent with the same options.
             raise InvalidInput(f"{metrics} cannot be used: {error.strerror}", "metrics") from None
     return Relay(store, IntakeClient(intake, key, TIMEOUT_SECONDS), batch, name, figures)
