@@ -32,7 +32,7 @@ log = logging.get(__name__)
 EVERY_SECONDS = 2.0
 BATCHES = 20  # of one turn: some thousand messages
 FIRST_SECONDS, LAST_SECONDS = 1.0, 3600.0
-# Until then a step has ended, or was repeated: the lease of its job.
+# Seconds until a step without `finish` is looked at: the lease of its job, which has ended then.
 _STEP_SECONDS = 30.0
 # Messages whose retries last longer keep the outcome of the last look.
 KEEP_IDS = timedelta(days=30)
