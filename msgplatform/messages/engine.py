@@ -229,8 +229,7 @@ class _Search:
         if systems is None:
             self._tables = [Table(source, values) for source in sources]
         else:
-            # One Table for each system, because the index begins with the system. Tables are
-            # merged.
+            # One Table for each system, so that each system uses its own index. The ids are merged.
             self._tables = [
                 Table(source, {**values, "biz": system}, is_of_system=True)
                 for source in sources

@@ -97,6 +97,5 @@ def scan(
         candidate_count += len(page.judged)
         if page.last:
             return Scan(matches)
-        # These bounds keep the cost of a search from growing with the table.
         if candidate_count >= max_candidates or time.monotonic() >= until:
             return Scan(matches, last, candidate_count)

@@ -155,7 +155,6 @@ class DayCounter(Counter):
                 fields=["day", "flow", "biz_id", "subject", "name"], name="day_counter_key"
             )
         ]
-        # The same indexes as for hours.
         indexes = [
             models.Index(fields=["flow", "subject", "day"], name="day_counter_subject"),
             models.Index(

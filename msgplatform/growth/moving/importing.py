@@ -53,8 +53,8 @@ class Refused(InvalidInput):
 
 
 def import_file(path: Path, say: Callable[[str], None]) -> int:
-    """Import the system; returns the number of its idempotency keys. `say` gets sentences about the
-    progress. Raises InvalidInput."""
+    """Import the system; returns the number of its idempotency keys. `say` gets the progress in
+    sentences. Raises InvalidInput."""
     file = Reader(path)
     name = file.header.system
     _refuse_place(file.header)
@@ -185,7 +185,7 @@ def _store_objects(file: Reader) -> None:
                 resource = entry.kind(_ACTOR, **entry.address)
                 if entry.kind.system_lookup and resource.rows().exists():
                     raise Refused(_words(entry))
-        description.sections.clear()  # frees memory: `apply` reads only the entries
+        description.sections.clear()  # `apply` must not look at other objects in these sections
         outcome = applying.apply(description, applying.Options(_ACTOR, is_move=True))
     except FileFaults as faults:
         raise Refused(f"{faults} Nothing was changed.") from None

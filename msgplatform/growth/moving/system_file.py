@@ -73,8 +73,7 @@ Line = ObjectLine | ApiKeyLine | KeyLine
 
 
 def fingerprint(encryption_key: str) -> str:
-    """A short name of an encryption key. The fingerprint does not reveal the key, which is
-    random."""
+    """A short name of an encryption key. It does not reveal the key, which is random."""
     return hashlib.sha256(f"msgplatform: {encryption_key}".encode()).hexdigest()[:16]
 
 
