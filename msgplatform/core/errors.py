@@ -35,7 +35,7 @@ class Permanent(PlatformError):
 
 
 class InvalidInput(Permanent):
-    """The caller must change what it sends; `field` says where.
+    """The caller must change the request; `field` says where.
 
     `code` is the stable name of a rejection in a verdict; a flow's subclass sets its own.
     """
@@ -48,8 +48,8 @@ class InvalidInput(Permanent):
 
 
 class Conflict(Permanent):
-    """The same idempotency key came with another payload; `first_id` names the first message, ''
-    when that is not known."""
+    """The same idempotency key came with another payload; `first_id` is the first message's id, ''
+    if unknown."""
 
     code = "conflict"
     field = "idempotency_key"
@@ -80,7 +80,7 @@ class AddressForbidden(Permanent):
 
 
 class Undecryptable(Permanent):
-    """No key of ENCRYPTION_KEY reads a stored secret."""
+    """A stored secret that no key of ENCRYPTION_KEY decrypts."""
 
 
 class Temporary(PlatformError):
@@ -92,19 +92,19 @@ class Unavailable(Temporary):
 
 
 class OutcomeUnknown(Temporary):
-    """It may or may not have happened: repeat with the same idempotency key."""
+    """The request may have been done or not: repeat with the same idempotency key."""
 
 
 class LeaseLost(Temporary):
-    """Somebody else owns the claim now."""
+    """Another process owns the claim now."""
 
 
 class NotNow(Temporary):
-    """Something prevents it at present; the message says what."""
+    """The request is impossible at present; the message says why."""
 
 
 class AlreadyListening(NotNow):
-    """Another listener has the place; it is free after `seconds`, unless that one comes again."""
+    """Another listener has the place, free after `seconds` unless that listener asks again."""
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)

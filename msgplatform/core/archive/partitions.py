@@ -46,8 +46,8 @@ def partition(
 ) -> None:
     """Partition tables by this column; for migrations, may be repeated.
 
-    The server rewrites the table, and blocks other writers meanwhile. A database without partitions
-    does nothing.
+    The server rewrites the table, and blocks other writers meanwhile. On a database without
+    partitions the call has no effect.
     """
     engine = engines.of_connection(connection)
     if not engine.has_partitions:

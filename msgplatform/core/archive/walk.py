@@ -22,8 +22,8 @@ from msgplatform.core.archive.ages import DAY, horizon
 from msgplatform.core.data import ids
 
 PAGE = 500
-# Seconds between the first look and the second one; each further pause is twice as long. So a row
-# that cannot move has about twenty looks in a year for each of `firsts`.
+# A row that could not move is looked at again this many seconds after the first look, then after
+# twice that time, and so on: about twenty looks in a year for each of `firsts`.
 _FIRST_STEP_SECONDS = 60.0
 _MAX_SECONDS = 20 * 365 * DAY
 

@@ -1,7 +1,7 @@
-"""Call a function in a thread of its own, and wait for it only for a moment.
+"""Call a function in a thread of its own, and wait only a moment for the result.
 
-For a process that answers requests: most of what it needs is cached, and a database that hangs
-must hold up neither the request that happens to refresh the cache nor those behind it.
+For a process that answers requests: most of what it needs is cached, and a hanging database must
+delay neither the request that refreshes the cache nor later requests.
 """
 
 from __future__ import annotations

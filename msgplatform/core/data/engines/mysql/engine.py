@@ -1,4 +1,4 @@
-"""MySQL, and what MariaDB does in the same way."""
+"""MySQL, and the part in which MariaDB is the same."""
 
 from __future__ import annotations
 
@@ -43,9 +43,7 @@ class MySql(Engine):
     share_lock = "LOCK IN SHARE MODE"
     skip_locked = "FOR UPDATE SKIP LOCKED"
     bytes_type = "BINARY"
-    explain = (
-        "EXPLAIN FORMAT=TRADITIONAL"  # MySQL 9 answers with a tree unless it is asked for columns
-    )
+    explain = "EXPLAIN FORMAT=TRADITIONAL"  # MySQL 9 answers with a tree by default
     begin = "START TRANSACTION"
     backend = "msgplatform.core.data.engines.mysql"
     # MySQL reads the idle limit as a comment, since it has none (`base.py` limits each
@@ -170,8 +168,8 @@ class MySql(Engine):
     @contextmanager
     def lock_name(self, connection: Connection, name: str) -> Iterator[bool]:
         with connection.cursor() as cursor:
-            # A lock's name is global to the server, so it contains the schema's; MySQL takes names
-            # of up to 64 characters.
+            # A lock's name is global to the server, so it contains the schema's name. MySQL allows
+            # 64 characters.
             cursor.execute("SELECT DATABASE()")
             lock = f"{cursor.fetchone()[0]}.{name}"
             cursor.execute("SELECT GET_LOCK(SHA2(%s, 256), 0)", [lock])
@@ -195,7 +193,7 @@ class MySql(Engine):
     @contextmanager
     def lock_table(self, connection: Connection, table: str) -> Iterator[None]:
         with connection.cursor() as cursor:
-            # A process that freezes while it has locked the table loses its connection.
+            # A process that freezes with the lock loses its connection.
             cursor.execute(
                 f"SET SESSION lock_wait_timeout = {_TABLE_WAIT_SECONDS}, "
                 f"wait_timeout = {IDLE_TRANSACTION_SECONDS}"
@@ -290,10 +288,10 @@ class MySql(Engine):
         return dict(config)
 
     def reading(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        # A server that hangs keeps a reader no longer than these timeouts.
+        # A hanging server delays a reader at most for these timeouts.
         options = {
             **self.writer_options,
-            "init_command": "SET time_zone='+00:00'",  # the rest stays as the server has it
+            "init_command": "SET time_zone='+00:00'",  # other modes stay as the server has them
             "conv": values.conversions(),
         }
         return {**config, "OPTIONS": {**config["OPTIONS"], **options}}
@@ -346,7 +344,7 @@ class MySql(Engine):
 
 
 def _join_texts(columns: Iterable[str]) -> str:
-    # NULL would be left out; it differs from every text.
+    # CONCAT_WS would skip NULL, which must differ from every text.
     texts = ", ".join(f"IFNULL({column}, CHAR(1))" for column in columns)
     return f"CONCAT_WS(CHAR(0), {texts})"
 
