@@ -27,7 +27,7 @@ class Daemon:
 class Recovery:
     """A management command that repairs a restored database while no program runs.
 
-    In its arguments `{began_at}` is the moment at which the backup began. `reads_work_redis`: the
+    In the arguments `{began_at}` is the time at which the backup began. `reads_work_redis`: the
     command reads the work Redis, which has newer facts than the backup, before the work Redis is
     emptied.
     """

@@ -173,7 +173,7 @@ def readable(response: Response, limit: int) -> bytes:
 def _text_codec(name: str) -> str:
     """Python's codec for a charset of the Web; 'utf-8' if the codec is unknown or not for text."""
     try:
-        # Decode a byte: this raises for a codec that is not for text, such as base64.
+        # Decode some bytes: this raises for a codec that is not for text, such as base64.
         b"text".decode(name, "replace")
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
