@@ -72,7 +72,7 @@ class Store(Protocol):
         """Update the texts and times of these open alerts, without reporting a change."""
 
     def open_kinds(self) -> Mapping[str, int]:
-        """How many alerts of each kind are open."""
+        """Kind → number of open alerts."""
 
 
 class Sender(Protocol):
@@ -163,7 +163,7 @@ def reconcile(
 
 
 def open_kinds() -> dict[str, int]:
-    """How many alerts of each kind are open; raises what its store does."""
+    """Kind → number of open alerts. Raises the errors of the store."""
     return {kind: count for store in _stores for kind, count in store.open_kinds().items()}
 
 
@@ -204,5 +204,5 @@ def _hand_out(event: AlertEvent, comes_again: bool) -> None:
         try:
             handler(change)
         except Exception:
-            # The alert is stored and in the console; a broken handler must not hold up the others.
+            # The alert is stored and in the console; a broken handler must not stop other handlers.
             log.exception("alert_not_delivered", handler=name, key=event.key)

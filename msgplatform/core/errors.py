@@ -2,16 +2,16 @@
 
     PlatformError
     ├── Permanent               repeating cannot help
-    │   ├── InvalidInput        the caller must change what it sends
+    │   ├── InvalidInput        the caller must change the request
     │   ├── Conflict            the same idempotency key with another payload
-    │   ├── Changed             somebody else has changed it: read it again
+    │   ├── Changed             the object has changed: read it again
     │   ├── AddressForbidden    the address guard refused the destination
     │   └── Undecryptable       no key of ENCRYPTION_KEY reads a stored secret
     └── Temporary               repeating later can help
         ├── Unavailable         Redis or the database does not answer
-        ├── OutcomeUnknown      it may or may not have happened: repeat with the same key
-        ├── LeaseLost           somebody else owns the claim now
-        └── NotNow              something prevents it at present
+        ├── OutcomeUnknown      the outcome is not known: repeat with the same key
+        ├── LeaseLost           another process owns the claim now
+        └── NotNow              the request is impossible at present
             └── AlreadyListening    another listener has the place
 
 The class of each error says whether it is permanent. UNAVAILABLE are the errors that mean "a server
@@ -80,7 +80,7 @@ class AddressForbidden(Permanent):
 
 
 class Undecryptable(Permanent):
-    """A stored secret that no key of ENCRYPTION_KEY decrypts."""
+    """No key of ENCRYPTION_KEY reads a stored secret."""
 
 
 class Temporary(PlatformError):
@@ -92,7 +92,7 @@ class Unavailable(Temporary):
 
 
 class OutcomeUnknown(Temporary):
-    """The request may have been done or not: repeat with the same idempotency key."""
+    """The outcome is not known: repeat with the same idempotency key."""
 
 
 class LeaseLost(Temporary):

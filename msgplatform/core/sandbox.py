@@ -113,7 +113,7 @@ class Sandbox:
         return calls
 
     def empty(self) -> int:
-        """Drop what was kept; returns the number of calls."""
+        """Drop the kept calls; returns their number."""
         pipeline = work_redis().pipeline()
         pipeline.llen(self._calls)
         pipeline.delete(self._calls)

@@ -2,7 +2,7 @@
 
 The first decoding of a class collects the types of its fields, and msgspec (0.22) shows the class
 to other threads before the types are complete: a thread that decodes the same class meanwhile reads
-a null pointer, and the process crashes. For a class with a class in a field this really happens.
+a null pointer, and the process crashes. This happens with classes that have a class in a field.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def start(request: JobRequest, size: Counted, actor: str) -> BulkJob:
 def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
     """The job after a change of CHANGES, and whether the change changed its state.
 
-    Raises BulkJob.DoesNotExist, and NotNow for one that has ended.
+    Raises BulkJob.DoesNotExist, and NotNow for a job that has ended.
     """
     to = CHANGES[name]
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""Upkeep: what `run_bulk` does at times beside its jobs, such as deleting what is old.
+"""Upkeep: work of `run_bulk` at times beside its jobs, such as deleting old rows.
 
 A feature adds its own to `features.upkeep`.
 """

@@ -299,7 +299,8 @@ class _Search:
     def _parts(self, page: Sequence[int]) -> Iterable[tuple[Sequence[int], Table]]:
         """The ids that each source is asked about. A list asks only the source that holds the
         message. An action asks every source about all ids, so that it does not miss a message that
-        moves to a later source meanwhile. It checks the message's state again when it applies."""
+        moves to a later source meanwhile. The action checks the message's state again when it
+        applies."""
         if self._is_ascending:
             return [(page, table) for table in self._readable() if page]
         return self._split(page)

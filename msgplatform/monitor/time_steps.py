@@ -1,10 +1,10 @@
 """Counters in steps of time, for the statistics of the flows.
 
-`since` and `until` are aware; the first step is the one that holds `since`, and `until` itself is
-not included (a day counts as a whole). Minutes and hours (UTC) come from minute and hour counters,
-kept for MINUTE_COUNTER_DAYS. Days (in settings.TIME_ZONE) come from day counters, kept for
-DAY_COUNTER_DAYS and up to date but for a minute or more. The last hours, which are not added up
-yet, come from their minutes.
+`since` and `until` are aware; the first step contains `since`, and `until` itself is not included
+(a day counts as a whole). Minutes and hours (UTC) come from minute and hour counters, kept for
+MINUTE_COUNTER_DAYS. Days (in settings.TIME_ZONE) come from day counters, kept for DAY_COUNTER_DAYS
+and up to date but for a minute or more. The last hours, which are not added up yet, come from their
+minutes.
 """
 
 from __future__ import annotations

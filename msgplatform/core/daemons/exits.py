@@ -99,7 +99,7 @@ def of_machine() -> dict[str, Exits]:
 
 
 def everywhere() -> dict[str, Exits]:
-    """Role → its exits; those of this machine alone while Redis does not answer."""
+    """Role → its exits; only exits on this machine while Redis does not answer."""
     try:
         return of_platform()
     except RedisError:

@@ -1,8 +1,8 @@
 """Claim rows for one process with a lease, in the same way on every database.
 
-A model that can be claimed has `claimed_by` (32 characters) and a time column: `lease_until`, or
-one that means "due, or leased, until then" such as `next_at`. A row is free when the time is over
-(or NULL). Leases use the database's clock, so that claims of different machines agree.
+A model that can be claimed has `claimed_by` (32 characters) and a time column: `lease_until`, or a
+time such as `next_at` that means "not due, or leased, until then". A row is free when the time is
+over (or NULL). Leases use the database's clock, so that claims of different machines agree.
 
 Each UPDATE finds rows by primary key and repeats the whole condition, so that only one of two
 claims that chose the same row wins the row. `SKIP LOCKED` is not used: SQLite has none, and a

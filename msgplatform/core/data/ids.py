@@ -156,9 +156,9 @@ class Allocator:
         """`n` ids, later than all former ids of this process.
 
         Call it before `transaction.atomic()`, or RuntimeError is raised: a rollback would undo the
-        record of the given ids. Only an empty reserve makes the call ask the database. Then it
-        raises Unavailable if all nodes are taken or the database does not answer, and
-        OperationalError without a connection.
+        record of the given ids. The call asks the database only if the reserve is empty. It raises
+        Unavailable if all nodes are taken or the database does not answer, and OperationalError
+        without a connection.
         """
         if n < 1:
             raise ValueError(f"at least one id must be reserved, not {n}")

@@ -116,7 +116,7 @@ def keep_existing(statement: str, table: str, column: str = "id") -> str:
 def add_counters(
     table: str, key: Sequence[str], rows: Iterable[tuple[Row, int]], value: str = "value"
 ) -> None:
-    """Add to counters, creating those that do not exist: rows are (values of `key`, how much).
+    """Add to counters, creating missing ones: rows are (values of `key`, how much).
 
     `key` names the columns of a unique key. Equal keys are added up and rows are sorted, so that
     all processes lock rows in the same order.

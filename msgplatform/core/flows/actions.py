@@ -103,7 +103,7 @@ class BulkAction:
     `outcome(ids)` is the ending of each message that a step noted, some hundred ids; by primary key
     only. A message that is not in the answer was deleted, or its outcome is unknown. None: the
     action has no outcome. `lines(ids)` are the lines of these messages, as a search shows them; by
-    primary key only. It may raise Unavailable, and errors of the database and of Redis.
+    primary key only. `lines` may raise Unavailable, and errors of the database and of Redis.
     `why_waiting(ids)` are sentences about the reasons why these messages wait; it raises the same.
 
     `select_message(id, recipient, by)` gives a selection and the ids to apply for one message and

@@ -132,9 +132,9 @@ class Health:
     `read_status` reads the backlog and a few facts; it must be quick (indexed reads only) and may
     raise errors of the database and of Redis. So may all other functions.
 
-    `oldest_waits` are the longest waits for the alerts `platform.backlog`. It is called every few
-    seconds, so it reads a bounded number of rows. Waits that another alert reports after the same
-    time are left out.
+    `oldest_waits` are the longest waits for the alerts `platform.backlog`. The watch calls it every
+    few seconds, so it must read a bounded number of rows. Waits that another alert reports after
+    the same time are left out.
 
     `conditions` are the conditions that need a person now, of the kinds in `condition_kinds`: the
     watch asks every few seconds, and raises and resolves the alerts. Bounded, indexed reads.

@@ -146,8 +146,8 @@ class Recipient:
     """A recipient of a message, with the state of its delivery.
 
     `why` is the reason for this state, a sentence; `next_at` the time of the next attempt.
-    `attempts` are the newest ones, newest first. `resend_effect` is a sentence about the effect of
-    resending; '' if the message cannot be resent to this recipient from its page.
+    `attempts` are the newest attempts, newest first. `resend_effect` is a sentence about the effect
+    of resending; '' if the message cannot be resent to this recipient from its page.
     """
 
     id: str  # the argument of `BulkAction.resend`

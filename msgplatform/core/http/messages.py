@@ -164,8 +164,8 @@ def outline(
     own: Sequence[str] = (),
     own_host: str = "",
 ) -> Outline:
-    """Make an outline; invalid values become its `problem`. The arguments are those of Request;
-    `own` are the names of headers that each request adds.
+    """Make an outline; invalid values become its `problem`. The arguments are as in Request; `own`
+    are the names of headers that each request adds.
 
     `own_host` is the host of the platform's own web server, as its settings name it. A URL with
     exactly this host is called directly, without a proxy, even at a private address. Taking

@@ -116,7 +116,7 @@ def first_error(schema: Schema, value: Any) -> Wrong | None:
 
 
 def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
-    """Raises InvalidInput for what the draft's own schema does not allow."""
+    """Raises InvalidInput if the schema breaks the draft's own schema."""
     error = _best(draft(draft.META_SCHEMA), schema)
     if error is not None:
         where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""

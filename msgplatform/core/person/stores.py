@@ -63,11 +63,11 @@ class PersonStore:
 
     `find(person, cursor)`: the next slice; the first one begins at ''. `erase(person, rows)`: erase
     the data of found rows that are not open; returns the number of changed rows. A row that changed
-    meanwhile may stay: the next pass finds the row again. `prepare(person, rows)`: what must happen
-    before open rows can end, such as telling others of the deletion; how many rows. `end(person,
-    rows)`: end open rows without delivering them; how many. `unconfirmed(person)`: the names of
-    other systems that have not confirmed the deletion. `redis_prefix`: keys of the work Redis that
-    this store looks after.
+    meanwhile may stay: the next pass finds the row again. `prepare(person, rows)`: do the work
+    before open rows can end, such as telling other systems of the deletion; returns the number of
+    rows. `end(person, rows)`: end open rows without delivering them; returns their number.
+    `unconfirmed(person)`: the names of other systems that have not confirmed the deletion.
+    `redis_prefix`: keys of the work Redis that this store looks after.
     """
 
     name: str

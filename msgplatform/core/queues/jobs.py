@@ -316,7 +316,7 @@ def with_orders(names: Collection[str]) -> list[str]:
 
 
 def with_waiting_orders(names: Collection[str]) -> list[str]:
-    """Like `busy`, for waiting orders, which no process has claimed."""
+    """Like `with_orders`, for waiting orders, which no process has claimed."""
     return _with_entries(names, "")
 
 

@@ -33,7 +33,7 @@ def has_only_copies(name: str) -> bool:
 
 
 class RqQueues(dict[str, Any]):
-    """RQ_QUEUES: every valid name exists; iteration lists the fixed ones and those in Redis."""
+    """RQ_QUEUES: every valid name exists; iteration lists fixed names and names in Redis."""
 
     def _config(self) -> dict[str, Any]:
         return {

@@ -240,7 +240,7 @@ def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], b
 
 
 def _registry_entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
-    """The entries of all registries without those that a worker runs, in one round trip."""
+    """The entries of all registries, without orders that a worker runs, in one round trip."""
     registries: list[tuple[Queue, str, float | str]] = []
     for queue in queues:
         registries.append((queue, StartedJobRegistry.key_template.format(queue.name), now))

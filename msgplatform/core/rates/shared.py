@@ -77,7 +77,8 @@ class SharedRateLimit:
         self._redis, self._key = redis, key
 
     def take(self, rate: float, count: int) -> tuple[int, float]:
-        """The number of `count` calls that may start now, and the seconds until more may."""
+        """The number of calls, `count` at most, that may start now; and the seconds until more
+        may."""
         if not rate or count <= 0:
             return max(0, count), 0.0
         arguments = [rate, count, BURST_SECONDS]

@@ -178,7 +178,7 @@ def sealed_columns() -> list[Column]:
 
 def renew_sealed(column: Column) -> Iterator[Counter[State]]:
     """Seal values with the first key that are under an old one; yields the states of each page's
-    values as they were. Values that no key decrypts, and those in clear text, stay as they are."""
+    values as they were. Values that no key decrypts, and values in clear text, stay as they are."""
     for page in _sealed_pages(column):
         states: Counter[State] = Counter()
         new = []

@@ -1,4 +1,4 @@
-"""The spans of the intake of items that are traced: from the request until they are durable.
+"""The spans of traced items in an intake: from the request until the items are durable.
 
 A span begins before the transaction that stores its item, which also stores its context: the spans
 of later programs are its children.

@@ -26,8 +26,7 @@ def insert(contexts: Mapping[int, Context]) -> None:
 
 
 def read(ids: Iterable[int]) -> dict[int, Context]:
-    """Message → context, for the traced ones among these messages. Reads nothing while traces are
-    off."""
+    """Message → context, for traced messages among these. Reads nothing while traces are off."""
     if not is_on():
         return {}
     contexts: dict[int, Context] = {}

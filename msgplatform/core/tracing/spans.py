@@ -43,7 +43,7 @@ _starters: list[Callable[..., Span]] = []
 
 
 def set_exporter(start: Callable[..., Span]) -> None:
-    """Set the function that begins exported spans. Without it there are no traces."""
+    """Set the function that begins exported spans. Without an exporter there are no traces."""
     _starters[:] = [start]
 
 

@@ -30,8 +30,8 @@ _FREE_AGAIN = 0.12
 FULL_WITHIN_SECONDS = 12 * 3600.0
 # An open alert stays while the disk will be full within this longer time.
 _FULL_AGAIN_SECONDS = 18 * 3600.0
-# The pace needs samples over the first time, so that one new file is no pace; older ones than the
-# second are dropped.
+# The pace needs samples over the first time, so that one new file is no pace; samples older than
+# the second time are dropped.
 _MIN_TREND_SECONDS, _MAX_TREND_SECONDS = 1800.0, 3600.0
 # A machine without heartbeats for this time is gone, such as a container that was replaced.
 _GONE_SECONDS = 3600.0

@@ -128,8 +128,7 @@ class Engine(Protocol):
     dump_programs: Sequence[str] = ()
     load_programs: Sequence[str] = ()
     row_word: str = ""  # before each row of VALUES as a table
-    # After a SELECT: shared locks; locks that skip rows which others have locked. A single writer
-    # needs none.
+    # After a SELECT: shared locks; locks that skip locked rows. A single writer needs none.
     share_lock: str = ""
     skip_locked: str = ""
     bytes_type: str  # type for CAST of a text to bytes

@@ -1,7 +1,7 @@
 """The connection of the platform's own databases: Django's, with additions for a cluster (Galera).
 
 - A new connection waits until its server has applied all changes that the former writer
-  acknowledged. Then this server is the writer, and no answer is out of date.
+  acknowledged. Afterwards this server is the writer, and no answer is out of date.
 - A reused connection first reads a table: a server without a quorum answers pings and `SELECT 1`,
   and refuses all other statements.
 - A connection knows its server, for the alert about two writers.

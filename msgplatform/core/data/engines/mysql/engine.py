@@ -99,7 +99,7 @@ class MySql(Engine):
         return "FORCE INDEX (PRIMARY)"
 
     def delete_by_key(self, table: str) -> str:
-        # The form with a table list is the one that takes an index hint.
+        # Only the form with a table list takes an index hint.
         return f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY)"
 
     def branch(self, select: str) -> str:
