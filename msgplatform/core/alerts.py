@@ -1,18 +1,18 @@
-"""Alerts: report to a person that something needs them.
+"""Alerts report problems to people.
 
     none ── raise_alert ──▶ open ── resolve ──▶ resolved
                             open ── raise_alert with the same key ──▶ open, counted up
 
 `raise_alert` never raises an error: an alert that cannot be stored must not stop the work that
-noticed it. The store says whether the alert changed; only a change (opened or resolved) goes to the
-registered handlers.
+noticed it. The store returns whether the alert changed; registered handlers get only changes
+(opened, resolved).
 
 Inside a transaction of the caller, `raise_alert` and `resolve` wait for its commit: an alert
 neither breaks the transaction nor reports what was rolled back. To report work that is rolled back,
 raise the alert outside.
 
-`raise_alert` and `resolve` are for events. For a condition that holds for a while and can be looked
-up there is `reconcile`: even if a process dies, no alert stays open whose condition is over.
+`raise_alert` and `resolve` are for events. `reconcile` is for conditions that hold for a while and
+can be looked up: even if a process dies, no alert stays open after its condition.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ log = logging.get(__name__)
 
 @dataclass(frozen=True)
 class AlertEvent:
-    """`key` names the condition: while its alert is open, the same key again counts it up."""
+    """`key` names the condition: raising the same key again increases the count of the open
+    alert."""
 
     kind: str
     subject: str
@@ -47,7 +48,7 @@ class AlertEvent:
 
 @dataclass(frozen=True)
 class Condition:
-    """Something that needs a person for as long as it holds; `key` is `kind:which`."""
+    """A state that needs a person while it holds; `key` is `kind:which`."""
 
     key: str
     subject: str
@@ -62,24 +63,24 @@ class Store(Protocol):
     """Keeps alerts."""
 
     def store(self, event: AlertEvent) -> AlertEvent | None:
-        """The stored event if this opened or resolved the alert, None if nothing changed."""
+        """The stored event if this call opened or resolved the alert, else None."""
 
     def open_keys(self, kind: str) -> Collection[str]:
         """The keys `kind:…`, or the kind itself, of the open alerts."""
 
     def renew(self, conditions: Collection[Condition]) -> None:
-        """Update the texts and the times of their open alerts; that is no change to report."""
+        """Update the texts and times of these open alerts, without reporting a change."""
 
     def open_kinds(self) -> Mapping[str, int]:
-        """How many alerts of each kind are open."""
+        """Kind → number of open alerts."""
 
 
 class Sender(Protocol):
     """Carries alerts to people."""
 
     def turn(self, may_start: bool) -> None:
-        """Do what is due, without waiting for a send. With `may_start` off only store what became
-        of sends that this process has begun."""
+        """Begin the sends that are due, without waiting for them. With `may_start` off only store
+        the results of sends that this process has begun."""
 
 
 Handler = Callable[[AlertEvent], None]
@@ -89,12 +90,12 @@ _senders: list[Callable[[], Sender]] = []
 
 
 def set_store(store: Store) -> None:
-    """Keep alerts here; without a store every alert counts as a change."""
+    """Set the store. Without a store every alert counts as a change."""
     _stores[:] = [store]
 
 
 def set_sender(make: Callable[[], Sender]) -> None:
-    """The watch of each program makes one; without it alerts stay in the console."""
+    """The watch of each program makes a sender. Without a sender alerts stay in the console."""
     _senders[:] = [make]
 
 
@@ -106,7 +107,7 @@ def senders() -> list[Sender]:
 def register(name: str, handler: Handler) -> None:
     """Call `handler` for each change, outside of transactions; the same name replaces a handler.
 
-    It may be called again for the same `id`, by another process that noticed the same change.
+    Another process that noticed the same change may call its handler for the same `id` again.
     """
     _handlers[name] = handler
 
@@ -117,15 +118,15 @@ def raise_alert(kind: str, subject: str, text: str, key: str) -> None:
 
 
 def raise_event(event: AlertEvent, comes_again: bool = False) -> None:
-    """Like `raise_alert`, for an event that was made before; `comes_again`: it is raised once more
-    while no alert is open."""
+    """`raise_alert` for an event. `comes_again`: the caller raises the event again while no alert
+    is open."""
     log.warning("alert_raised", kind=event.kind, subject=event.subject, key=event.key)
     _when_committed(event, comes_again)
 
 
 def resolve(key: str, comes_again: bool = False) -> None:
-    """The condition is over; nothing happens when no such alert is open. `comes_again`: the caller
-    looks at the condition once more."""
+    """Resolve the open alert of this key, if there is one. `comes_again`: the caller looks at the
+    condition again."""
     _when_committed(_resolution(key), comes_again)
 
 
@@ -135,12 +136,12 @@ def reconcile(
     """Make the open alerts of these kinds match what holds now; it can be repeated at any time.
 
     A condition without an open alert raises one; a condition with one renews its text. Open alerts
-    whose condition does not hold are resolved, except for `undecided_keys`, of which this process
-    cannot tell. Raises only what iterating `holding` raises; returns False if the open
+    whose condition does not hold are resolved, except for `undecided_keys`, whose condition this
+    process does not know. Raises only what iterating `holding` raises; returns False if the open
     alerts could not be read, and nothing was done.
     """
     try:
-        # Read first: an alert that is raised between this and the end is not resolved by mistake.
+        # Read open alerts first, so that an alert which is raised meanwhile is not resolved.
         open_keys = {key for store in _stores for kind in kinds for key in store.open_keys(kind)}
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller goes on
         _log_unread("open_alerts_not_read", error, kinds=sorted(kinds))
@@ -162,7 +163,7 @@ def reconcile(
 
 
 def open_kinds() -> dict[str, int]:
-    """How many alerts of each kind are open; raises what its store does."""
+    """Kind → number of open alerts. Raises the errors of the store."""
     return {kind: count for store in _stores for kind, count in store.open_kinds().items()}
 
 
@@ -179,7 +180,7 @@ def _when_committed(event: AlertEvent, comes_again: bool = False) -> None:
 
 
 def _log_unread(event: str, error: Exception, **facts: object) -> None:
-    """An unavailable database is no fault of the platform, and the next look makes up for it."""
+    """An unavailable database is no fault of the platform. The next look repeats the work."""
     if isinstance(error, UNAVAILABLE):
         log.warning(event, why=str(error)[:200], **facts)
     else:
@@ -197,11 +198,11 @@ def _hand_out(event: AlertEvent, comes_again: bool) -> None:
         else:
             log.error("alert_not_stored", exc_info=error, key=event.key)
         return
-    if change is None:  # the alert was open already, or none was: no news for the handlers
+    if change is None:  # nothing changed: no news for the handlers
         return
     for name, handler in _handlers.items():
         try:
             handler(change)
         except Exception:
-            # The alert is stored and in the console; a broken handler must not hold up the others.
+            # The alert is stored and in the console; a broken handler must not stop other handlers.
             log.exception("alert_not_delivered", handler=name, key=event.key)

@@ -1,8 +1,8 @@
-"""A cell: one of several whole platforms side by side, each with a database and a Redis of its own.
+"""Cells: several whole platforms side by side, each with its own database and Redis.
 
-Each business system lives in one cell. The low bits of an id name the cell that made it, so that no
-id is made twice in any of them; the name of an API key and an APPKEY begin with the cell, so that a
-proxy finds it. Without the setting CELL a platform is the only one, and nothing names a cell.
+Each business system lives in one cell. The low bits of an id name the cell that made the id, so
+that no two cells make the same id. API keys and APPKEYs begin with the cell, so that a proxy finds
+the cell. A platform without the setting CELL is the only one, and names no cell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Cell:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The cell of a text such as 3/16. Raises ValueError with a sentence."""
+        """Parse a text such as 3/16. Raises ValueError with a sentence."""
         match = _FORM.fullmatch(text)
         if match is None:
             raise ValueError("it must be a number, a slash and the number of cells, such as 3/16")
@@ -49,18 +49,18 @@ class Cell:
 
     @property
     def label(self) -> str:
-        """The cell as pages, logs, metrics and heartbeats show it; '' for the only one."""
+        """The cell's name in pages, logs, metrics and heartbeats; '' for the only cell."""
         return "" if self.is_only else str(self)
 
     @property
     def code(self) -> str:
-        """The cell at the beginning of names that a proxy reads: two hexadecimal digits, 00 to ff;
-        '' for the only one."""
+        """The cell's prefix in names that a proxy reads: two hexadecimal digits, 00 to ff; '' for
+        the only cell."""
         return "" if self.is_only else f"{self.number:02x}"
 
     def cell_of(self, id: int) -> int:
-        """The number of the cell that made an id, among `count`. An id that was made before there
-        were cells names any of them."""
+        """The number of the cell, among `count`, that made an id. Ids from before there were cells
+        have any number."""
         return id & (self.count - 1)
 
 

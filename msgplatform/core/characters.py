@@ -1,4 +1,5 @@
-"""Characters that nobody sees, or that look like another one: one list for every field and search.
+"""Characters that are invisible, or look like other characters: one list for all fields and
+searches.
 
 The classes are Unicode's: Default_Ignorable_Code_Point (DerivedCoreProperties.txt), the general
 categories Pd and Zs, Bidi_Control. The punctuation of phone numbers is that of libphonenumber
@@ -22,31 +23,31 @@ _DASHES = (
     "\\-\u058a\u05be\u1400\u1806\u2010-\u2015\u2053\u2212\u223c\u2e17\u2e1a\u2e3a\u2e3b\u2e40\u2e5d"
     "\u301c\u3030\u30a0\u30fc\ufe31\ufe32\ufe58\ufe63\uff0d\uff5e\U00010ead"
 )
-# What people write between the digits of a phone number, as a character class of `re`.
+# The characters between the digits of phone numbers, as a character class of `re`.
 PHONE_PUNCTUATION = (
     rf"\s{_DASHES}{_IGNORABLE}.()\[\]/~\u00b7\u2022\uff08\uff09\uff0e\uff0f\uff3b\uff3d"
 )
 IGNORABLE = re.compile(f"[{_IGNORABLE}]")
 _PUNCTUATION = re.compile(f"[{PHONE_PUNCTUATION}]+")
-# They change the direction of the text around them.
+# These characters change the direction of the text around them.
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _PHONE_SCHEMES = re.compile(r"\s*(?:tel|sms|phone|mobile|p):\s*", re.IGNORECASE)
 
 
 def is_blank(text: str) -> bool:
-    """True if nobody sees anything of the text."""
+    """True if the text has only invisible characters."""
     return not IGNORABLE.sub("", text).strip()
 
 
 def fold(text: str) -> str:
-    """The text as it is compared with what people type: in NFKC, without case, without characters
-    that nobody sees."""
+    """The form of a text for comparison with typed text: NFKC, without case and invisible
+    characters."""
     return IGNORABLE.sub("", unicodedata.normalize("NFKC", text)).strip().casefold()
 
 
 def phone_number(text: str) -> str:
-    """A phone number with its digits in ASCII, after a + if it has one, and nothing between them;
-    '' for a text that is no number. In NFKC digits of every width and script style are ASCII."""
+    """A phone number as ASCII digits only, with its leading + if it has one; '' for a text that is
+    no number. NFKC makes digits of every width and style ASCII."""
     number = _PHONE_SCHEMES.sub("", unicodedata.normalize("NFKC", text), count=1)
     number = _PUNCTUATION.sub("", number).replace("\uff0b", "+")
     digits = "".join(
@@ -64,8 +65,8 @@ NO_CONTROLS = gettext_lazy(
 
 
 def has_controls(text: str, has_lines: bool = False) -> bool:
-    """True if the text has control characters, or characters that turn the direction of text. With
-    `has_lines` line ends and tabs are none."""
+    """True if the text has control characters, or characters that change the direction of text.
+    With `has_lines` line ends and tabs are allowed."""
     line_ends = "\n\r\t" if has_lines else ""
     return bool(_BIDI.search(text)) or any(
         unicodedata.category(char) == "Cc" and char not in line_ends for char in text
@@ -73,7 +74,7 @@ def has_controls(text: str, has_lines: bool = False) -> bool:
 
 
 def printable(text: str) -> str:
-    """The text for a terminal: what could control it, or turn its direction, as escapes."""
+    """The text for a terminal, with control and direction characters as escapes."""
     return "".join(
         each if each.isprintable() or each == " " else each.encode("unicode_escape").decode()
         for each in text

@@ -1,9 +1,9 @@
 """The only place that builds Redis clients.
 
-Programs wait for a server that hangs, since they have nothing else to do. A person at a page, a
-scraper of /metrics and `doctor` do not: between `briefly()` and its end a server has 1 s to answer,
-and a server that did not is asked again only after 5 s; slow answers have 2 s in all. Code that
-stores an accepted SMS is patient there, too: a late answer is better than none.
+Daemons wait for a server that hangs, since they have nothing else to do. Pages, /metrics and
+`doctor` do not wait: within `briefly()` a server has 1 s to answer, a server that did not is asked
+again only after 5 s, and slow answers have 2 s in all. Code that stores an accepted SMS is patient
+there, too: a late answer is better than none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 _SOCKET_TIMEOUT = 10
 _CONNECT_TIMEOUT = 2
 BRIEF_SECONDS = 1.0
-# After a brief client has waited in vain, the others of the process fail at once for so long.
+# Seconds in which all brief clients of a process fail at once after one has waited in vain.
 AWAY_SECONDS = 5.0
 # Seconds that slow answers may take within one `briefly()`, and from which on an answer is slow.
 PAGE_SECONDS, SLOW_SECONDS = 2.0, 0.2
@@ -41,34 +41,33 @@ class _Waits:
     seconds = 0.0
 
 
-# None: clients are patient.
+# The slow answers of the present `briefly()`; None: clients are patient.
 _waits: ContextVar[_Waits | None] = ContextVar("waits", default=None)
 
 RedisError = redis.exceptions.RedisError
-# An error that the server answers, for example to a command that it forbids.
+# An error that the server sends, such as for a forbidden command.
 ResponseError = redis.exceptions.ResponseError
-# The connection ended, or no answer came in time: the server may have done what it was asked.
+# The connection ended, or no answer came in time: the server may have run the command.
 LOST = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError)
 _REFUSALS = {
     redis.exceptions.ReadOnlyError: "READONLY",  # a replica
     redis.exceptions.MasterDownError: "MASTERDOWN",  # a replica without its master
     redis.exceptions.BusyLoadingError: "LOADING",  # a server that reads its file
-    # A server that is full (maxmemory). It refuses a command before that runs, and in a script only
-    # the first write, "otherwise we can't stop in the middle" (scriptVerifyOOM in src/script.c of
-    # Redis 7, luaRedisGenericCommand in src/scripting.c before): a script that has written goes on.
+    # A full server (maxmemory) refuses a command before it runs, and in a script only the first
+    # write, "otherwise we can't stop in the middle" (scriptVerifyOOM in src/script.c of Redis 7,
+    # luaRedisGenericCommand in src/scripting.c before): a script that has written goes on.
     redis.exceptions.OutOfMemoryError: "OOM",
 }
 # redis-py has no class for these: `min-replicas-to-write` is more than the master has; the last
 # snapshot could not be written.
 _OTHER_REFUSALS = ("NOREPLICAS", "MISCONF")
-# Before Redis 7 the error of a script is only quoted; redis-py writes which command of a pipeline
-# it is of.
+# The code may follow other text: Redis before 7 quotes a script's error, and redis-py puts the
+# pipeline's command before it.
 _REFUSAL = re.compile(rf"(?:^|-|: )({'|'.join((*_OTHER_REFUSALS, *_REFUSALS.values()))})\b")
 
 
 def refusal(error: RedisError) -> str:
-    """The code with which the server refused a write before it changed anything, '' for all other
-    errors."""
+    """The code with which the server refused a write without any change; '' for other errors."""
     for kind, code in _REFUSALS.items():
         if isinstance(error, kind):
             return code
@@ -80,10 +79,10 @@ def refusal(error: RedisError) -> str:
 
 @dataclass(frozen=True)
 class RedisRole:
-    """The role of a Redis, and the setting that says where it is.
+    """The role of a Redis, and the setting of its URL.
 
-    `name` also names its socket and folder when `up` runs it. `is_truth`: its data exists nowhere
-    else, so it needs an append-only file that is synced at every write.
+    `name` is also the name of its socket and folder under `up`. `is_truth`: the data exists nowhere
+    else, so that the Redis needs an append-only file that is synced at every write.
     """
 
     name: str
@@ -100,16 +99,16 @@ class RedisRole:
         return bool(getattr(settings, self.variable.removesuffix("_URL") + "_EMBEDDED"))
 
     def client(self) -> redis.Redis:
-        """This process's client; one pool for each process, address and patience."""
+        """The client of this process. Each process, address and patience has one pool."""
         return _client(self.url, os.getpid(), _waits.get() is not None)
 
     def single_try_client(self) -> redis.Redis:
-        """A patient client that repeats nothing after a dropped connection: for a caller that must
-        know whether its command may have been carried out."""
+        """A patient client that never repeats a command, for a caller that must know whether a
+        command may have run."""
         return _single_try_client(self.url, os.getpid())
 
     def server_client(self, host: str, port: int) -> redis.Redis:
-        """A brief client of another server of this role, such as a replica: with the same user,
+        """A brief client of another server of this role, such as a replica, with the same user,
         password and encryption."""
         parts = urlsplit(self.url)
         user, at, _address = parts.netloc.rpartition("@")
@@ -136,13 +135,13 @@ def clock(client: redis.Redis) -> float:
 
 @contextmanager
 def briefly() -> Iterator[None]:
-    """Have clients of this thread wait for BRIEF_SECONDS: for work that a person waits for."""
+    """Clients of this thread wait only BRIEF_SECONDS in the block, because a person waits."""
     yield from _with(_Waits())
 
 
 @contextmanager
 def patiently() -> Iterator[None]:
-    """Have them be patient within `briefly`: for a write whose answer must be known."""
+    """Clients are patient in the block, even within `briefly`: for a write whose answer matters."""
     yield from _with(None)
 
 
@@ -156,8 +155,7 @@ def _with(waits: _Waits | None) -> Iterator[None]:
 
 @lru_cache(maxsize=16)
 def _client(url: str, _pid: int, is_brief: bool) -> redis.Redis:
-    """One pool for each process: two processes on one connection would read each other's
-    answers."""
+    """Each process has its own pool: on a shared connection processes would mix up answers."""
     if not is_brief:
         return build(url)
     return redis.Redis.from_url(
@@ -191,10 +189,10 @@ def _backoff() -> ExponentialBackoff:
 
 
 class _BriefRetry(Retry):
-    """One quick retry for a dropped connection, none for a server that did not answer in time.
+    """Retries a dropped connection once, but not a server that did not answer in time.
 
-    The connections of a client go through it for everything that they do, so it is also where
-    a server that is away is refused. Connections copy it, therefore the state is the module's.
+    All commands of a client's connections go through this object, so that it also refuses a server
+    that is away. Connections copy the object, so its state is in the module.
     """
 
     def __init__(self, url: str) -> None:
@@ -219,5 +217,5 @@ class _BriefRetry(Retry):
 
 _SLOW = f"slow answers have taken {PAGE_SECONDS:g} s already"
 _SILENT = f"no answer within {BRIEF_SECONDS:g} s; asked again after {AWAY_SECONDS:g} s"
-# The address of a server → when (monotonic) brief clients ask it again.
+# Address of a server → monotonic time at which brief clients ask that server again.
 _away_until: dict[str, float] = {}

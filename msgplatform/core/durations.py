@@ -1,5 +1,5 @@
-"""Durations as people write them (`5 s`, `30 min`, `2 h`, `1 d`), ages as they read them, and
-moments as alerts write them."""
+"""Durations that people write (`5 s`, `30 min`, `2 h`, `1 d`), ages for readers, and times for
+alerts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def written_units() -> list[tuple[float, str]]:
 
 
 def age(seconds: float | None) -> str:
-    """An age in the reader's language, in one unit: 95 → `1 min`; None → a dash."""
+    """An age in the reader's language and in one unit: 95 → `1 min`; None → a dash."""
     if seconds is None:
         return "–"
     for size, text in _UNITS:
@@ -46,5 +46,5 @@ def age(seconds: float | None) -> str:
 
 
 def moment(at: datetime) -> str:
-    """A time as alerts write it."""
+    """A time in the form of alerts."""
     return timezone.localtime(at).strftime("%Y-%m-%d %H:%M %Z")

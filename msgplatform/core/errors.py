@@ -2,16 +2,16 @@
 
     PlatformError
     ├── Permanent               repeating cannot help
-    │   ├── InvalidInput        the caller must change what it sends
+    │   ├── InvalidInput        the caller must change the request
     │   ├── Conflict            the same idempotency key with another payload
-    │   ├── Changed             somebody else has changed it: read it again
+    │   ├── Changed             the object has changed: read it again
     │   ├── AddressForbidden    the address guard refused the destination
     │   └── Undecryptable       no key of ENCRYPTION_KEY reads a stored secret
     └── Temporary               repeating later can help
         ├── Unavailable         Redis or the database does not answer
-        ├── OutcomeUnknown      it may or may not have happened: repeat with the same key
-        ├── LeaseLost           somebody else owns the claim now
-        └── NotNow              something prevents it at present
+        ├── OutcomeUnknown      the outcome is not known: repeat with the same key
+        ├── LeaseLost           another process owns the claim now
+        └── NotNow              the request is impossible at present
             └── AlreadyListening    another listener has the place
 
 The class of each error says whether it is permanent. UNAVAILABLE are the errors that mean "a server
@@ -35,7 +35,7 @@ class Permanent(PlatformError):
 
 
 class InvalidInput(Permanent):
-    """The caller must change what it sends; `field` says where.
+    """The caller must change the request; `field` says where.
 
     `code` is the stable name of a rejection in a verdict; a flow's subclass sets its own.
     """
@@ -48,8 +48,8 @@ class InvalidInput(Permanent):
 
 
 class Conflict(Permanent):
-    """The same idempotency key came with another payload; `first_id` names the first message, ''
-    when that is not known."""
+    """The same idempotency key came with another payload; `first_id` is the first message's id, ''
+    if unknown."""
 
     code = "conflict"
     field = "idempotency_key"
@@ -92,19 +92,19 @@ class Unavailable(Temporary):
 
 
 class OutcomeUnknown(Temporary):
-    """It may or may not have happened: repeat with the same idempotency key."""
+    """The outcome is not known: repeat with the same idempotency key."""
 
 
 class LeaseLost(Temporary):
-    """Somebody else owns the claim now."""
+    """Another process owns the claim now."""
 
 
 class NotNow(Temporary):
-    """Something prevents it at present; the message says what."""
+    """The request is impossible at present; the message says why."""
 
 
 class AlreadyListening(NotNow):
-    """Another listener has the place; it is free after `seconds`, unless that one comes again."""
+    """Another listener has the place, free after `seconds` unless that listener asks again."""
 
     def __init__(self, message: str, seconds: float) -> None:
         super().__init__(message)

@@ -1,7 +1,7 @@
 """Named places at which a test may kill the process: MSGPLATFORM_FAILPOINT=name[:n[:signal]].
 
-The process gets SIGKILL (or another signal: `STOP` freezes it) when it passes the place for the
-n-th time, by default the first. Without the variable, passing a place costs one comparison.
+The process gets SIGKILL (or another signal: `STOP` freezes the process) when it passes the place
+for the n-th time (default: 1). If the variable is not set, passing a place costs one comparison.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _passes_left = int(_count or 1) if _name else 0  # passes until the signal
 
 
 def failpoint(name: str) -> None:
-    """Die here if the environment asks for it."""
+    """Kill this process here if the environment says so."""
     global _passes_left
     if name != _name or not _passes_left:
         return

@@ -1,7 +1,7 @@
-"""Features: parts of the platform that can be left out, by their line in FEATURES.
+"""Features: parts of the platform that are present if FEATURES lists them.
 
-A feature is a Django app whose tables, if it has some, are the platform's. It is found by the names
-of its modules, each of which may be missing:
+A feature is a Django app whose tables, if any, are the platform's. The platform finds its parts by
+the names of modules, each of which may be missing:
 
 settings      what an installation changes; the platform's settings read it
 models        its tables, with the platform's `app_label`
@@ -13,8 +13,8 @@ person_stores `stores` with data of people
 retention     `kept_data` for the page Retention
 management    commands
 
-In `AppConfig.ready()`, if it has one, it registers its checks, adds to `upkeep` and `web_threads`,
-and to what else the platform asks for.
+`AppConfig.ready()`, if any, registers checks, and adds to `upkeep`, `web_threads` and other lists
+of the platform.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from django.http import HttpRequest
 
 from msgplatform.core.flows.text import Text
 
-# Dotted names, so that other programs do not load them. A process that runs bulk jobs makes one of
-# each class of upkeep (`jobs/upkeep.py`); a web process calls each function when it begins, to
-# start a thread.
+# Dotted names, so that other programs do not load these modules. A process that runs bulk jobs
+# makes an object of each class of `upkeep` (`jobs/upkeep.py`); a web process calls each function of
+# `web_threads` at its start.
 upkeep: list[str] = []
 web_threads: list[str] = []
 
@@ -50,7 +50,7 @@ class MenuEntry:
 
 
 def gather(module: str, name: str) -> Iterator[Any]:
-    """The items of the list `name` in this module of every feature."""
+    """The items of the list `name` in the module `module` of every feature."""
     for imported_module in _modules(module):
         yield from getattr(imported_module, name, ())
 

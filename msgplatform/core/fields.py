@@ -41,7 +41,7 @@ class ExactSlugField(_Exact, models.SlugField):  # type: ignore[type-arg]  # non
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Unreadable:
-    """Placeholder for a value that no key decrypts, where no error can be raised (`values()`,
+    """Placeholder for a value that no key decrypts, for places that cannot raise (`values()`,
     forms)."""
 
     stored: str
@@ -64,7 +64,7 @@ class _Readable(DeferredAttribute):
         return value
 
     def __set__(self, instance: Any, value: Any) -> None:
-        """Without `__set__` Python would read the instance's dict before it calls `__get__`."""
+        """`__set__` makes Python call `__get__` before it reads the instance's dict."""
         vars(instance)[self.field.attname] = value
 
 
@@ -74,7 +74,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
     Instances and `values()` have the clear text; the only lookup is `isnull`. A form contains it
     only if the form declares a field for it, and `dumpdata` writes the encrypted text.
 
-    A value that no key decrypts does not disturb the rest of its row: reading the attribute raises
+    A value that no key decrypts does not affect the rest of its row: reading the attribute raises
     Undecryptable, `values()` has an Unreadable, and saving the row keeps the stored text.
 
     A stored value without the prefix is read as clear text, because programs of two releases may
@@ -88,7 +88,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
         return "TextField"
 
     def dumps(self, value: Any) -> str:
-        """The text that is encrypted."""
+        """The text to encrypt."""
         return str(value)
 
     def loads(self, text: str) -> Any:
@@ -118,7 +118,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
 
     def value_from_object(self, obj: models.Model) -> Any:
         """The value, or an Unreadable."""
-        # From the instance's dict: the attribute itself would raise for an Unreadable.
+        # Read the instance's dict, because the attribute raises for an Unreadable.
         value = vars(obj).get(self.attname)
         return value if isinstance(value, Unreadable) else super().value_from_object(obj)
 
@@ -126,7 +126,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
         return self.get_prep_value(self.value_from_object(obj))
 
     def to_python(self, value: Any) -> Any:
-        """Also decrypts what `value_to_string` made."""
+        """Decrypt results of `value_to_string` too."""
         if not (isinstance(value, str) and encryption.is_encrypted(value)):
             return value
         try:
@@ -138,7 +138,7 @@ class EncryptedTextField(models.Field):  # type: ignore[type-arg]  # none at run
         return None
 
     def get_lookup(self, lookup_name: str) -> Any:
-        # Each encryption of a text differs, so an equality would never match.
+        # Each encryption of a text differs, so that an equality would never match.
         if lookup_name != "isnull":
             raise FieldError(f"{self.name} is encrypted: only isnull can be looked up")
         return super().get_lookup(lookup_name)
@@ -156,7 +156,7 @@ class EncryptedJSONField(EncryptedTextField):
 
 class SealedBinaryField(models.BinaryField):  # type: ignore[type-arg]  # none at run time
     """Bytes that may be sealed (`core.secrets.encryption.seal`). Instances, `values()` and SQL have
-    them as they are stored: whoever shows them unseals them."""
+    the stored bytes: code that shows the content must unseal it."""
 
     def deconstruct(self) -> Any:
         name, _path, args, options = super().deconstruct()
@@ -170,8 +170,8 @@ def encrypted_names(model: type[models.Model]) -> frozenset[str]:
 
 
 def refuse_digits(row: models.Model, name: str) -> None:
-    """Raise ValidationError for the field `name` if the name of a new row is digits alone:
-    addresses and filters take a name or an id, and would take it for an id."""
+    """Raise ValidationError for the field `name` if the name of a new row has only digits:
+    addresses and filters take a name or an id, and would take digits for an id."""
     if row.pk is None and name.isdecimal():
         raise ValidationError(
             {"name": _("A name of digits alone would be taken for an id: put a letter into it.")}
@@ -180,8 +180,8 @@ def refuse_digits(row: models.Model, name: str) -> None:
 
 def refuse_other_spelling(row: models.Model, name: str) -> None:
     """Raise ValidationError for the field `name` if another row's name differs from it only in
-    case: two configurations would undo each other, and people take one for the other. A name that
-    is stored already stays."""
+    case: two configurations would undo each other, and people would confuse the two. A stored name
+    stays."""
     if row.pk and type(row)._default_manager.filter(pk=row.pk, name=name).exists():
         return
     rows = type(row)._default_manager.exclude(pk=row.pk).exclude(name=name)

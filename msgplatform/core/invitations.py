@@ -1,7 +1,7 @@
-"""The link by which a person who has no password chooses one.
+"""The link for choosing the first password.
 
-It holds a digest of what the database has of the person, and is stored nowhere: it serves until a
-password is chosen, or the mark that stands for none is made anew.
+The link has a digest of the person's row, and is not stored. The link ends when the person chooses
+a password, or the mark for "no password" is made anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from msgplatform.core import outbound
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-# The address of `console:choose-password`. Not reversed: that would load every page into `up`.
+# The address of `console:choose-password`. `reverse` would load every page into `up`.
 _PAGE = "/console/password/"
 
 
@@ -33,7 +33,7 @@ def link(user: User) -> str:
 
 
 def is_open(user: User) -> bool:
-    """True if the person has yet to choose a password."""
+    """True if the person has not chosen a password yet."""
     return user.is_active and not user.last_login and not user.has_usable_password()
 
 
@@ -49,7 +49,7 @@ def has_mail() -> bool:
 
 
 def send(user: User, link: str) -> str:
-    """Send the whole link to the person's mail address; returns why that failed, or ''."""
+    """Send the whole link to the person's mail address. Returns the reason of a failure, or ''."""
     if outbound.is_off():
         return _("nothing leaves the platform (OUTBOUND=off)")
     text = _(

@@ -1,4 +1,4 @@
-"""Texts that are stored once, and read by people in several languages.
+"""Texts that are stored once, and shown in several languages.
 
     text = lazy_message(_("The gateway %(name)s is down"), name="north")
     text                     a str in the language of the settings: for logs, webhooks and mails
@@ -21,7 +21,7 @@ from django.utils.translation import gettext, pgettext
 
 
 class LazyMessage(str):
-    """A text that knows the message and the parameters of which it was made."""
+    """A text with its message and parameters."""
 
     message: str
     parameters: Mapping[str, Any]
@@ -51,7 +51,7 @@ def dump(text: str) -> Any:
 
 
 def translate(value: Any) -> Any:
-    """The stored text (see `dump`) in the language that is active."""
+    """The stored text (see `dump`) in the active language."""
     if not isinstance(value, list):
         return value
     message, parameters = value
@@ -59,7 +59,7 @@ def translate(value: Any) -> Any:
 
 
 def translated(text: Any) -> Any:
-    """A lazy message in the language that is active; any other text as it is."""
+    """A lazy message in the active language; other texts as they are."""
     return translate(dump(text)) if isinstance(text, LazyMessage) else text
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 _LEVELS = frozenset({"error", "critical"})
 _TRACEBACK = "Traceback (most recent call last):"
-# The event of an error that ended a program or a thread: Python printed it, and nothing logged it.
+# The event of an error that ended a program or a thread: Python printed the error, unlogged.
 TRACEBACK = "traceback"
 # Errors of granian, as in: [ERROR] Unexpected exit from worker-1
 _WEB_SERVER_ERROR = re.compile(r"^\[(?:ERROR|CRITICAL)\] (.*)")
@@ -50,7 +50,7 @@ def unexpected_errors(logs: Path | str, expected_events: Collection[str] = ()) -
 
 
 def last_words(text: str) -> str:
-    """The last error in a log, or its last line that is not JSON: why a program has ended."""
+    """The last error in a log, or the last line that is not JSON: why a program ended."""
     for line in reversed(text.splitlines()):
         if not line.startswith("{"):
             if line.strip():
@@ -67,7 +67,7 @@ def read_errors(text: str) -> Iterator[LoggedError]:
         if line.startswith("{"):
             yield from _read_json_line(line)
         elif line.startswith(_TRACEBACK):
-            # It ends with the first line that is not indented.
+            # A traceback ends with the first line that is not indented.
             ends = (line for line in lines if line.strip() and not line[0].isspace())
             yield LoggedError(TRACEBACK, next(ends, "")[:_MAX_EXAMPLE])
         elif match := _WEB_SERVER_ERROR.match(line):

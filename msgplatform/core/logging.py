@@ -1,4 +1,4 @@
-"""Writing logs. Each event is one line, JSON in production, with a name for programs."""
+"""Logging. Each event is one line (JSON in production) with a name for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-# Facts of this process that each line has.
+# Facts of this process, for every line.
 _facts: dict[str, str] = {}
 
 
@@ -29,7 +29,7 @@ _SHARED: list[Any] = [
 
 def configure(level: str = "INFO", as_json: bool = True, cell: str = "") -> None:
     """Send structlog and the standard library's loggers to standard error in one format. Each line
-    names the `cell`, unless it is ''."""
+    has the `cell`, if not ''."""
     _facts.update({"cell": cell} if cell else {})
     renderer: Any = (
         structlog.processors.JSONRenderer(ensure_ascii=False)

@@ -1,9 +1,8 @@
 """Requests that wait for an event without a thread.
 
-A view that has nothing to answer yet names a topic (`wait_for`) on the answer that the caller gets
-if nothing comes. The web server then keeps the request in its event loop until the topic is woken,
-and asks the view once more; after SECONDS it sends the answer. A server that knows nothing of this
-sends it at once.
+A view without news puts a topic (`wait_for`) on its answer. The web server then keeps the request
+in its event loop until the topic is woken, and asks the view again; after SECONDS it sends the
+answer. A server without support for topics sends the answer at once.
 """
 
 from __future__ import annotations
@@ -14,20 +13,20 @@ from typing import Any
 
 # Shorter than the idle times of common proxies (30 to 60 seconds).
 SECONDS = 25.0
-# The response header with the topic; the web server takes it off.
+# The response header with the topic. The web server removes the header.
 HEADER = "X-Long-Poll"
-# In the WSGI environment of a question that is not the first: HTTP headers cannot set it.
+# Set in the WSGI environment of a repeated call of the view. HTTP headers cannot set it.
 HAS_WAITED = "msgplatform.has_waited"
 
 
 def wait_for(response: Any, topic: str) -> Any:
-    """The response, which is sent unless something comes for this topic."""
+    """The response, to be sent if the topic is not woken in time."""
     response.headers[HEADER] = topic
     return response
 
 
 class Waiting:
-    """The requests that wait in this process, one for each topic. Any thread may call it."""
+    """The waiting requests of this process, one for each topic. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -39,8 +38,8 @@ class Waiting:
         self._at_add.append(call)
 
     def add(self, topic: str, wake: Callable[[bool], None]) -> None:
-        """Call `wake` once when something comes, with False. An earlier request for the topic is
-        woken with True: another one has its place now."""
+        """Call `wake(False)` once when the topic is woken. An earlier request for the topic gets
+        `wake(True)`, because this request has its place now."""
         with self._lock:
             earlier = self._wake_of.get(topic)
             self._wake_of[topic] = wake
@@ -50,20 +49,20 @@ class Waiting:
             call()
 
     def remove(self, topic: str, wake: Callable[[bool], None]) -> None:
-        """The request waits no longer; nothing happens if a later one has its place."""
+        """The request waits no longer. No effect if a later request has its place."""
         with self._lock:
             if self._wake_of.get(topic) is wake:
                 del self._wake_of[topic]
 
     def wake(self, topics: Iterable[str]) -> None:
-        """Something has come for these topics."""
+        """Wake the requests of these topics."""
         with self._lock:
             wakes = [self._wake_of[topic] for topic in topics if topic in self._wake_of]
         for wake in wakes:
             wake(False)
 
     def topics(self, prefix: str) -> list[str]:
-        """The topics that begin with this and are waited for."""
+        """The topics with this prefix that have a waiting request."""
         with self._lock:
             return [topic for topic in self._wake_of if topic.startswith(prefix)]
 

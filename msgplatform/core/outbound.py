@@ -1,5 +1,5 @@
-"""The setting OUTBOUND: while it is off, as for the rehearsal of a restore, nothing leaves the
-platform. Programs that would send take up no work, so that nothing fails and no attempt is used."""
+"""The setting OUTBOUND: while it is off, as in a rehearsal of a restore, the platform sends
+nothing. Programs that would send take no work, so that no message fails or uses an attempt."""
 
 from __future__ import annotations
 

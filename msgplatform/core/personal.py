@@ -1,7 +1,7 @@
-"""Personal data, masked for people who need not know whose it is: `138****0000`.
+"""Personal data, masked for people without PERMISSION: `138****0000`.
 
-What may identify a person is masked in every flow's pages: payloads, texts, telephone numbers and
-addresses. Ids, keys and the words of a mapping stay. People with PERMISSION see the data itself.
+Every flow's pages mask data that may identify a person: payloads, texts, telephone numbers and
+addresses. Ids, keys and the names in a mapping stay. People with PERMISSION see the data itself.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def masked(value: Any) -> Any:
         return {name: masked(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [masked(each) for each in value]
-    # These say nothing about a person.
+    # Such values do not identify a person.
     if isinstance(value, bool) or value is None or value == "":
         return value
     if isinstance(value, int | float):
         # A number of seven digits or more may be a phone number.
         return _digits(str(value)) if len(str(value)) >= 7 else value
     text = str(value)
-    # Only a value that is nothing else: a name may stand beside a number, in Chinese without space.
+    # Only a whole value: a name may be beside a number, in Chinese without a space.
     if text.isascii() and (_EMAIL.fullmatch(text) or _PHONE.fullmatch(text)):
         return in_sentence(text)
     return text[0] + _STARS
@@ -63,7 +63,7 @@ def _digits(text: str) -> str:
 
 
 def in_sentences(value: Any) -> Any:
-    """A value such as a job's filter: like `in_sentence` for each text in it."""
+    """Like `in_sentence`, for each text of a value such as a job's filter."""
     if isinstance(value, Mapping):
         return {name: in_sentences(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -72,8 +72,8 @@ def in_sentences(value: Any) -> Any:
 
 
 def text(value: str) -> str:
-    """A content of its own, such as a payload: JSON keeps its shape and its names, of any other
-    text only the length is left."""
+    """A masked content, such as a payload: JSON keeps its structure and names; other texts keep
+    only the length."""
     try:
         content = json.loads(value)
     except (ValueError, RecursionError):  # the latter of JSON that is nested too deeply

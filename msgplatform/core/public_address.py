@@ -1,4 +1,4 @@
-"""The address at which people reach the console, as programs beside `up` know it."""
+"""The address at which people reach the console, for programs beside `up`."""
 
 from __future__ import annotations
 

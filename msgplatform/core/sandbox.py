@@ -1,8 +1,8 @@
-"""Sandboxes: stand-ins for a system of others. A sandbox keeps its calls for an hour, and answers
-as somebody has told it to: fail, be slow, be down.
+"""Sandboxes: stand-ins for an external system. A sandbox keeps its calls for an hour, and its
+answers can be set to fail, be slow or be down.
 
-The store is the work Redis, under `sandbox:<name>:`. An emptied Redis loses what a sandbox has
-kept, and no message. All functions raise RedisError.
+The store is the work Redis, under `sandbox:<name>:`. If Redis is emptied, sandboxes lose their
+calls, and no message is lost. All functions raise RedisError.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from django.utils.translation import gettext_noop as _
 from msgplatform.core.connections import work_redis
 
 KEEP_SECONDS = 3600
-# Of each sandbox. With the longest body it takes about 7 MiB of Redis.
+# Calls kept by one sandbox. With the longest bodies they take about 7 MiB of Redis.
 MAX_CALLS = 100
 MAX_BODY_BYTES = 64 * 1024
 MAX_DELAY_SECONDS = 60.0
 MAX_MINUTES = 60
 MAX_RETRY_AFTER = 86_400
 MAX_COUNT = 10_000
-# The header of an answer by which a view asks the web server to wait before it sends the answer:
-# seconds. The web server takes it off.
+# Seconds that the web server waits before it sends the answer. A view sets this header; the web
+# server removes it.
 DELAY_HEADER = "X-Sandbox-Delay"
 OFF = _("The sandbox is switched off on this platform: SANDBOX is no.")
 _PREFIX = "sandbox"
@@ -40,9 +40,9 @@ def is_on() -> bool:
 
 
 class Behaviour(msgspec.Struct, frozen=True):
-    """How a sandbox answers. `answer` is one of the words of its kind, '' the usual one; `delay` is
-    in seconds, and so is `retry_after`, 0: none. `until` is in unix seconds; `count` is the number
-    of calls that it holds for, None: any."""
+    """How a sandbox answers. `answer` is a word of the sandbox's kind, '' for the usual answer.
+    `delay` and `retry_after` are seconds, 0 for none. `until` is in unix seconds. `count` is the
+    number of calls still to be answered so; None: no limit."""
 
     answer: str = ""
     delay: float = 0.0
@@ -54,14 +54,14 @@ class Behaviour(msgspec.Struct, frozen=True):
     def of(
         cls, answer: str, delay: float | None, retry_after: int | None, count: int | None
     ) -> Behaviour:
-        """USUAL, unless something differs from it."""
+        """The behaviour with these values; USUAL if all are empty."""
         if not (answer or delay or retry_after):
             return USUAL
         return cls(answer, delay or 0.0, retry_after or 0, count=count)
 
     @property
     def until_time(self) -> datetime | None:
-        """None: for ever."""
+        """The end of the behaviour; None: it has no end."""
         return datetime.fromtimestamp(self.until, UTC) if self.until else None
 
 
@@ -74,7 +74,7 @@ class Kept(Generic[C]):
 
     @property
     def id(self) -> str:
-        """Names it on a page."""
+        """The call's name on a page."""
         return f"{self.at.timestamp():.6f}".replace(".", "-")
 
 
@@ -82,7 +82,7 @@ USUAL = Behaviour()
 
 
 class Sandbox:
-    """One sandbox, by its name. The first call of `calls` is the newest."""
+    """One sandbox, by its name."""
 
     def __init__(self, name: str) -> None:
         self._calls = f"{_PREFIX}:{name}:calls"
@@ -90,7 +90,7 @@ class Sandbox:
         self._count = f"{_PREFIX}:{name}:count"
 
     def keep(self, call: msgspec.Struct) -> None:
-        """Keep a call, for an hour at most and as one of the newest MAX_CALLS."""
+        """Keep a call for an hour at most. Only the newest MAX_CALLS calls are kept."""
         pipeline = work_redis().pipeline()
         pipeline.lpush(self._calls, msgspec.json.encode((time.time(), call)))
         pipeline.ltrim(self._calls, 0, MAX_CALLS - 1)
@@ -98,8 +98,8 @@ class Sandbox:
         pipeline.execute()
 
     def calls(self, kind: type[C]) -> list[Kept[C]]:
-        """The calls of the last hour. Other content under this name, as of another release, is left
-        out."""
+        """The calls of the last hour, newest first. Content that cannot be read, such as another
+        release's, is left out."""
         oldest = time.time() - KEEP_SECONDS
         calls: list[Kept[C]] = []
         for content in work_redis().lrange(self._calls, 0, MAX_CALLS - 1):
@@ -113,7 +113,7 @@ class Sandbox:
         return calls
 
     def empty(self) -> int:
-        """Drop what was kept; returns the number of calls."""
+        """Drop the kept calls; returns their number."""
         pipeline = work_redis().pipeline()
         pipeline.llen(self._calls)
         pipeline.delete(self._calls)
@@ -132,12 +132,12 @@ class Sandbox:
         behaviour = self.behaviour()
         if behaviour.count is None:
             return behaviour
-        # Of several calls at once each gets a number of its own.
+        # DECR gives each of several concurrent calls its own number.
         return behaviour if int(work_redis().decr(self._count)) >= 0 else USUAL
 
     def behave(self, behaviour: Behaviour, minutes: int) -> None:
-        """Answer like this from now on, for so many minutes or `behaviour.count` calls; USUAL ends
-        every other behaviour."""
+        """Set the behaviour for `minutes`, or for `behaviour.count` calls. USUAL ends any other
+        behaviour."""
         pipeline = work_redis().pipeline()
         pipeline.delete(self._behaviour, self._count)
         if behaviour != USUAL:

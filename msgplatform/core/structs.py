@@ -1,9 +1,8 @@
-"""Structs of msgspec are made ready before a program has threads.
+"""Prepare msgspec's structs before a program has threads.
 
 The first decoding of a class collects the types of its fields, and msgspec (0.22) shows the class
-to other threads before that is complete: one that decodes the same class meanwhile reads a null
-pointer, and the process is gone. With a class in a field the time in between is long enough to be
-met.
+to other threads before the types are complete: a thread that decodes the same class meanwhile reads
+a null pointer, and the process crashes. This happens with classes that have a class in a field.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ import msgspec
 
 
 def prepare() -> int:
-    """Make every class ready that is imported by now, and can be decoded; returns their number.
-    Call it in the one thread that a program has at its start."""
+    """Prepare every imported class that can be decoded; returns their number. Call this at the
+    start of a program, in its only thread."""
     count = 0
     for each in _subclasses(msgspec.Struct):
-        # A class that is never decoded may have fields of types that JSON cannot tell apart, or
-        # that only a type checker knows.
+        # A class that is never decoded may have types that JSON cannot tell apart, or that only a
+        # type checker knows.
         with suppress(TypeError, NameError):
             msgspec.json.Decoder(each)
             count += 1

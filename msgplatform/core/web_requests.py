@@ -1,8 +1,8 @@
-"""The requests that web servers answered, by route, method and status, and how long they took.
+"""The requests that web servers answered, by route, method and status, with their durations.
 
-Each process counts in memory, which costs a request about a microsecond. A thread adds what came
-since to the work Redis, so that any web process can tell the sums of all. A process that is killed
-takes the last seconds with it; a flush begins anew, as Prometheus expects of a counter.
+Each process counts in memory, which takes about a microsecond per request. A thread adds new counts
+to the work Redis, so that any web process knows the sums of all. A killed process loses its last
+seconds; a flush of Redis resets the counters, which Prometheus allows.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ _TOOK = METRICS.histogram(
 )
 
 
-# (route, method, status) → number in each bucket, then their seconds; they only grow.
+# (route, method, status) → number of requests in each bucket, then their seconds; only growing.
 _Rows = dict[tuple[str, str, int], list[float]]
 
 
 class Requests:
-    """The requests that one process answered. `count` is called in one thread, `add` in any."""
+    """The requests that one process answered. One thread calls `count`, any thread calls `add`."""
 
     def __init__(self) -> None:
         self._rows: _Rows = {}
-        self._added: _Rows = {}  # what of it the sums have
+        self._added: _Rows = {}  # the part that Redis has
         self._adding = threading.Lock()
 
     def count(self, route: str, method: str, status: int, seconds: float) -> None:
-        """`route` is one of few."""
+        """Count a request. There must be few different routes."""
         key = (route, method if method in _METHODS else "other", status)
         row = self._rows.get(key)
         if row is None:
@@ -60,7 +60,7 @@ class Requests:
 
     @briefly()  # /metrics waits for this lock
     def add(self) -> None:
-        """Add what came since the last time to the sums of all processes. Raises RedisError."""
+        """Add the counts since the last call to the sums of all processes. Raises RedisError."""
         with self._adding:
             rows = {key: list(row) for key, row in list(self._rows.items())}
             fields: Counter[str] = Counter()
@@ -96,7 +96,7 @@ def keep_adding() -> None:
 
 
 def samples() -> Iterator[Sample]:
-    """Of all web processes: those of this one up to now, those of others up to ADD_SECONDS ago."""
+    """The samples of all web processes. Counts of other processes may be ADD_SECONDS old."""
     try:
         ANSWERED.add()
         rows: dict[bytes, bytes] = work_redis().hgetall(_KEY)  # type: ignore[assignment]
@@ -112,7 +112,7 @@ def samples() -> Iterator[Sample]:
                 buckets.setdefault(route, Counter())[int(rest[0])] = int(value)
             else:
                 yield _TOOK.of(float(value), route=route)
-        except (ValueError, IndexError):  # a field of another writer must not hide ours
+        except (ValueError, IndexError):  # a field of another program must not hide ours
             continue
     for route, counts in buckets.items():
         running = 0

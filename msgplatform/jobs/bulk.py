@@ -1,15 +1,15 @@
-"""Runs the bulk jobs of every flow, page by page, each in one process at a time. Between pages it
-rolls up and deletes counters, deletes expired sessions and old traces, and does the upkeep of
-features (`upkeep.py`).
+"""Runs the bulk jobs of every flow, page by page, each in one process at a time. Between pages the
+runner rolls up and deletes counters, deletes expired sessions and old traces, and does the upkeep
+of features (`upkeep.py`).
 
     pending ── claim ──▶ running ── the last page ──▶ done
     running ── its flow raises ──▶ failed
     pending or running ── pause, or a step that must wait ──▶ paused ── resume ──▶ pending
     pending, running or paused ── cancel ──▶ cancelled
 
-Jobs take turns: a page of the job whose last page is longest ago, so that a replay of millions does
-not hold up a later job. The cursor is saved after each page, under the job's claim: a killed
-runner's job goes on after the last saved page, and a page that is repeated changes nothing.
+Jobs take turns: the next page is of the job that has waited longest, so that a replay of millions
+does not hold up a later job. The cursor is saved after each page, under the job's claim: a killed
+runner's job goes on after the last saved page, and repeating a page changes nothing.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ExpiredSessions(DeletedRows):
 
 class OldTraces(DeletedRows):
     """Deletes rows of `message_trace` TRACE_DAYS after their messages were accepted: the tool that
-    shows traces has deleted the trace too."""
+    shows traces has deleted the traces too."""
 
     def old_rows(self) -> QuerySet[Any]:
         first_id = ids.first_id_at(timezone.now() - timedelta(days=settings.TRACE_DAYS))
@@ -82,9 +82,9 @@ class BulkRunner(Worker):
             task.stop()
 
     def turn(self) -> bool:
-        """One page of one job; at times, counters, upkeep, and what became of messages that jobs
-        sent again. True when there may be more. A part that fails at each turn holds up no other:
-        the first error is raised at the end."""
+        """Do one page of one job and, when they are due, counters, outcomes and upkeep. True if
+        there may be more work. An error of a part does not stop the other parts; the first error is
+        raised at the end."""
         may_have_more, errors = False, list[Exception]()
         parts = [self._turn_of_counters, *(task.turn for task in self._upkeep), self._turn_of_jobs]
         for turn in parts:
@@ -93,7 +93,7 @@ class BulkRunner(Worker):
             except Exception as error:
                 is_of_database = isinstance(error, OperationalError | InterfaceError)
                 if is_of_database and bisect.is_unanswered(error):
-                    raise  # the others would wait for it, too
+                    raise  # the other parts would wait for the database, too
                 if errors:
                     log.exception("turn_failed", role=self.role)
                 errors.append(error)
@@ -107,12 +107,12 @@ class BulkRunner(Worker):
         return False
 
     def _turn_of_jobs(self) -> bool:
-        """One page of one job; true when there was one."""
+        """Do one page of one job. True if there was a job."""
         open_jobs = BulkJob.objects.filter(state__in=[_State.PENDING, _State.RUNNING])
-        if not open_jobs.exists():  # a claim would write; an idle turn only reads
+        if not open_jobs.exists():  # a claim writes; an idle turn only reads
             return False
         claim = claims.claim(
-            open_jobs.order_by("lease_until", "id"),  # a new job has none, and is the first
+            open_jobs.order_by("lease_until", "id"),  # NULL first: a new job
             limit=1,
             lease=LEASE_SECONDS,
             set={"state": _State.RUNNING},
@@ -126,8 +126,8 @@ class BulkRunner(Worker):
             self._fail(job, error)
             raise
         except UNAVAILABLE as error:
-            # It comes again when the lease is over. Meanwhile the job's page says why; the next one
-            # that goes through takes that away.
+            # The page is repeated when the lease is over. Until then the job shows the error; the
+            # next page that succeeds removes it.
             with suppress(DatabaseError):
                 _claimed_row(job).update(error=str(error)[:2000], waits=True)
             raise
@@ -138,7 +138,7 @@ class BulkRunner(Worker):
 
     @staticmethod
     def _fail(job: BulkJob, error: Exception) -> None:
-        """Only this job fails, with the reason in its row; the others go on."""
+        """End this job as failed, with the reason in its row."""
         _claimed_row(job).filter(state__in=[_State.RUNNING, _State.PENDING]).update(
             state=_State.FAILED, error=str(error)[:2000], finished_at=Now()
         )
@@ -149,7 +149,7 @@ class BulkRunner(Worker):
             raise ValueError(f"there is no flow named {job.flow}")
         limit = min(PAGE, job.rate) if job.rate else PAGE
         batch = Batch(job)
-        # Killed after this and before the update below, the page is done again: it changes nothing.
+        # If the runner is killed before the update below, the page is repeated and changes nothing.
         step = flow.action(job.action).step(job.filter, job.cursor, limit, batch.note)
         self.heartbeat.done += step.done
         is_last = not step.cursor
@@ -158,8 +158,8 @@ class BulkRunner(Worker):
         if step.left_because or job.waits:
             report["error"] = step.left_because[:2000]
         with transaction.atomic():
-            # A pause or cancel that came meanwhile wins, but the page counts; the last page of a
-            # paused job ends it, for there is nothing to resume.
+            # A pause or cancel during the page wins, but the page counts. The last page ends a
+            # paused job too, because there is nothing to resume.
             if is_last:
                 _claimed_row(job).exclude(state=_State.CANCELLED).update(**final_values)
             if step.must_wait:
@@ -169,9 +169,9 @@ class BulkRunner(Worker):
                 done=F("done") + step.done,
                 claimed_by="",
                 **report,
-                # The job's rate holds for all runners: none claims it before its next page is due.
-                # Without one it is the last page's time alone: with a duration added, SQLite would
-                # write it in another form, which is later than the same moment.
+                # The job's rate holds for all runners: none claims the job before its next page is
+                # due. Without a rate no duration is added: SQLite would write the time in another
+                # form, which sorts later than the same moment.
                 lease_until=Now() + timedelta(seconds=step.done / job.rate) if job.rate else Now(),
             )
         batch.finish()

@@ -14,14 +14,14 @@ from msgplatform.core.flows.bulk_pages import Counted
 from msgplatform.models import AuditLog, BulkJob
 
 _State = BulkJob.State
-# Change → the state that it leads to; `BulkJob.FROM` has those from which it may come.
+# Change → the state that it leads to; `BulkJob.FROM` has the states before it.
 CHANGES: Mapping[str, _State] = {
     "pause": _State.PAUSED, "resume": _State.PENDING, "cancel": _State.CANCELLED,
 }  # fmt: skip
 
 
 def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> Counted:
-    """How many messages a job would change, counted to a bound. Raises InvalidInput."""
+    """Count the messages that a job would change, up to a bound. Raises InvalidInput."""
     flow = flows.get(flow_name)
     if flow is None or not flow.actions:
         names = ", ".join(flow.name for flow in flows.all() if flow.actions)
@@ -34,12 +34,12 @@ def count(flow_name: str, action: str, filter: Mapping[str, Any]) -> Counted:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """A job that somebody asks for.
+    """A request to start a job.
 
-    `rate` is messages a second, 0: without a limit. `cursor` is the page with which the job begins,
-    '' the first one. A second job with the same `request_key` (at most 32 characters) is not
-    started; None: no repeat is recognised. `system_id` is the business system to which all its
-    messages belong, None: several; people who are limited to some systems see the jobs of these.
+    `rate` is messages a second, 0 for no limit. `cursor` is the job's first page, '' for the first
+    of all. A second request with the same `request_key` (at most 32 characters; None: no check)
+    starts no job. `system_id` is the business system of all its messages, None for several: people
+    who are limited to business systems see only the jobs of their systems.
     """
 
     flow: str
@@ -52,8 +52,8 @@ class JobRequest:
 
 
 def find_started(request: JobRequest) -> BulkJob | None:
-    """The job that an earlier request with the same key has started; None without one. Raises
-    Conflict if that request asked for another job."""
+    """The job that an earlier request with the same key started, or None. Raises Conflict if that
+    request asked for another job."""
     if request.request_key is None:
         return None
     job = BulkJob.objects.filter(started_from=request.request_key).first()
@@ -67,8 +67,8 @@ def find_started(request: JobRequest) -> BulkJob | None:
 
 
 def start(request: JobRequest, size: Counted, actor: str) -> BulkJob:
-    """A job that `run_bulk` takes up, with its line in the audit log; `size` is the answer of
-    `count`. Raises IntegrityError if another request of this name starts one at the same time."""
+    """Create a job for `run_bulk`, with its line in the audit log; `size` is the answer of `count`.
+    Raises IntegrityError if another request with this key starts a job at the same time."""
     with transaction.atomic():
         job = BulkJob.objects.create(
             flow=request.flow,
@@ -97,9 +97,9 @@ def start(request: JobRequest, size: Counted, actor: str) -> BulkJob:
 
 
 def change(job_id: int, name: str) -> tuple[BulkJob, bool]:
-    """The job after a change of CHANGES, and whether it was in another state before.
+    """The job after a change of CHANGES, and whether the change changed its state.
 
-    Raises BulkJob.DoesNotExist, and NotNow for one that has ended.
+    Raises BulkJob.DoesNotExist, and NotNow for a job that has ended.
     """
     to = CHANGES[name]
     with transaction.atomic():

@@ -1,9 +1,9 @@
-"""The outcomes of messages that bulk jobs sent again: arrived, failed once more, still waiting.
+"""The outcomes of messages that bulk jobs resent: arrived, failed, waiting.
 
 Each step of a job stores a batch with the ids of its messages before it changes them. `run_bulk`
 asks the flow about a few batches at a time, at growing intervals, until all messages of a batch
-have ended. So a job's page adds up numbers, however many messages there are. The ids are kept for a
-month, and listed batch by batch.
+have ended. So a job's page only adds up the numbers of the batches. Ids are kept for a month, and
+listed batch by batch.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from msgplatform.models import BulkBatch, BulkJob
 log = logging.get(__name__)
 
 EVERY_SECONDS = 2.0
-BATCHES = 20  # that one look asks about: some thousand messages
+BATCHES = 20  # of one turn: some thousand messages
 FIRST_SECONDS, LAST_SECONDS = 1.0, 3600.0
-# A step is over, or is repeated, within the lease of its job.
+# Seconds until a step without `finish` is looked at: the lease of its job, which has ended then.
 _STEP_SECONDS = 30.0
-# How long ids are kept: longer than any retry schedule lasts.
+# Messages whose retries last longer keep the outcome of the last look.
 KEEP_IDS = timedelta(days=30)
 ENDINGS: tuple[Ending, ...] = ("arrived", "failed", "waiting")
 _LETTERS = {ending: ending[0] for ending in ENDINGS}
@@ -44,8 +44,7 @@ _BATCHES_AT_ONCE = 20  # batches
 
 @dataclass(frozen=True)
 class Sums:
-    """The outcomes of a job's messages; `unknown` counts messages of which the flow knows
-    nothing."""
+    """The outcomes of a job's messages; `unknown` counts messages that the flow does not know."""
 
     sent: int = 0
     arrived: int = 0
@@ -58,7 +57,7 @@ class Sums:
 
 
 class Batch:
-    """Notes the ids of one step."""
+    """The batch of one step of a job."""
 
     def __init__(self, job: BulkJob) -> None:
         self._job = job
@@ -79,7 +78,7 @@ class Batch:
                 "created_at": now, "look_at": now + timedelta(seconds=_STEP_SECONDS),
             },
         )  # fmt: skip
-        if not is_new:  # a run before was killed in this step, and may have changed messages
+        if not is_new:  # a killed run may have changed messages of this step
             all_ids = list(dict.fromkeys([*batch.ids.split(), *new_ids]))
             batch.ids, batch.size, batch.endings = " ".join(all_ids), len(all_ids), ""
             batch.look_at = now + timedelta(seconds=_STEP_SECONDS)
@@ -93,8 +92,7 @@ class Batch:
 
 
 class Outcomes:
-    """Asks flows about the batches that are due; the loop of its owner may call it at every
-    turn."""
+    """Asks flows about batches that are due. The owner's loop may call it at every turn."""
 
     def __init__(self) -> None:
         self._next = Every(EVERY_SECONDS)
@@ -123,7 +121,7 @@ class Outcomes:
                 is_of_database = isinstance(error, OperationalError | InterfaceError)
                 if is_of_database and bisect.is_unanswered(error):
                     raise
-                # It is asked again later; others go on.
+                # The flow is asked about this batch later; the other batches go on.
                 log.warning("outcome_unknown", job=batch.job_id, why=str(error)[:200])
                 if not is_of_database and isinstance(error, UNAVAILABLE):
                     away_flows.add(flow.name)
@@ -135,8 +133,9 @@ class Outcomes:
                 )
                 if not values["waiting"]:  # all have ended: the next look only drops the ids
                     values["look_at"] = batch.created_at + KEEP_IDS + timedelta(seconds=1)
-            # Two runners may do this at once: the later one writes the later state. A runner that
-            # adds ids meanwhile has set another time.
+            # If two runners ask at once, only the first UPDATE finds `look_at` unchanged. A step
+            # that adds ids changes `look_at` too, so that the answer without these ids is not
+            # stored.
             try:
                 BulkBatch.objects.filter(pk=batch.pk, look_at=batch.look_at).update(**values)
             except DatabaseError as error:
@@ -146,7 +145,7 @@ class Outcomes:
 
 
 def sums(job: BulkJob) -> Sums:
-    """The sums over the job's batches, one row for some hundred messages."""
+    """The sums over the job's batches. A batch is one row for some hundred messages."""
     names = {"sent": "size", "arrived": "arrived", "failed": "failed", "waiting": "waiting"}
     totals = job.batches.aggregate(**{name: Sum(column) for name, column in names.items()})
     return Sums(**{name: value or 0 for name, value in totals.items()})
@@ -161,9 +160,10 @@ class MessagePage:
 
 
 def list_messages(job: BulkJob, ending: Ending, cursor: str, limit: int) -> MessagePage:
-    """The messages that are counted under this ending, in the order in which they were sent again.
+    """The messages with this ending, in the order in which they were resent.
 
-    Reads no more batches than it needs. `cursor` is a batch and a place in it. Raises InvalidInput.
+    Reads only the batches of the page. `cursor` is a batch and a place in the batch. Raises
+    InvalidInput.
     """
     first, _dot, place = cursor.partition(".")
     begin, skip = read_id(first), read_id(place)
@@ -173,7 +173,7 @@ def list_messages(job: BulkJob, ending: Ending, cursor: str, limit: int) -> Mess
     while page := list(rows.filter(pk__gte=next_id).defer("cursor")[:_BATCHES_AT_ONCE]):
         for batch in page:
             ids = batch.ids.split()
-            # Until its first look all messages of a batch are waiting.
+            # A batch has no endings before its first look: all its messages are waiting.
             letters = batch.endings or _LETTERS["waiting"] * len(ids)
             pairs = zip(ids, letters, strict=False)
             batch_ids = [pk for pk, letter in pairs if letter == _LETTERS[ending]]
@@ -186,5 +186,5 @@ def list_messages(job: BulkJob, ending: Ending, cursor: str, limit: int) -> Mess
 
 
 def has_dropped_ids(job: BulkJob, ending: Ending) -> bool:
-    """True if the ids of some messages with this ending are not kept any more."""
+    """True if the ids of some messages with this ending were dropped."""
     return job.batches.filter(ids="", **{f"{ending}__gt": 0}).exists()

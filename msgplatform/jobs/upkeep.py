@@ -1,4 +1,4 @@
-"""Upkeep: what `run_bulk` does at times beside its jobs, such as deleting what is old.
+"""Upkeep: work of `run_bulk` at times beside its jobs, such as deleting old rows.
 
 A feature adds its own to `features.upkeep`.
 """
@@ -19,13 +19,13 @@ CHUNK = 1000  # rows in one DELETE
 
 
 class Upkeep:
-    """Made once in a process that runs bulk jobs."""
+    """A task beside bulk jobs. Each process that runs bulk jobs makes one object."""
 
     def start(self) -> None:
         """Called before the first turn."""
 
     def turn(self) -> bool:
-        """Do one bounded piece of what is due; true while there may be more."""
+        """Do one bounded piece of the work that is due. True if there may be more."""
         return False
 
     def stop(self) -> None:
@@ -33,13 +33,13 @@ class Upkeep:
 
 
 class DeletedRows(Upkeep):
-    """Deletes rows that are too old, once in EVERY_SECONDS, chunk by chunk."""
+    """Deletes old rows every EVERY_SECONDS, chunk by chunk."""
 
     def __init__(self) -> None:
         self._next = Every(EVERY_SECONDS)
 
     def old_rows(self) -> QuerySet[Any]:
-        """The rows that are too old now, by an index that finds them."""
+        """The rows to delete now. An index must find them."""
         raise NotImplementedError
 
     def turn(self) -> bool:
@@ -53,7 +53,7 @@ class DeletedRows(Upkeep):
             transactions.retrying(model._default_manager.filter(pk__in=part).delete)
             return part
 
-        if len(keys) < CHUNK:  # before an error, which other work must not wait for
+        if len(keys) < CHUNK:  # before `bisect` may raise: an error is not repeated at once
             self._next.restart()
         bisect.leave_refused(keys, delete, table=model._meta.db_table)
         return len(keys) == CHUNK

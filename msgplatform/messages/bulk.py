@@ -1,8 +1,8 @@
-"""Bulk actions: their filter, and the pages of what they select.
+"""Bulk actions: their filter, and the pages of the messages that they select.
 
-Messages are selected by the engine, oldest first (`Selected`). Where the index that narrows has
-another order than the ids, `select_in_places` goes through it: place by place, such as one
-subscription or one policy after the other, each in the order of the index.
+The engine selects messages by id, oldest first (`Selected`). If the index of the filter has another
+order, `select_in_places` reads the index place by place. A place is a subscription or a policy; its
+rows come in the order of the index.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Select = Callable[[Values, datetime], Selection]
 def bulk_action(
     select: Select, *, fields: Fields, required: Sequence[str] = (), **parts: Any
 ) -> BulkAction:
-    """The action that selects messages by the values of its fields; `parts` are those of
-    `BulkAction`. Starting it raises InvalidInput for an unknown or a wrong value, and where one of
-    the `required` fields is empty."""
+    """An action that selects messages by the values of its fields; `parts` are other arguments of
+    `BulkAction`. Starting the action raises InvalidInput for an unknown field, a wrong value, or an
+    empty `required` field."""
 
     def select_messages(filter: Mapping[str, Any], started_at: datetime) -> Selection:
         return select(engine.read_filter(fields, filter, required), started_at)
@@ -36,11 +36,11 @@ def bulk_action(
 
 @dataclass(frozen=True)
 class Selected:
-    """The messages of these sources that match, by ascending id, and what is done to them."""
+    """The messages of `sources` that match `values`, by ascending id. `change` changes them."""
 
     sources: Sequence[Source]
     values: Values
-    change: Callable[[Sequence[int]], int]  # returns how many it changed
+    change: Callable[[Sequence[int]], int]  # returns the number of changed messages
 
     def apply(self, ids: Sequence[int]) -> Applied:
         return Applied(self.change(ids))
@@ -51,21 +51,20 @@ class Selected:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of a place of an index. `key` is where it stands there; `is_matching`, whether it is
-    selected."""
+    """A row of a place. `key` is its position in the index; `is_matching`: the row is selected."""
 
     id: int
     key: str
     is_matching: bool
 
 
-# (place, key, size) → up to `size` rows behind the key, '' at first. Fewer: there are no others.
+# (place, key, size) → the next `size` rows after the key ('': from the start). Fewer at the end.
 ReadPlace = Callable[[int, str, int], Sequence[Row]]
 
 
 def select_in_places(places: Iterable[int], read: ReadPlace, position: str, limit: int) -> Page:
-    """The next page of the rows in these places, which ascend. A position is the place and the key
-    of the last row that was looked at."""
+    """The next page of the rows in `places`, by ascending place. A position is the place and the
+    key of the last row that was read."""
     ordered_places = sorted(places)
 
     def read_batch(last: tuple[int, Row]) -> Candidates[tuple[int, Row]]:

@@ -1,9 +1,9 @@
-"""The one engine that finds messages by a flow's declaration (`MessageStore`): newest first for
-people, oldest first for bulk jobs.
+"""The engine finds messages by a flow's declaration (`MessageStore`): newest first for people,
+oldest first for bulk jobs.
 
 A search picks the index that narrows most, reads ids from it in pages, and checks the rest of the
-filter for each page. Its cost does not grow with the tables: a page of an answer looks at no more
-than MAX_SCANNED messages, and its cursor goes on from there.
+filter for each page. The cost does not grow with the tables: one page of an answer reads at most
+MAX_SCANNED messages, and the next page goes on from there.
 
     values ─▶ sources: hot table, archive …   each: index ─▶ ids below the cursor
                        └─ merged by id ─▶ conditions and checks of the page ─▶ lines
@@ -40,12 +40,12 @@ from msgplatform.messages import filters
 from msgplatform.messages.filters import position
 from msgplatform.messages.scan import Candidates, Scan, scan
 
-BATCH = 500  # ids of one page that is checked
-MAX_SCANNED = 10_000  # messages that one page of an answer looks at
-MAX_SCANNED_TEXTS = 2_000  # the same, when each is read whole
-MAX_SELECTED_FROM = 5_000  # that a step of a bulk job looks at: it must end within the job's lease
-TEXT_HITS = 50  # of one piece of a search through texts
-_LIVE, _WITHOUT_LIVE = "live:", "without-live:"  # before cursors of a search through texts
+BATCH = 500  # ids of one page of candidates
+MAX_SCANNED = 10_000  # messages that are read for one page of an answer
+MAX_SCANNED_TEXTS = 2_000  # the same for a search through texts
+MAX_SELECTED_FROM = 5_000  # read by one step of a bulk job, within the job's lease
+TEXT_HITS = 50  # hits in one piece of a search through texts
+_LIVE, _WITHOUT_LIVE = "live:", "without-live:"  # prefixes of cursors of a text search
 T = TypeVar("T")
 
 
@@ -60,8 +60,8 @@ def read_filter(
 def read_limited(
     fields: Fields, entered: Mapping[str, Any], systems: Systems, required: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """`read_filter` for somebody who sees `systems`: a thing of another system is answered like one
-    that does not exist."""
+    """`read_filter` for a person who sees `systems`. The error for an object of another system is
+    the same as for an object that does not exist."""
     if systems is None:
         return read_filter(fields, entered, required)
     try:
@@ -88,7 +88,7 @@ def find(
     limit: int,
     systems: Systems = None,
 ) -> SearchResult:
-    """Messages that match all fields of the filter, page by page; of these systems, or of all.
+    """Messages that match all fields of the filter, page by page. `systems` limits them; None: all.
 
     A page may hold fewer than `limit` and still have a next one. Raises InvalidInput naming the
     field, or "cursor".
@@ -133,9 +133,9 @@ def find_values(
 def find_ids(
     store: MessageStore, values: Values, before: int, limit: int
 ) -> tuple[Sequence[int], int | None]:
-    """The ids of such a page without live messages, and the id below which the next page begins,
-    None at the end. Raises Unavailable when messages of this page may be in a source that cannot
-    be read at present."""
+    """The ids of such a page without live messages, and the id below which the next page begins
+    (None at the end). Raises Unavailable if a source that may have messages of this page cannot be
+    read."""
     search = _Search(store.sources(values), values, limit)
     page = search.page(before)
     if not search.problem:
@@ -147,8 +147,8 @@ def find_ids(
 
 
 def select_ids(sources: Sequence[Source], values: Values, position: str, limit: int) -> Page:
-    """The next page of a bulk action: ids of the messages that match, ascending, behind a position.
-    Raises Unavailable when messages of this page may be in a source that cannot be read."""
+    """The next page of a bulk action: ids of matching messages after a position, ascending. Raises
+    Unavailable if a source that may have messages of this page cannot be read."""
     search = _Search(sources, values, limit, is_ascending=True)
     page = search.run(read_id(position), MAX_SELECTED_FROM)
     if search.problem:
@@ -159,10 +159,10 @@ def select_ids(sources: Sequence[Source], values: Values, position: str, limit: 
 def search(
     store: MessageStore, query: str, limit: int, personal: bool = True, systems: Systems = None
 ) -> SearchResult:
-    """Messages that the text in the search box means, by the first of its readings that finds
-    some; newest first. With `systems` without lines that are no messages: they belong to all.
+    """Messages for the text in the search box, newest first. The first reading of the text that
+    finds messages decides. With `systems` there are no `other_lines`, which belong to no system.
 
-    The notice says how far back readings looked that found none and did not come to the end."""
+    The notice says how far back the search looked if it found nothing before its limit."""
     query = query.strip()
     if not query or "\x00" in query:
         return SearchResult([])
@@ -172,7 +172,7 @@ def search(
         result = find_values(store, values, MAX_ID, limit, systems)
         if result.hits:
             return SearchResult([*lines, *result.hits])
-        # Readings that looked at the same messages have the same, or a part of it.
+        # Readings that read the same messages have the same notice, or a part of it.
         if result.cursor and not any(result.notice in notice for notice in notices):
             notices = [notice for notice in notices if notice not in result.notice]
             notices.append(result.notice)
@@ -187,12 +187,12 @@ def search_text(
     seconds: float,
     systems: Systems = None,
 ) -> TextSearchResult:
-    """Messages accepted at `since` or later that hold the text, and live ones by their number too.
+    """Messages accepted at `since` or later with the text; live messages by their number too.
 
-    Newest first, piece by piece: a piece takes about as many seconds. A cursor is `live:` and that
-    of the live messages, then the id below which the tables are searched, after `without-live:`
-    when the live ones did not answer. Live messages come first: a message that is archived
-    meanwhile is found in the archive. Raises InvalidInput naming "cursor".
+    Newest first, in pieces of about `seconds` each. Live messages come first, so that a message
+    which is archived during the search is found in the archive. Their cursor is `live:` and the
+    store's own; then it is the id below which tables are searched, with `without-live:` before it
+    if live messages could not be read. Raises InvalidInput naming "cursor".
     """
     query = filters.searchable(query, "text")
     missing = ""
@@ -215,7 +215,7 @@ def search_text(
 
 
 class _Search:
-    """One search. When a source cannot be read it goes on without, and `problem` says so."""
+    """One search. It leaves out a source that cannot be read; `problem` then names the reason."""
 
     def __init__(
         self,
@@ -229,7 +229,7 @@ class _Search:
         if systems is None:
             self._tables = [Table(source, values) for source in sources]
         else:
-            # Each system by its own index: the tables of one source are merged like several.
+            # One Table for each system, so that each system uses its own index. The ids are merged.
             self._tables = [
                 Table(source, {**values, "biz": system}, is_of_system=True)
                 for source in sources
@@ -252,8 +252,8 @@ class _Search:
         seconds: float = math.inf,
         skipped_ids: Collection[int] = (),
     ) -> Scan[int]:
-        """The next page behind `last_id`. It may have fewer than the limit, or none, and still not
-        be the last one: it ends after `max_scanned` candidates."""
+        """The next page after `last_id`. A page ends after `max_scanned` candidates, so it may have
+        fewer ids than the limit, or none, and still not be the last."""
 
         def read(last_id: int) -> Candidates[int]:
             page = self._candidates(last_id)
@@ -263,14 +263,14 @@ class _Search:
         return scan(read, last_id, self._limit, max_scanned, seconds)
 
     def lines(self, page: Scan[int]) -> list[Hit]:
-        """The lines of the ids; a message that is gone since it was found has none."""
+        """The lines of the page's ids. A message that was deleted after the search has no line."""
         lines: dict[int, Hit] = {}
         for ids, table in self._split(page.ids):
             lines |= self._read(table, partial(table.source.lines, ids)) or {}
         return [lines[pk] for pk in page.ids if pk in lines]
 
     def _candidates(self, last_id: int) -> Candidates[int]:
-        """Ids behind `last_id` of all sources, each with whether it matches."""
+        """Ids after `last_id` from all sources, each with True if it matches."""
         tables = self._readable()
         is_exact = all(self._read(table, table.is_exact) for table in tables)
         size = self._limit + 1 if is_exact else BATCH
@@ -280,8 +280,8 @@ class _Search:
             ids = self._read(table, partial(table.ids, last_id, size, self._is_ascending)) or ()
             merged_ids.update(ids)
             if len(ids) == size:
-                # The source may have others behind its last one: until those are read, ids of
-                # another source that are further must wait, or the order would be wrong.
+                # This source may have more ids. Ids of other sources after its last id wait for the
+                # next page, because ids between may be missing.
                 ends.append(ids[-1])
         if self._is_ascending:
             end = min(ends, default=MAX_ID)
@@ -297,16 +297,17 @@ class _Search:
         return Candidates([(pk, pk in matching) for pk in page], not ends)
 
     def _parts(self, page: Sequence[int]) -> Iterable[tuple[Sequence[int], Table]]:
-        """The ids that each source is asked about. A list asks the message's own source. An action
-        asks each source about all ids, because it must not miss a message that moves to a later
-        source meanwhile; it judges by the newest state when it applies."""
+        """The ids that each source is asked about. A list asks only the source that holds the
+        message. An action asks every source about all ids, so that it does not miss a message that
+        moves to a later source meanwhile. The action checks the message's state again when it
+        applies."""
         if self._is_ascending:
             return [(page, table) for table in self._readable() if page]
         return self._split(page)
 
     def _split(self, ids: Sequence[int]) -> list[tuple[Sequence[int], Table]]:
-        """The ids that each source holds; an id counts in the first source that has it, for a
-        killed archiver may have left a copy of a message that is still hot in the archive."""
+        """The ids that each source holds. The first source with an id counts: a killed archiver may
+        have left a copy of a hot message in the archive."""
         parts: list[tuple[Sequence[int], Table]] = []
         remaining_ids, tables = list(ids), self._readable()
         for table in tables:
@@ -324,7 +325,7 @@ class _Search:
         return [table for table in self._tables if not table.failed]
 
     def _read(self, table: Table, ask: Callable[[], T]) -> T | None:
-        """The answer; None, and a warning, when the source cannot be read."""
+        """The answer; None if the source cannot be read, with the reason in `problem`."""
         try:
             with table.source.reading():
                 return ask()
@@ -355,15 +356,15 @@ class Table:
         return set(rows.values_list(self.source.id, flat=True))
 
     def matching(self, ids: Sequence[int]) -> set[int]:
-        """Which of these ids (at most BATCH for each source) match what the index does not decide.
+        """The ids (of at most BATCH) that match the fields which the index does not decide.
 
-        The conditions are evaluated as expressions, never as WHERE: with more conditions MariaDB
-        may choose another index, and read all rows of a system, a type or a state by it.
+        The conditions are selected as expressions, not put into WHERE: MariaDB might then choose
+        another index, and read all rows of a system, a type or a state.
         """
         return self._fitting(ids, self._unchecked())
 
     def _fitting(self, ids: Sequence[int], names: set[str]) -> set[int]:
-        """Which of these ids match the fields of these names."""
+        """The ids that match the fields of these names."""
         source, condition = self.source, Q()
         for name in sorted(names & source.conditions.keys()):
             column, value = source.conditions[name], self._values[name]
@@ -374,7 +375,7 @@ class Table:
             matching_ids = {pk for pk, is_wanted in rows.values_list(source.id, fits) if is_wanted}
         else:
             matching_ids = set(rows.values_list(source.id, flat=True))
-        # Each further question is asked only of the rows that are left: texts are read last.
+        # Each check reads only the rows that passed the checks before. Texts are read last.
         for check in source.checks:
             if matching_ids and names.intersection(check.fields):
                 matching_ids = set(check.left(self._values, sorted(matching_ids, reverse=True)))
@@ -386,8 +387,8 @@ class Table:
         return {name for name in self._values if name not in decided_names}
 
     def _choose(self) -> tuple[Reader, frozenset[str]]:
-        """The reader of the index that narrows most, and the fields that it decides; chosen once in
-        a search, whatever the number of its pages."""
+        """The reader of the first index that fits, and the fields that it decides. A search chooses
+        once, for all its pages."""
         if self._chosen is None:
             self._chosen = self.source.primary(self._values), frozenset()
             for index in self.source.indexes:

@@ -24,8 +24,8 @@ def systems(typed_text: str, systems: Systems) -> Sequence[Option]:
 
 
 def owner_of(fields: Fields, entered: Mapping[str, str]) -> int | None:
-    """The business system to which everything belongs that a filter means; None: several. Raises
-    InvalidInput for a value that cannot be read."""
+    """The business system to which all messages of a filter belong; None: several, or not known.
+    Raises InvalidInput for a value that cannot be read."""
     for name, text in entered.items():
         field = fields.get(name)
         if field is None or field.owners is None or not text:
@@ -45,7 +45,7 @@ def choice(
     nothing: Text = "",
     read: Callable[[str, str], Any] | None = None,
 ) -> FilterField:
-    """One of a few. Without `read` its value is the choice's name."""
+    """A field with a few choices. Without `read` its value is the name of the choice."""
     pairs = tuple(choices.choices if isinstance(choices, type) else choices)
     read = read or filters.one_of([value for value, _label in pairs])
     return FilterField(label, help, "choice", pairs, nothing, read=read)
@@ -76,7 +76,7 @@ BIZ = FilterField(
 )
 SINCE = since(_("Accepted at this time or later"))
 UNTIL = until(_("Accepted before this time"))
-# After the acknowledged ones of a group of failures.
+# Used to leave out the acknowledged failures of a group.
 FAILED_SINCE = FilterField(
     _("Failed since"), _("Failed at this time or later"), "time", read=filters.moment
 )

@@ -1,7 +1,7 @@
 """Filters of a search or a bulk action: reads their values from the texts of a form or an address.
 
-A flow has a dataclass of its filters, and readers for those that only it knows. Every reader gets
-(text, field) and raises InvalidInput naming the field, in the language of the person.
+A flow has readers for its own filters. Every reader gets (text, field) and raises InvalidInput
+naming the field, in the language of the person.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.messages import MAX_ID
 from msgplatform.models import Biz
 
-MAX_SELECTION = 500  # ids that one statement names
+MAX_SELECTION = 500  # ids in one statement
 
 Reader = Callable[[str, str], Any]
 
@@ -31,12 +31,12 @@ def values(
     names: Iterable[str],
     required_names: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The values that were given; empty texts count as absent, a filter without reader is a text.
+    """The values of the texts that are not empty. A filter without a reader is a text.
 
     Raises InvalidInput naming the field, also when `until` is not later than `since`.
     """
     texts = {name: str(value).strip() for name, value in entries.items()}
-    # An unknown filter that is ignored would select more than the person meant: an error instead.
+    # An unknown filter is an error: ignoring it would select more than the person meant.
     if unknown := texts.keys() - set(names):
         choices = ", ".join(names)
         raise InvalidInput(_("unknown filter; use %s") % choices, sorted(unknown)[0])
@@ -48,7 +48,7 @@ def values(
         name: readers.get(name, searchable)(text, name) for name, text in texts.items()
     }
     if "since" in texts and "until" in texts:
-        # The times, not their ids: every time before the first message has the same id, 0.
+        # Compare times, not ids: all times before the first message have the same id, 0.
         since, until = (moment(texts[name], name) for name in ("since", "until"))
         if until <= since:
             raise InvalidInput(_("use a time later than the one of “since”"), "until")
@@ -62,7 +62,7 @@ def number(text: str, field: str = "id") -> int:
 
 
 def position(cursor: str) -> int:
-    """The id before which a page of a search begins; '' is the first page."""
+    """The id below which a page of a search begins; '' is the first page."""
     return number(cursor, "cursor") if cursor else MAX_ID
 
 
@@ -75,7 +75,7 @@ def selection(text: str, field: str) -> tuple[int, ...]:
 
 
 def moment(text: str, field: str) -> datetime:
-    """A time as people write it, in the time zone in which they see times."""
+    """A time or a day as people write it, in the person's time zone."""
     try:
         time_entered = parse_datetime(text)
         if time_entered is None and (day := parse_date(text)):
@@ -93,13 +93,14 @@ def moment(text: str, field: str) -> datetime:
 
 
 def first_id(text: str, field: str) -> int:
-    """The smallest id that a message of this time can have. It is 0 for a time before any message,
-    which as `until` means no message at all."""
+    """The smallest id that a message of this time can have; 0 for a time before all messages, so
+    that such an `until` selects no message."""
     return min(ids.first_id_at(moment(text, field)), MAX_ID)
 
 
 def business_system(text: str, field: str, names: Collection[str] = ()) -> int:
-    """The id of a business system, from its id or its name. With `names` there are no others."""
+    """The id of a business system, from its id or name. `names`, if not empty, are the only ones
+    allowed."""
     none = _("no business system has this name; use its name or its id")
     if names and text not in names:
         raise InvalidInput(none, field)
@@ -107,8 +108,8 @@ def business_system(text: str, field: str, names: Collection[str] = ()) -> int:
 
 
 def id_of(rows: QuerySet[Any], text: str, field: str, none: str) -> int:
-    """The id of one of these rows, from its id or its name; `none` is said when there is no such
-    name. Digits that are the id of one and, from earlier, the name of another are refused."""
+    """The id of one of these rows, from its id or its name; `none` is the error for an unknown
+    name. Digits are refused if they are the id of one row and the (old) name of another."""
     id_by_name: int | None = (
         rows.filter(name=searchable(text, field)).values_list("id", flat=True).first()
     )
@@ -127,7 +128,7 @@ def id_of(rows: QuerySet[Any], text: str, field: str, none: str) -> int:
 
 
 def one_of(names: Collection[str]) -> Reader:
-    """The reader of one of these names."""
+    """A reader that accepts only these names."""
 
     def read(text: str, field: str) -> str:
         if text not in names:
@@ -138,7 +139,7 @@ def one_of(names: Collection[str]) -> Reader:
 
 
 def checked_by(check: Callable[[str, str], None]) -> Reader:
-    """The reader of a text that this check accepts: it raises InvalidInput for others."""
+    """A reader of texts that `check` accepts; `check` raises InvalidInput for other texts."""
 
     def read(text: str, field: str) -> str:
         check(text, field)
@@ -148,7 +149,7 @@ def checked_by(check: Callable[[str, str], None]) -> Reader:
 
 
 def searchable(text: str, field: str) -> str:
-    """The text, unless it holds the character NUL, which no database takes in a query."""
+    """The text. Raises InvalidInput for the character NUL, which databases refuse in a query."""
     if "\x00" in text:
         raise InvalidInput(_("this character cannot be searched for"), field)
     return text

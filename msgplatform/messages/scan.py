@@ -1,8 +1,8 @@
 """Searches that read a bounded number of rows before they answer.
 
 A search picks the index that narrows most, reads candidates from it in pages, and applies the rest
-of the filter to each page. When it has read enough it answers with the matches so far, a cursor
-from which to continue, and a sentence that says how far back it looked.
+of the filter to each page. After a limit of rows the answer has the matches so far, a cursor from
+which to continue, and a sentence that says how far back the search looked.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from django.utils.translation import gettext as _
 from msgplatform.core.data import ids as id_numbers
 from msgplatform.core.flows.page import Hit, SearchResult, TextSearchResult
 
-# A row in the order of the search: its id, or its id and where it stands in an index.
+# A row in the order of the search: its id, or its id and its position in an index.
 K = TypeVar("K")
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates(Generic[K]):
-    """A page of candidates in the order of the search: (id, whether it matches).
+    """A page of candidates in the order of the search: (id, True if it matches).
 
-    `last` is true when there are no more. Any other page holds at least one candidate.
+    `last` is true for the last page. Any other page has at least one candidate.
     """
 
     judged: Sequence[tuple[K, bool]]
@@ -36,9 +36,9 @@ class Candidates(Generic[K]):
 
 @dataclass(frozen=True, slots=True)
 class Scan(Generic[K]):
-    """Ids that match. The next page goes on behind `last`, a candidate; None at the end.
+    """Matching ids. The next page begins after the candidate `last`; None at the end.
 
-    `scanned` is how many candidates were read if that limit ended the search, else 0.
+    `scanned` is the number of candidates that were read, if that limit ended the search, else 0.
     """
 
     ids: Sequence[K]
@@ -46,8 +46,8 @@ class Scan(Generic[K]):
     scanned: int = 0
 
     def result(self: Scan[int], hits: Sequence[Hit], *notices: str) -> SearchResult:
-        """The search's answer: the lines of these ids, the cursor, and the notices that are not
-        empty, followed by how far back it looked."""
+        """The search's answer: the lines of these ids, the cursor, the notices that are not empty,
+        and how far back the search looked."""
         range_text = ""
         if self.scanned and self.last is not None:
             time_text = formats.localize(timezone.localtime(id_numbers.datetime_of(self.last)))
@@ -75,28 +75,27 @@ def scan(
     max_candidates: int,
     seconds: float = math.inf,
 ) -> Scan[K]:
-    """The first `limit` matches behind `last`, looking at about `max_candidates` candidates and for
-    about `seconds`.
+    """The first `limit` matches after `last`. The search ends after about `max_candidates`
+    candidates or about `seconds`.
 
-    `read(last)` gives the page of candidates behind one. A page is always looked at to its end, so
-    it should be small compared with `max_candidates`.
+    `read(last)` gives the page of candidates after `last`. Each page is read to its end, so pages
+    should be small compared with `max_candidates`.
     """
     matches: list[K] = []
     candidate_count = 0
     until = time.monotonic() + seconds
     while True:
-        # A page at a time; `last` moves with each candidate, so a full answer ends in mid-page.
+        # `last` moves with each candidate, because a full answer may end in the middle of a page.
         page = read(last)
         for place, (last, is_matching) in enumerate(page.judged, 1):
             if is_matching:
                 matches.append(last)
             if len(matches) == limit:
-                # A cursor only if there is something left: no "next" that leads to an empty page.
+                # No cursor after the last candidate: "next" would lead to an empty page.
                 more = not page.last or place < len(page.judged)
                 return Scan(matches, last if more else None)
         candidate_count += len(page.judged)
         if page.last:
             return Scan(matches)
-        # The bounds that keep the cost of a search from growing with the table.
         if candidate_count >= max_candidates or time.monotonic() >= until:
             return Scan(matches, last, candidate_count)

@@ -1,4 +1,4 @@
-"""Alerts for people. Channels and rules, by which they go out, are in `company/alerting`."""
+"""Alerts for people. The channels and rules that send alerts are in `company/alerting`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from msgplatform.core.lazy_text import translate
 
 
 class Severity(models.TextChoices):
-    """How bad it is: set by the kind of an alert (`Runbook.severity`)."""
+    """The severity of an alert; its kind decides (`Runbook.severity`)."""
 
     INFO = "info", _("for information")
     WARNING = "warning", _("warning")
@@ -28,7 +28,7 @@ class Severity(models.TextChoices):
 
 
 class Alert(models.Model):
-    """An alert for people. If it is raised again while open, it is counted up.
+    """An alert for people. Raising an open alert again increases its `count`.
 
     Subject and text are in the language of the settings; `said` has both as lazy texts
     (`core/lazy_text.py`), for people of other languages.
@@ -38,14 +38,14 @@ class Alert(models.Model):
     subject = models.CharField(_("subject"), max_length=200)
     text = models.TextField(_("text"), blank=True, default="")
     said = models.JSONField(default=dict, editable=False)
-    # Set while the alert is open, NULL afterwards: unique among the open ones on every database.
+    # The key while the alert is open, then NULL: unique among open alerts on every database.
     open_key = ExactCharField(max_length=200, unique=True, null=True, blank=True, editable=False)
     key = ExactCharField(_("key"), max_length=200, db_index=True)
     count = models.PositiveIntegerField(_("count"), default=1)
     first_at = models.DateTimeField(_("first seen"))
     last_at = models.DateTimeField(_("last seen"))
     resolved_at = models.DateTimeField(_("resolved"), null=True, blank=True)
-    # Somebody has seen it and says so; it stays open. Empty when nobody has.
+    # A person acknowledged the alert, which stays open. Empty until then.
     acknowledged_at = models.DateTimeField(_("acknowledged"), null=True, blank=True)
     acknowledged_by = models.CharField(
         _("acknowledged by"), max_length=150, blank=True, default="", db_default=""
@@ -68,14 +68,14 @@ class Alert(models.Model):
         )  # fmt: skip
 
     def translate(self) -> None:
-        """Subject and text in the reader's language, of a row that is shown and never saved."""
+        """Put subject and text into the reader's language. Such a row is shown and never saved."""
         self.subject = translate(self.said.get("subject", self.subject))
         self.text = translate(self.said.get("text", self.text))
 
 
 class AlertNews(models.Model):
-    """An alert that was opened or resolved, until the rules have seen it: written in the
-    transaction of the alert itself."""
+    """News of an opened or resolved alert, until the rules have read it. The alert's own
+    transaction writes the row."""
 
     alert = models.ForeignKey(Alert, models.CASCADE)
     is_end = models.BooleanField(default=False)
@@ -100,6 +100,6 @@ def own_language() -> str:
 
 
 def check_zone(name: str) -> None:
-    """Raises ValidationError for a name that is no time zone."""
+    """Raises ValidationError for an unknown time zone."""
     if name not in available_timezones():
         raise ValidationError(_("%s is no time zone: write Asia/Shanghai or UTC.") % name[:50])

@@ -26,26 +26,26 @@ class BulkJob(models.Model):
     flow = models.CharField(_("flow"), max_length=32)
     action = models.CharField(_("action"), max_length=32, default="resend")
     filter = models.JSONField(_("filter"), default=dict)
-    # The business system to which all its messages belong; NULL: several, or nobody knows.
+    # The business system to which all its messages belong; NULL: several, or not known.
     biz_id = models.BigIntegerField(null=True, editable=False)
     state = models.CharField(_("state"), max_length=16, choices=State, default=State.PENDING)
     total = models.PositiveBigIntegerField(_("total"), default=0)
     # The preview stopped counting at `total`: there may be more.
     more = models.BooleanField(_("or more"), default=False, db_default=False)
     done = models.PositiveBigIntegerField(_("done"), default=0)
-    # The flow's own (`core.flows.bulk_pages`); '' before the first page.
+    # Written and read by the flow (`core.flows.bulk_pages`); '' before the first page.
     cursor = models.CharField(max_length=200, blank=True, default="")
     rate = models.PositiveIntegerField(
         _("messages per second"), default=0, help_text=_("0: as fast as it goes")
     )
-    # Why it failed, or waits, or left something alone.
+    # Why the job failed, waits, or left some messages alone.
     error = models.TextField(_("error"), blank=True, default="")
-    # Its flow has paused it: the error is over with the next page.
+    # The job waits because of `error`; the next page that succeeds empties `error`.
     waits = models.BooleanField(default=False, db_default=False, editable=False)
     created_by = models.CharField(_("created by"), max_length=150)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     finished_at = models.DateTimeField(_("finished"), null=True, blank=True)
-    # Of the preview that it was started from, so that a second click starts no second job.
+    # The key of the request that started the job: a second click starts no second job.
     started_from = ExactCharField(max_length=32, unique=True, null=True, editable=False)
     # The runner that has the job now (`core.data.claims`).
     claimed_by = models.CharField(max_length=32, blank=True, default="")
@@ -84,12 +84,12 @@ class BulkJob(models.Model):
 
 
 class BulkBatch(models.Model):
-    """The messages that one step of a bulk job was about, and what became of them since.
+    """The messages of one step of a bulk job, and their outcomes since.
 
-    `ids` are the flow's (`BulkAction.outcome`), separated by blanks, and `endings` has the first
-    letter of what became of each, when somebody looked. Both are emptied after a month, and the
-    sums stay. Written before the step changes anything; a step that is repeated after a kill has
-    the same cursor, and adds to its batch. `look_at` is NULL when nobody looks any more.
+    `ids` are for `BulkAction.outcome`, separated by blanks. `endings` has one letter for the ending
+    of each id at the last look. Both are emptied after a month; the sums stay. The row is written
+    before the step changes a message. A step that is repeated after a kill has the same cursor, and
+    adds to its batch. `look_at` is the time of the next look, NULL for none.
     """
 
     job = models.ForeignKey(BulkJob, models.CASCADE, related_name="batches")

@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.data import sql
 
-# The counters in which each message counts once: those of a dimension that is counted apart have
-# negative subjects.
+# The counters in which each message counts once. The counters of a dimension that is counted apart
+# have negative subjects.
 WHOLE = models.Q(subject__gte=0)
 # (business system, subject, name) of a counter.
 _Key = TypeVar("_Key", bound=tuple[int, int, str])
@@ -40,7 +40,7 @@ class Counter(models.Model):
 
     @classmethod
     def add_to(cls, step: datetime | date, flow: str, counts: Mapping[_Key, int]) -> None:
-        """Add to this step: (system, subject, name) → how many.
+        """Add counts to this step: (system, subject, name) → count.
 
         Rows are sorted, so that two processes that count the same keys cannot deadlock.
         """
@@ -66,7 +66,7 @@ class MinuteCounter(Counter):
                 fields=["minute", "flow", "biz_id", "subject", "name"], name="minute_counter_key"
             )
         ]
-        # So that one subscription's chart does not read the minutes of all subscriptions.
+        # One subscription's chart must not read the minutes of all subscriptions.
         indexes = [
             models.Index(fields=["flow", "subject", "minute"], name="minute_counter_subject")
         ]
@@ -81,8 +81,8 @@ class MinuteCounter(Counter):
 
     @classmethod
     def correct(cls, flow: str, counts: Mapping[_Key, int], at: datetime, now: datetime) -> None:
-        """Add counts, maybe negative ones, to an earlier minute, and to its hour and its day if
-        these were added up already."""
+        """Add counts, maybe negative, to an earlier minute, and to its hour and day if these were
+        added up."""
         cls.add(flow, counts, at)
         hours_end = HourCounter.done_until()
         if hours_end is not None and at < hours_end:
@@ -93,12 +93,13 @@ class MinuteCounter(Counter):
 
 
 class HourCounter(Counter):
-    """The minutes of an hour (UTC's) added up when it is over; see `msgplatform.monitor.counters`.
+    """The sums of the minutes of an hour (UTC); `msgplatform.monitor.counters` makes them.
 
-    Hours are added up in their order, each at once: all that is before the newest one is here.
+    Hours are added up in order, each in one transaction: all hours before the newest one are here.
     """
 
-    # For this long after its end an hour is still open: a transaction that began in it may commit.
+    # An hour stays open for this long after its end: transactions that began in it may still
+    # commit.
     OPEN_FOR = timedelta(minutes=30)
 
     step = "hour"
@@ -107,13 +108,13 @@ class HourCounter(Counter):
     class Meta:
         verbose_name = _("hourly counter")
         verbose_name_plural = _("hourly counters")
-        default_permissions = ()  # those of the minutes
+        default_permissions = ()  # the minutes' permissions hold
         constraints = [
             models.UniqueConstraint(
                 fields=["hour", "flow", "biz_id", "subject", "name"], name="hour_counter_key"
             )
         ]
-        # The second one holds all that statistics of a flow read.
+        # The second index covers all columns that statistics of a flow read.
         indexes = [
             models.Index(fields=["flow", "subject", "hour"], name="hour_counter_subject"),
             models.Index(
@@ -132,8 +133,7 @@ class HourCounter(Counter):
 
     @classmethod
     def done_until(cls) -> datetime | None:
-        """The end of the last hour that was added up; None when there is none. Later hours are in
-        their minutes only."""
+        """The end of the last hour that was added up, or None. Later hours have only minutes."""
         last: datetime | None = cls.objects.aggregate(last=models.Max("hour"))["last"]
         return None if last is None else last + timedelta(hours=1)
 
@@ -141,7 +141,7 @@ class HourCounter(Counter):
 class DayCounter(Counter):
     """The minutes of a day (in settings.TIME_ZONE) added up; see `msgplatform.monitor.counters`."""
 
-    # For this long after midnight a day is still computed anew.
+    # A day is still computed anew for this long after midnight.
     OPEN_FOR = timedelta(hours=1)
 
     step = "day"
@@ -155,7 +155,6 @@ class DayCounter(Counter):
                 fields=["day", "flow", "biz_id", "subject", "name"], name="day_counter_key"
             )
         ]
-        # The same as for hours.
         indexes = [
             models.Index(fields=["flow", "subject", "day"], name="day_counter_subject"),
             models.Index(

@@ -1,4 +1,4 @@
-"""Failures at each place with each answer, and who acknowledged them.
+"""Failures by place and answer, and their acknowledgements.
 
 `msgplatform.monitor.failure_store` writes and reads these tables.
 """
@@ -16,11 +16,11 @@ MAX_NOTE = 500
 
 
 class FailureGroup(models.Model):
-    """The failures of one place (`subject`, whose meaning is the flow's) with one answer.
+    """The failures of one place with one answer. The flow defines what `subject` is the id of.
 
-    `lost` only grows: how many there ever were. `count` is how many of them nobody has sent again
-    or acknowledged; `since` is when the first of these failed. Messages that ended before
-    `counted_since` are not in `count`, so sending them again takes nothing from it.
+    `lost` counts all failures and only grows. `count` is the number that was neither resent nor
+    acknowledged; `since` is when the first of these failed. Messages that ended before
+    `counted_since` are not in `count`, so resending them does not reduce it.
     """
 
     flow = models.CharField(_("flow"), max_length=16)
@@ -47,22 +47,21 @@ class FailureGroup(models.Model):
     def __str__(self) -> str:
         return f"{self.flow} {self.subject}: {self.answer}"
 
-    # No column: `failure_groups.open_groups` sets it.
+    # Not a column: `failure_groups.open_groups` sets this attribute.
     has_acknowledged = False
 
     def bound(self, field: str) -> dict[str, str]:
-        """The part of a filter by which it leaves out what was acknowledged, for a filter's field
-        that is the time of a failure or later; empty when nothing was."""
+        """The part of a filter that leaves out acknowledged failures; empty if there are none.
+        `field` is a field of the filter for the time of a failure."""
         return {field: self.counted_since.isoformat()} if self.has_acknowledged else {}
 
 
 class Acknowledgement(models.Model):
-    """The note of a person who has looked at the failures of a place until a time, and leaves
-    them."""
+    """The note of a person who acknowledged the failures of a place up to a time."""
 
     flow = models.CharField(_("flow"), max_length=16)
     subject = models.BigIntegerField(_("subject"))
-    place = models.CharField(_("where"), max_length=200)  # as it was named then
+    place = models.CharField(_("where"), max_length=200)  # the name at that time
     answer = models.CharField(_("answer"), max_length=200)
     count = models.BigIntegerField(_("failures"))
     until = models.DateTimeField(_("until"))

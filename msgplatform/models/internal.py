@@ -11,10 +11,10 @@ from msgplatform.core.fields import ExactCharField
 
 
 class KeptObject(models.Model):
-    """An object that a platform file keeps, as it was when the file was applied last.
+    """An object of a platform file, as it was when the file was last applied.
 
-    `section` and `name` are those of the file: subscriptions, orders/warehouse. `version` is that
-    of `Resource.version`; when the object has another one, somebody has changed it since.
+    `section` and `name` are as in the file: subscriptions, orders/warehouse. `version` is the
+    object's `Resource.version`; if the object now has another version, somebody has changed it.
     """
 
     section = ExactCharField(_("section"), max_length=64)
@@ -67,8 +67,8 @@ class IdNode(models.Model):
 
 
 class MessageTrace(models.Model):
-    """A traced message of any flow, by its id, with the `traceparent` that its later spans have as
-    their parent. Messages that are not traced have no row."""
+    """A traced message of any flow, by its id. `traceparent` names the parent of its later spans.
+    Only traced messages have a row."""
 
     id = models.BigIntegerField(primary_key=True)
     traceparent = models.CharField(_("traceparent"), max_length=55)

@@ -46,7 +46,8 @@ class Preferences(models.Model):
 
     @property
     def zone(self) -> ZoneInfo | None:
-        """None for the platform's, and for a zone that this machine no longer knows."""
+        """The person's time zone; None means the platform's, also for a zone that this machine does
+        not know."""
         try:
             return ZoneInfo(self.time_zone) if self.time_zone else None
         except (ZoneInfoNotFoundError, ValueError):
@@ -54,10 +55,10 @@ class Preferences(models.Model):
 
 
 class PersonLimit(models.Model):
-    """The business systems that a person sees. Without a row the person sees all of them; with a
-    row that has no system, such as after the last one was deleted, none.
+    """The business systems that a person sees. A person without a row sees all systems. A row
+    without systems, such as after the last one was deleted, means that the person sees none.
 
-    `msgplatform.person_limits` reads and changes it.
+    `msgplatform.person_limits` reads and changes these rows.
     """
 
     user = models.OneToOneField(
@@ -71,16 +72,17 @@ class PersonLimit(models.Model):
         verbose_name = _("limit of a person")
         verbose_name_plural = _("limits of people")
         db_table = "person_limit"
-        default_permissions = ()  # those of the person
+        default_permissions = ()  # permissions of the person hold
 
     def __str__(self) -> str:
         return str(self.user)
 
 
 class SavedFilter(models.Model):
-    """A filter that a person keeps under a name, of the search or of a bulk action of one flow.
+    """A saved filter of a person, for the search or a bulk action of one flow.
 
-    `page` is that of the address: search, or the bulk action's name; `query` what was filled in.
+    `page` is the page's name in the address: search, or the bulk action; `query` the filter's
+    values.
     """
 
     SEARCH = "search"
@@ -100,7 +102,7 @@ class SavedFilter(models.Model):
     class Meta:
         verbose_name = _("saved filter")
         verbose_name_plural = _("saved filters")
-        default_permissions = ()  # those of the page that it is for
+        default_permissions = ()  # permissions of its page hold
         ordering = ["name"]
         constraints = [
             models.UniqueConstraint(
@@ -121,14 +123,14 @@ class AuditLog(models.Model):
     action = models.CharField(_("action"), max_length=64)
     target = models.CharField(_("on what"), max_length=200)
     detail = models.JSONField(_("detail"), default=dict, blank=True)
-    # Its line of the exported chain (`audit_export`).
+    # The number of its line in the export (`audit_export`).
     line = models.BigIntegerField(_("exported line"), null=True, blank=True, editable=False)
 
     class Meta:
         verbose_name = _("audit entry")
         verbose_name_plural = _("audit log")
         ordering = ["-id"]
-        # The page of a message asks who did something to it; the others are for the list's filters.
+        # The first index is for the page of a message, the others for the list's filters.
         indexes = [
             models.Index(fields=["target", "id"], name="audit_log_target"),
             models.Index(fields=["action", "id"], name="audit_log_action"),

@@ -14,7 +14,7 @@ from msgplatform.core.fields import (
 
 
 class Biz(models.Model):
-    """A business system: it owns API keys, publishes events, sends SMS, posts, submits leads."""
+    """A business system owns API keys, publishes events, sends SMS, posts and submits leads."""
 
     name = ExactSlugField(
         _("name"), max_length=64, unique=True, help_text=_("Short, stable, lower case: orders")
@@ -48,7 +48,7 @@ class Biz(models.Model):
         verbose_name = _("business system")
         verbose_name_plural = _("business systems")
         ordering = ["name"]
-        # Of the whole platform: every flow asks for them.
+        # These permissions are for the whole platform: every flow checks them.
         permissions = [
             ("view_personal", "Can see payloads, texts and personal data in clear"),
             ("view_queues", "Can see the queues and their orders"),
@@ -63,10 +63,10 @@ class Biz(models.Model):
 
 
 class ApiKey(models.Model):
-    """A key of a business system, or one that manages the platform (without a system).
+    """An API key of a business system, or a management key (without a system).
 
-    Only its SHA-256 is stored; the key itself is shown once. A plain hash is enough because the
-    secret part has 256 random bits: nothing to guess.
+    Only the key's SHA-256 is stored; the key is shown once. A plain hash is enough, because the 256
+    random bits of the secret part cannot be guessed.
     """
 
     biz = models.ForeignKey(
@@ -79,12 +79,12 @@ class ApiKey(models.Model):
         help_text=_("Empty: a management key, which sets up the platform and sends nothing"),
     )
     name = models.CharField(_("name"), max_length=100, help_text=_("Where it is used"))
-    # Exact: in MySQL's default collation two prefixes that differ in case would be one.
+    # Exact, because MySQL's default collation does not tell upper from lower case.
     prefix = ExactCharField(_("prefix"), max_length=16, unique=True, editable=False)
     hash = models.CharField(max_length=64, editable=False)
     scopes = models.JSONField(_("scopes"), default=list, blank=True)
-    # Names of business systems. Not a relation: a system that is deleted must not leave a key
-    # without a limit. NULL is as good as empty, so that programs of the last release can add keys.
+    # Names of business systems. Not a relation, because deleting the last system would remove the
+    # key's limit. NULL means empty: programs of the last release add keys with NULL.
     systems = models.JSONField(
         _("limited to"),
         default=list,

@@ -22,7 +22,7 @@ from msgplatform.models.failures import MAX_NOTE
 
 log = logging.get(__name__)
 
-# `last_at` of an alert that still holds is written this often: not at each look of each process.
+# `last_at` of an alert that still holds is written this often, not at every look of the watch.
 _SEEN_EVERY = timedelta(minutes=1)
 _Event = TypeVar("_Event", alerts.AlertEvent, alerts.Condition)
 
@@ -31,9 +31,9 @@ class AlertTable:
     """The store of `core/alerts.py`."""
 
     def store(self, event: alerts.AlertEvent) -> alerts.AlertEvent | None:
-        """Open, count or close the alert with this key; safe when two processes raise it at once.
+        """Open, count or close the alert with this key. Two processes may raise it at once.
 
-        Returns the alert as it is now when it was opened or closed, None otherwise.
+        Returns the alert's new state if this call opened or closed the alert, else None.
         """
         messages = _translatable(event)
         event = replace(_fitting(event), kind=event.kind[:64])
@@ -42,7 +42,7 @@ class AlertTable:
             row = open_rows.first()
             if row is None:
                 return None
-            # Of two processes that resolve it at once, one changes the row, and reports it.
+            # If two processes resolve the alert at once, only one changes the row and reports.
             open_row = Alert.objects.filter(pk=row.pk, open_key=event.key)
             with transaction.atomic():
                 has_closed = open_row.update(open_key=None, resolved_at=sql.now())
@@ -54,7 +54,7 @@ class AlertTable:
         if open_rows.update(count=F("count") + 1, last_at=now, **texts):
             return None
         with transaction.atomic():
-            # A row that another process inserted in between is kept: it is the same alert.
+            # Another process may have inserted a row for the same alert since: that row is kept.
             sql.insert_or_keep(
                 Alert._meta.db_table,
                 ("key", "open_key", "kind", "subject", "text", "said", "count", "first_at",
@@ -65,15 +65,16 @@ class AlertTable:
             stored_row = open_rows.first()
             if stored_row:
                 _note([stored_row.pk])
-        return stored_row.as_event() if stored_row else None  # None: resolved meanwhile
+        return stored_row.as_event() if stored_row else None  # None: another process resolved it
 
     def open_keys(self, kind: str) -> set[str]:
-        """The keys `kind:…`, or the kind itself, of the open alerts."""
+        """The keys of the open alerts of a kind: `kind:…`, or the kind itself."""
         keys = Alert.objects.filter(Q(open_key=kind) | Q(open_key__startswith=f"{kind}:"))
         return {key for key in keys.values_list("open_key", flat=True) if key}
 
     def renew(self, conditions: Collection[alerts.Condition]) -> None:
-        """Write the text of an open alert if it changed; else only its time, once a minute."""
+        """Write the text of an open alert if the text changed, else only `last_at`, once a
+        minute."""
         now = sql.now()
         fitting = [(_fitting(condition), _translatable(condition)) for condition in conditions]
         for part in chunks(fitting, 500):
@@ -92,24 +93,25 @@ class AlertTable:
                 rows.filter(pk__in=old_ids).update(last_at=now)
 
     def open_kinds(self) -> dict[str, int]:
-        """How many alerts of each kind are open."""
+        """Kind → number of open alerts."""
         rows = Alert.objects.filter(open_key__isnull=False).order_by().values_list("kind")
         return dict(rows.annotate(Count("pk")))
 
 
 def _fitting(event: _Event) -> _Event:
-    """Cut to the length of the columns: a condition's key is always cut to the same text."""
+    """Cut the texts to the length of the columns. Equal keys remain equal."""
     return replace(event, key=event.key[:200], subject=event.subject[:200])
 
 
 def _translatable(event: alerts.AlertEvent | alerts.Condition) -> dict[str, Any]:
-    """The texts that can be translated, as data; without texts that are in one language only."""
+    """The lazy messages among the texts, as data for a column. Other texts are in one language
+    only."""
     texts = {"subject": event.subject, "text": event.text}
     return {name: dump(text) for name, text in texts.items() if isinstance(text, LazyMessage)}
 
 
 def open_conditions(rows: Q) -> list[alerts.Condition]:
-    """The conditions of the open alerts that `rows` selects, with the texts that they have."""
+    """The conditions of the open alerts that `rows` selects, with their stored texts."""
     return [
         alerts.Condition(
             row.key,
@@ -121,8 +123,8 @@ def open_conditions(rows: Q) -> list[alerts.Condition]:
 
 
 def acknowledge(alert: Alert, by: str, note: str) -> bool:
-    """Store who looks after an open alert. False when it was acknowledged or resolved since it was
-    read: nobody replaces another person's note unread."""
+    """Store who looks after an open alert. False if the alert was acknowledged or resolved after
+    `alert` was read, so that nobody overwrites a note that they have not read."""
     unchanged = Alert.objects.filter(
         pk=alert.pk, open_key__isnull=False, acknowledged_at=alert.acknowledged_at
     )
@@ -131,8 +133,8 @@ def acknowledge(alert: Alert, by: str, note: str) -> bool:
 
 
 def resolve(ids: Collection[int]) -> int:
-    """Resolve those of the alerts that are open; returns how many. An alert whose cause still
-    holds opens again by itself."""
+    """Resolve the alerts that are open; returns their number. The watch opens an alert again if its
+    cause still holds."""
     open_rows = Alert.objects.filter(pk__in=ids, open_key__isnull=False)
     with transaction.atomic():
         open_ids = list(open_rows.select_for_update().values_list("pk", flat=True))
@@ -141,7 +143,7 @@ def resolve(ids: Collection[int]) -> int:
 
 
 def _note(ids: Collection[int], is_end: bool = False) -> None:
-    """Leave the news for the rules (`company/alerting`), in the transaction of the alert."""
+    """Store news for the rules (`company/alerting`), in the alert's transaction."""
     columns = ("alert_id", "is_end")
     sql.insert_or_keep(AlertNews._meta.db_table, columns, [(pk, is_end) for pk in ids])
 
@@ -149,8 +151,8 @@ def _note(ids: Collection[int], is_end: bool = False) -> None:
 def unless_away(
     conditions: Callable[[], Iterable[alerts.Condition]], *kinds: str
 ) -> list[alerts.Condition]:
-    """The conditions of these kinds. While a Redis that they are looked up in does not answer,
-    open alerts of the kinds stay as they are, and alerts of other kinds go on."""
+    """The conditions of these kinds. If Redis does not answer, these are the conditions of the open
+    alerts: alerts of these kinds stay as they are, and other kinds are not affected."""
     try:
         return list(conditions())
     except RedisError as error:

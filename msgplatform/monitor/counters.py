@@ -1,7 +1,7 @@
-"""Counters of all flows: minutes are added up to hours and days; all are deleted when they are old.
+"""Counters of all flows: adds minutes up to hours and days, and deletes old counters.
 
-Days are those of settings.TIME_ZONE, hours UTC's. Everything here can be repeated, and run by
-several processes at once: hours and days are always computed anew from their minutes.
+Days are in settings.TIME_ZONE, hours in UTC. Every step may be repeated, and run by several
+processes at once, because hours and days are always computed anew from their minutes.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from msgplatform.models.counters import Counter
 
 log = logging.get(__name__)
 
-Part: TypeAlias = tuple[type[Counter], datetime, datetime]  # steps from a time to before another
+Part: TypeAlias = tuple[type[Counter], datetime, datetime]  # steps from a time until before another
 
 EVERY_SECONDS = 60.0
-# With pauses of 20 times its duration the roll-up takes at most a twentieth of the time, however
-# many counters there are.
+# The roll-up pauses for 20 times its duration, so that it takes at most a twentieth of the time
+# however many counters there are.
 _REST = 20
 _CHUNK = 5000  # rows, about, in one DELETE
 _CHUNKS_A_TURN = 20
@@ -48,14 +48,14 @@ SELECT flow, biz_id, subject, name, value FROM {table} WHERE {step} >= %s AND {s
 
 
 class Housekeeping:
-    """Rolls up and purges when it is due; its owner's loop may call it at every turn."""
+    """Rolls up and purges counters when due. The owner's loop may call it at every turn."""
 
     def __init__(self) -> None:
         self._next = 0.0
         self._last: datetime | None = None  # the database's time of the last roll-up
 
     def turn_if_due(self) -> bool:
-        """Do the work if it is due. True if it was."""
+        """Do the work if it is due. True if the work was due."""
         start = time.monotonic()
         if start < self._next:
             return False
@@ -70,25 +70,25 @@ class Housekeeping:
             finally:
                 has_more = purge() or has_more
         finally:
-            # After an error too: the owner must have time for its other work.
+            # Pause after an error too, so that the owner has time for other work.
             seconds = time.monotonic() - start
             self._next = start + (0 if has_more else EVERY_SECONDS) + seconds * _REST
         return True
 
 
 def roll_up(last: datetime | None = None) -> int:
-    """Compute today and each day for which counts came since `last`, the time of the last roll-up.
+    """Compute today and every day that may have new counts since `last`, the last roll-up.
 
-    Without it, as after a standstill, yesterday and all days since the last one that has counters,
-    which may have been computed before its end. Never days whose minutes may have been deleted.
-    Returns how many days.
+    Without `last`, as after a start, compute yesterday and all days since the last day with
+    counters, which may have been computed before its end. Days whose minutes may have been deleted
+    are never computed. Returns the number of days.
     """
     now = sql.now()
     today = DayCounter.of(now)
     oldest = _oldest_minute_day(today)
     if last is None:
         newest = DayCounter.objects.aggregate(newest=Max("day"))["newest"] or oldest
-        # The day before it as well: late counts may have come for it.
+        # Late counts may have come for the day before, too.
         first = min(today, newest) - timedelta(days=1)
     else:
         first = DayCounter.of(min(now, last) - DayCounter.OPEN_FOR)
@@ -100,14 +100,14 @@ def roll_up(last: datetime | None = None) -> int:
 
 
 def roll_up_hours() -> int:
-    """Compute the hours that are over since the last one that was computed, the oldest first, and
-    at most _HOURS_A_TURN of them. Returns how many."""
+    """Compute the hours that have ended since the last computed hour, oldest first, at most
+    _HOURS_A_TURN of them. Returns the number of hours."""
     end = HourCounter.of(sql.now() - HourCounter.OPEN_FOR)
-    # Hours that a clock ahead of time has added up: readers would not read their minutes.
+    # A clock ahead of time may have added up open hours. Readers would ignore their minutes.
     HourCounter.objects.filter(hour__gte=end).delete()
     begin = HourCounter.done_until() or datetime.min.replace(tzinfo=UTC)
     for number in range(_HOURS_A_TURN):
-        # Hours in which nothing was counted have no rows, and are passed over.
+        # Skip hours without counts.
         minutes = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=end)
         first = minutes.order_by("minute").values_list("minute", flat=True).first()
         if first is None:
@@ -136,8 +136,8 @@ def purge() -> bool:
 
 
 def _roll_up_day(day: date) -> None:
-    """Compute a day from the closed hours that lie in it whole, and the minutes before and after
-    them."""
+    """Compute a day from the closed hours that lie completely in the day, and the minutes before
+    and after these hours."""
     begin, end = _midnight(day), _midnight(day + timedelta(days=1))
     rolled_up_until = HourCounter.done_until() or begin
     first = HourCounter.of(begin.astimezone(UTC) + _HOUR - _MICROSECOND)
@@ -167,7 +167,7 @@ def _roll_up(model: type[Counter], at: date, parts: Sequence[Part]) -> None:
 
 
 def _purge(model: type[Model], field: str, before: date) -> bool:
-    """Delete whole steps, oldest first; true when one turn does not delete all."""
+    """Delete whole steps, oldest first. True if old rows are left."""
     old_rows = model._default_manager.filter(**{f"{field}__lt": before})
     for _ in range(_CHUNKS_A_TURN):
         steps = old_rows.order_by(field).values_list(field, flat=True)

@@ -1,8 +1,7 @@
-"""The failures of flows by place and answer, for the console, the API and alerts; what a person
-acknowledges.
+"""The failures of flows by place and answer, for the console, the API and alerts; and their
+acknowledgement.
 
-An acknowledgement covers the failures that the person has seen on the page, and none that came
-afterwards.
+An acknowledgement covers the failures that the person saw on the page, not later ones.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class GroupSnapshot:
     until: datetime
 
 
-# The groups that are read for somebody who sees those of some business systems only.
+# The number of groups that are read for a person who is limited to business systems.
 _MAX_READ = 5000
 
 
 def failures_of(flow: Flow, systems: Collection[str] | None) -> Sequence[Failure]:
-    """A flow's failures; with `systems` those of their messages alone, the largest first. Raises
-    UNAVAILABLE."""
+    """A flow's failures, largest first. `systems` limits them to messages of these business
+    systems. Raises UNAVAILABLE."""
     if systems is None:
         return flow.health.failures()
     groups = flow.health.failures(limit=_MAX_READ)
@@ -63,13 +62,13 @@ def open_groups(flow: str, limit: int = MAX_FAILURES) -> list[FailureGroup]:
 
 
 def latest_answer(flow: str, subject: int) -> str:
-    """The answer of the last failure of this place, '' without one."""
+    """The answer of the place's last failure; '' if there is no failure."""
     rows = FailureGroup.objects.filter(flow=flow, subject=subject).order_by("-last_at")
     return rows.values_list("answer", flat=True).first() or ""
 
 
 def as_failure(group: FailureGroup, **place: Any) -> Failure:
-    """A group as the console shows it; `place` are the fields that its flow knows."""
+    """A group as the console shows it; `place` has the fields that only the flow knows."""
     values = {
         "answer": group.answer, "said": group.said, "count": group.count, "lost": group.lost,
         "since": group.since, "last_at": group.last_at, **place,
@@ -78,13 +77,13 @@ def as_failure(group: FailureGroup, **place: Any) -> Failure:
 
 
 def count_groups(flows: Iterable[str]) -> int:
-    """The number of open groups of these flows, counted to a hundred."""
+    """The number of open groups of these flows, counted up to _COUNTED."""
     rows = FailureGroup.objects.filter(flow__in=list(flows), count__gt=0).order_by()
     return rows.values("flow")[:_COUNTED].count()
 
 
 def count_by_subject(flow: str, subjects: Collection[int]) -> dict[int, int]:
-    """Subject → number of its open failures, of these subjects; one statement."""
+    """Subject → number of its open failures. Runs one statement."""
     rows = FailureGroup.objects.filter(flow=flow, subject__in=subjects, count__gt=0).order_by()
     return dict(rows.values_list("subject").annotate(Sum("count")))
 
@@ -98,7 +97,7 @@ def count_by_flow(flows: Iterable[str]) -> dict[str, int]:
 def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, actor: str) -> int:
     """Acknowledge the failures of a group that a person has seen, and return their number.
 
-    It may be repeated. Failures that came after the snapshot stay.
+    The call may be repeated. Failures that came after the snapshot stay open.
     """
 
     def attempt() -> int:
@@ -109,8 +108,8 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
             if not acknowledged_count:
                 return 0
             until = min(snapshot.until, row.last_at)
-            # The next time that the database can tell from `until`: what ended at `until` is
-            # acknowledged too, and must not be taken back as well.
+            # One clock step after `until`: messages that ended at `until` are acknowledged too, and
+            # `take_back` must not subtract them again.
             row.count, row.counted_since = (
                 remaining,
                 max(row.counted_since, until + engines.of().clock_step),
@@ -127,8 +126,8 @@ def acknowledge(snapshot: GroupSnapshot, place: str, answer: str, note: str, act
 
 
 def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str) -> int:
-    """Acknowledge what a person or a key has seen of a group of the flow, with a line in the audit
-    log; returns the number of failures, 0 when nothing is left of the group."""
+    """Acknowledge the failures of a group that a person or a key has seen, with a line in the audit
+    log. Returns the number of failures; 0 if the group has none left."""
     group = FailureGroup.objects.filter(pk=snapshot.id, flow=flow.name).first()
     if group is None:
         return 0
@@ -148,5 +147,5 @@ def acknowledge_group(flow: Flow, snapshot: GroupSnapshot, note: str, actor: str
 
 
 def latest_acknowledgements(flows: Sequence[str], limit: int) -> list[Acknowledgement]:
-    """The latest acknowledgements of these flows."""
+    """The newest acknowledgements of these flows."""
     return list(Acknowledgement.objects.filter(flow__in=flows).order_by("-id")[:limit])

@@ -1,11 +1,11 @@
-"""Failures, counted where messages end: the source of the page Failures (`failure_groups.py`).
+"""Counts failures where messages end. The page Failures reads these counts (`failure_groups.py`).
 
-A program that ends messages as failed calls `add` in the transaction that ends them: one statement
-for a batch. Code that sends such messages again, or learns that they arrived after all, calls
-`take_back` in its transaction. So the counts are exact without reading the messages, of which there
-may be millions, in the archive too.
+A program that ends messages as failed calls `add` in the same transaction: one statement for a
+batch. Code that resends such messages, or learns that they arrived after all, calls `take_back` in
+its transaction. So the counts are exact without reading messages, which may be millions and in the
+archive.
 
-Where a count cannot be exact it is too high, never too low.
+A count that cannot be exact is too high, never too low.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 class Loss(NamedTuple):
-    """A message that failed: its place, the kind of answer, its id, the text of the answer."""
+    """A failed message: its place, the kind of answer, its id, the text of the answer."""
 
     subject: int
     answer: str
@@ -40,7 +40,7 @@ class Loss(NamedTuple):
 
 
 class Rescue(NamedTuple):
-    """A failure of the time `ended_at` whose message is sent again or has arrived."""
+    """A failed message, which ended at `ended_at`, that is resent or has arrived."""
 
     subject: int
     answer: str
@@ -50,9 +50,9 @@ class Rescue(NamedTuple):
 def add(
     flow: str, messages: Iterable[Loss], now: datetime, ended_since: datetime | None = None
 ) -> None:
-    """Count messages that failed, in the caller's transaction; they ended at `now` or later.
+    """Count failed messages, in the caller's transaction. The messages ended at `now` or later.
 
-    `ended_since` is earlier where the times at which messages ended are not stored.
+    `ended_since` is an earlier bound, for flows that do not store when messages end.
     """
     counts: Counter[tuple[int, str]] = Counter()
     last: dict[tuple[int, str], Loss] = {}
@@ -64,15 +64,15 @@ def add(
         return
     since, counted_since = sql.stored(now), sql.stored(ended_since or now)
     parameters: list[Any] = []
-    for key in sorted(counts):  # two processes lock them in the same order
+    for key in sorted(counts):  # all processes lock rows in the same order
         count, sample = counts[key], last[key]
-        # Without characters that a database may refuse: it is only an example.
+        # Databases may refuse control characters; blanks do for an example.
         text = "".join(c if c.isprintable() else " " for c in sample.text[: 2 * MAX_SAID])
         example = text.strip()[:MAX_SAID]
         parameters += (
             flow, *key, count, count, since, sample.message, example, counted_since,
         )  # fmt: skip
-    # The time of the statement, not `now`: no message in it may have ended later (`acknowledge`).
+    # `last_at` is the statement's time, not `now`: no counted message ended later (`acknowledge`).
     row = f"({', '.join(['%s'] * (len(_COLUMNS) - 1))}, {sql.now_sql()})"
     names = ", ".join(map(connection.ops.quote_name, _COLUMNS))
     statement = (
@@ -83,7 +83,7 @@ def add(
 
 
 def _on_conflict() -> str:
-    """The clause that adds to a group which exists already. `since` needs the old count."""
+    """The clause that adds to an existing group. `since` comes first, as it needs the old count."""
     name, engine = connection.ops.quote_name, engines.of()
     new, old = engine.new_value, f"{_TABLE}.{{}}"
     sets = [f"since = CASE WHEN {old.format(name('count'))} > 0 THEN {old.format('since')} "
@@ -95,8 +95,7 @@ def _on_conflict() -> str:
 
 
 def take_back(flow: str, messages: Iterable[Rescue]) -> None:
-    """Take back failures whose messages are sent again or have arrived, in the caller's
-    transaction."""
+    """Subtract failures whose messages are resent or have arrived, in the caller's transaction."""
     end_times: dict[tuple[int, str], list[datetime]] = defaultdict(list)
     for message in messages:
         end_times[message.subject, message.answer[:MAX_ANSWER]].append(message.ended_at)

@@ -9,12 +9,11 @@ from msgplatform.core.flows.health import Finding
 from msgplatform.models import Alert
 from msgplatform.monitor import runbooks
 
-_LISTED = 20  # alerts, and groups of failures for each flow
+_LISTED = 20  # alerts; groups of failures of each flow
 
 
 def open_alerts() -> Iterator[Finding]:
-    """The open alerts: first those without an acknowledgement, then by the time of the last
-    look."""
+    """The open alerts: unacknowledged alerts first, then the latest seen."""
     rows = Alert.objects.filter(open_key__isnull=False).order_by("acknowledged_at", "-last_at")
     alerts = list(rows[: _LISTED + 1])
     for alert in alerts[:_LISTED]:
@@ -32,7 +31,7 @@ def open_alerts() -> Iterator[Finding]:
 
 
 def failures() -> Iterator[Finding]:
-    """The failures that nobody has sent again or acknowledged."""
+    """The failures that were neither resent nor acknowledged."""
     is_calm = True
     for flow in flows.all():
         groups = flow.health.failures()

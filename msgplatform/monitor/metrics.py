@@ -2,7 +2,7 @@
 requests that web servers answered.
 
 Everything is read from the database and Redis at the time of the request, so any web process
-answers for the whole platform, and no other process has to be scraped. `docs/metrics.md` lists
+answers for the whole platform, and Prometheus scrapes no other process. `docs/metrics.md` lists
 every metric.
 """
 
@@ -72,7 +72,7 @@ class _PlatformCollector(Collector):
 
 
 def declared() -> Iterator[tuple[str, Iterable[Metric]]]:
-    """Whose metrics, and all of them: the platform's own, those of its web servers, each flow's."""
+    """(owner's title, its metrics): the platform, traces, web servers, then each flow."""
     yield "Platform", METRICS
     yield "Traces", figures.METRICS
     yield "Web servers", web_requests.METRICS
@@ -86,7 +86,7 @@ def _flow_samples() -> Iterator[Sample]:
         try:
             yield from flow.health.metrics()
         except Exception:
-            # One flow that cannot be read must not blind the others.
+            # An unreadable flow must not hide the metrics of the other flows.
             log.exception("metrics_failed", flow=flow.name)
             readable = False
         yield _FLOW_READABLE.of(readable, flow=flow.name)
@@ -97,7 +97,7 @@ def _daemon_samples() -> Iterator[Sample]:
         alive = heartbeats.alive()
     except RedisError:
         return
-    # By role, so that a program that does not run at all has a sample too: 0.
+    # A sample for each role, so that a program without a process has the sample 0.
     running = {beat.role for beat in alive}
     for role in sorted(flows.roles()):
         yield _PROGRAM_UP.of(role in running, role=role)
@@ -114,11 +114,11 @@ def _daemon_samples() -> Iterator[Sample]:
 
 
 def _platform_samples() -> Iterator[Sample]:
-    """The state that alerts report, for the time when no alert can be stored."""
+    """The state that alerts report, because no alert can be stored while the database is away."""
     try:
         kinds = alerts.open_kinds()
     except UNAVAILABLE:
-        kinds = None  # alerts are rows, so this is also whether the database answers
+        kinds = None  # alerts are rows: the database does not answer
     yield _DATABASE_UP.of(kinds is not None)
     for kind, count in (kinds or {}).items():
         yield _ALERTS.of(count, kind=kind)
@@ -130,7 +130,8 @@ def _platform_samples() -> Iterator[Sample]:
 
 
 def _families(samples: Iterable[Sample]) -> Iterator[Family]:
-    """Prometheus wants all samples of a metric together. In a cell each of them names it."""
+    """The samples by metric, as Prometheus wants them. In a cell each sample has the cell's
+    label."""
     exemplar_by_bucket = exemplars.read()
     cell = [label] if (label := cells.own().label) else []
     of_metric: dict[Metric, list[Sample]] = {}
@@ -194,7 +195,7 @@ def open_metrics() -> tuple[bytes, str]:
 
 
 def _registry() -> CollectorRegistry:
-    # A new one for each request: the samples are read now, and nothing is kept in this process.
+    # A new registry for each request: samples are read now, and this process keeps none.
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_PlatformCollector())
     return registry

@@ -1,4 +1,4 @@
-"""What is kept for how long, over all flows, for the page of the console."""
+"""Retention of all kinds of data of all flows, for the console's page."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from msgplatform.models import Alert, AuditLog, BulkJob, DayCounter, MessageTrac
 
 @dataclass(frozen=True)
 class RetentionLine:
-    """One line of the table. `settings` are (name, value). Without `is_readable` the oldest row
-    could not be read."""
+    """One line of the table. `settings` are (name, value). If `is_readable` is false, the oldest
+    row could not be read."""
 
     flow: Text
     title: Text

@@ -1,10 +1,10 @@
-"""The runbook: for each kind of alert the page on which to act, and what to do.
+"""The runbook: for each kind of alert the page on which to act, and the steps.
 
 `runbooks.md` beside this file, and one in the folder `monitor` of each flow, have a section for
 each kind: in each of LANGUAGES, in this order, the first step as a line in bold, then a text. The
 alert's page, `doctor` and messages to people show them, and `make docs` writes docs/runbook.md and
-docs/runbook.zh-hans.md from them. The texts are written nowhere else; their links are those of a
-page in docs/.
+docs/runbook.zh-hans.md from them. The texts are written nowhere else; their links are as in a page
+of docs/.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Section:
 
 
 def by_kind() -> dict[str, Runbook]:
-    """Kind → where to act, of the platform and of all flows."""
+    """Kind → runbook, of the platform and of all flows."""
     books = dict(_PLATFORM)
     for flow in flows.all():
         books |= flow.health.runbooks
@@ -73,13 +73,13 @@ def by_kind() -> dict[str, Runbook]:
 
 
 def find(kind: str) -> Runbook | None:
-    """Where to act on alerts of this kind; None for a kind without a runbook. The kind
-    `platform.backlog:sms` has that of `platform.backlog`."""
+    """The runbook of this kind, or None. A kind such as `platform.backlog:sms` has the runbook of
+    `platform.backlog`."""
     return by_kind().get(kind.partition(":")[0])
 
 
 def link(alert: Alert) -> str:
-    """The address of the page on which to act; '' when there is none."""
+    """The address of the page on which to act; '' if there is no page."""
     book = find(alert.kind)
     if book is None:
         return ""
@@ -92,7 +92,7 @@ def link(alert: Alert) -> str:
 
 
 def button(alert: Alert) -> tuple[Button, str] | None:
-    """The button that acts on the alert's subject at once, and its address; None without one."""
+    """The button that acts on the alert's subject at once, and its address; or None."""
     book = find(alert.kind)
     if book is None or book.button is None:
         return None
@@ -104,7 +104,7 @@ def button(alert: Alert) -> tuple[Button, str] | None:
 
 
 def link_title(alert: Alert) -> str:
-    """The title of the button that leads to that page."""
+    """The title of the button that leads to the page of `link`."""
     book = find(alert.kind)
     view = book.view if book else ""
     if match := _OF_MODEL.fullmatch(view):
@@ -114,7 +114,7 @@ def link_title(alert: Alert) -> str:
 
 
 def language() -> str:
-    """The reader's language, or English where there is no runbook in it."""
+    """The reader's language; English if the runbook is not written in that language."""
     current = translation.get_language()
     return current if current in LANGUAGES else LANGUAGES[0]
 
@@ -130,7 +130,7 @@ def anchor(kind: str) -> str:
 
 
 def section(kind: str) -> Section:
-    """The section about this kind in the reader's language; empty for a kind without one."""
+    """The section about this kind in the reader's language; an empty one if there is none."""
     return sections().get(kind.partition(":")[0], {}).get(language(), Section())
 
 
@@ -159,8 +159,8 @@ def _html(match: re.Match[str]) -> str:
 
 
 def of_systems(rows: QuerySet[Alert], system_ids: Collection[int]) -> QuerySet[Alert]:
-    """The alerts that are about rows of these business systems. One statement for each model, and
-    the index of alerts by key."""
+    """The alerts about rows of these business systems. Runs one statement for each model; finds
+    alerts by the index of their key."""
     kinds_by_model: dict[str, list[str]] = defaultdict(list)
     for kind, book in by_kind().items():
         if book.model and has_system(book.model):

@@ -1,7 +1,7 @@
 """Subjects: the rows at which a flow's messages fail, and by which its counters are grouped.
 
 A flow declares its subject once, such as its subscriptions, gateways or CRMs. Failures, Statistics
-and alerts take its name, its page and its texts from there.
+and alerts take the subject's name, page and texts from there.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import FailureGroup
 from msgplatform.monitor.failure_groups import as_failure
 
-# The fields of `Failure` that only the flow knows, by a group and the row of its subject (None when
-# it was deleted).
+# (group, row of its subject) → the fields of `Failure` that only the flow knows. The row is None if
+# it was deleted.
 Details = Callable[[FailureGroup, Any], Mapping[str, Any]]
 
 
@@ -27,9 +27,9 @@ Details = Callable[[FailureGroup, Any], Mapping[str, Any]]
 class Subject:
     """The rows of a model that are subjects of counters and failures.
 
-    `name` stands in addresses, filters and files. `rows` has the columns that the text of a row
-    needs. Subjects of failures have a text for a row that is gone, with %(id)d, in `deleted`, and
-    one for the subject 0 in `none`, if the flow counts under it; both are marked for translation.
+    `name` is for addresses, filters and files. `rows` has the columns that the text of a row needs.
+    Subjects of failures have two more texts, marked for translation: `deleted`, with %(id)d, for a
+    deleted row, and `none` for the subject 0, if the flow counts under 0.
     """
 
     name: str
@@ -46,12 +46,12 @@ class Subject:
 
     @property
     def permission(self) -> str:
-        """The permission to open that page."""
+        """The permission to open the page of a row."""
         meta = self.rows().model._meta
         return f"{meta.app_label}.view_{meta.model_name}"
 
     def runbook(self, button: Button | None = None, severity: Severity = "warning") -> Runbook:
-        """The runbook of alerts about one row: its page is where to act."""
+        """The runbook of alerts about one row. It leads to the row's page."""
         return Runbook(
             self.view, takes_subject=True, button=button, severity=severity, model=self.model
         )
@@ -62,7 +62,7 @@ class Subject:
         return str(self.rows().model._meta.label)
 
     def failures(self, groups: Iterable[FailureGroup], details: Details) -> list[Failure]:
-        """These groups as the page Failures shows them. One statement, for the rows."""
+        """These groups as the page Failures shows them. Runs one statement, for the rows."""
         groups = list(groups)
         rows = self.rows().in_bulk({group.subject for group in groups})
         failures = []

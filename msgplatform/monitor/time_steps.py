@@ -1,10 +1,10 @@
 """Counters in steps of time, for the statistics of the flows.
 
-`since` and `until` are aware; the first step is the one that holds `since`, and `until` itself is
-not included (a day counts as a whole). Minutes and hours come from the counters of both, kept for
-MINUTE_COUNTER_DAYS; days (in settings.TIME_ZONE) from the daily ones, kept for DAY_COUNTER_DAYS and
-up to date but for a minute or more. Hours are UTC's; the last ones, which were not added up yet,
-come from their minutes.
+`since` and `until` are aware; the first step contains `since`, and `until` itself is not included
+(a day counts as a whole). Minutes and hours (UTC) come from minute and hour counters, kept for
+MINUTE_COUNTER_DAYS. Days (in settings.TIME_ZONE) come from day counters, kept for DAY_COUNTER_DAYS
+and up to date but for a minute or more. The last hours, which are not added up yet, come from their
+minutes.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _PIECE: dict[Any, timedelta] = {
 
 
 def rows(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
-    """The counters of a period, of all flows, each with `at`, the start of its step: from one table
-    or from several, one after the other in time. No step is in two of them."""
+    """The counters of a period, of all flows, each with `at`, the start of its step. Several
+    querysets follow each other in time, and no counter is in two of them."""
     if step == "day":
         first, last = DayCounter.of(since), DayCounter.of(until - _INSTANT)
         return [DayCounter.objects.filter(day__range=(first, last)).annotate(at=F("day"))]
@@ -45,7 +45,7 @@ def rows(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
     if step == "minute":
         minutes = MinuteCounter.objects.filter(minute__gte=begin, minute__lt=until)
         return [minutes.annotate(at=F("minute"))]
-    # A period that ends within an hour has a part of it, which only minutes can tell.
+    # If the period ends within an hour, only minutes can give that part of the hour.
     last_hour = start(step, until)
     hours_until = min(HourCounter.done_until() or begin, last_hour)
     hours = HourCounter.objects.filter(hour__gte=begin, hour__lt=hours_until).annotate(at=F("hour"))
@@ -54,8 +54,8 @@ def rows(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
 
 
 def rows_of_sum(step: Step, since: datetime, until: datetime) -> list[QuerySet[Any]]:
-    """The counters of a period whose steps do not matter: `rows` without `at`, but with the hours
-    instead of the minutes of which they are the sum."""
+    """The counters of a period for one sum: like `rows`, but with hours instead of their minutes
+    where possible, and steps that do not matter."""
     first = start("hour", since)
     if first < (begin := start("minute", since)):
         first += _LENGTH["hour"]
@@ -71,8 +71,8 @@ def rows_of_sum(step: Step, since: datetime, until: datetime) -> list[QuerySet[A
 
 
 def in_order(rows: QuerySet[Any]) -> Iterator[QuerySet[Any]]:
-    """One of `rows` by time, in pieces that fit into memory (MariaDB's driver reads an answer
-    whole): a file can be written while they are read."""
+    """A queryset of `rows`, sorted by time, in pieces that fit into memory: MariaDB's driver reads
+    an answer as a whole, and a file is written piece by piece."""
     column = _TIMES[rows.model]
     times = rows.values_list(column, flat=True)
     begin, last = times.order_by(column).first(), times.order_by(f"-{column}").first()
@@ -100,7 +100,7 @@ def starts(step: Step, since: datetime, until: datetime) -> list[datetime]:
 
 
 def start(step: Step, at: datetime) -> datetime:
-    """The start of the step that a time lies in."""
+    """The start of the step of this time."""
     if step == "day":
         return moment(DayCounter.of(at))
     whole = at.astimezone(UTC).replace(second=0, microsecond=0)
@@ -108,8 +108,8 @@ def start(step: Step, at: datetime) -> datetime:
 
 
 def is_last_open(step: Step, until: datetime) -> bool:
-    """True if the last step of a period up to `until` is not counted as a whole: it goes on, or
-    ends after `until`."""
+    """True if the last step of a period up to `until` is counted only in part: the step has not
+    ended, or ends after `until`."""
     if step == "day":
         return start(step, until - _INSTANT) == start(step, timezone.now())
     return start(step, until) < until

@@ -1,1 +1,1 @@
-"""Functions that keep an installation running and show its state."""
+"""The operation of an installation: backup, supervision, export of traces, commands."""

@@ -1,4 +1,4 @@
-"""An examination of this installation: its parts, its problems, and the commands that repair it."""
+"""Examines this installation: parts, problems, and the commands that repair them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def examine() -> Iterator[Finding]:
     )  # fmt: skip
     for look in looks:
         yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
-    # Without a schema these would only find errors that `_database` has explained.
+    # Skip these looks without a schema: `_database` has reported the cause of their errors.
     if not any(_schema_problem(alias) for alias in settings.DATABASES):
         for look in (_cell, _secrets, _users, findings.open_alerts, findings.failures):
             yield from _report_errors(look, look.__name__.strip("_").replace("_", " "))
@@ -73,7 +73,7 @@ def _report_errors(look: Callable[[], Iterable[Finding]], name: str) -> Iterator
 def _settings() -> Iterator[Finding]:
     problems = [m for m in checks.run_checks() if m.level >= checks.WARNING]
     for message in problems:
-        # A system check's hint is how to repair it, which is what `doctor` shows below a finding.
+        # The hint of a system check is the repair of the problem.
         is_error = message.level >= checks.ERROR
         yield Finding("bad" if is_error else "warn", str(message.msg), str(message.hint or ""))
     if not problems:
@@ -140,7 +140,7 @@ def _database() -> Iterator[Finding]:
 
 
 def _schema_problem(alias: str) -> Finding | None:
-    """The problem that keeps programs from their tables; None also when the database is silent."""
+    """Why programs cannot use their tables; None if they can, or the database does not answer."""
     try:
         if missing := schema_state.missing_tables(connections[alias]):
             return Finding("bad", missing)
@@ -276,7 +276,7 @@ def _daemons() -> Iterator[Finding]:
 
 
 def _watch() -> Iterator[Finding]:
-    """A program must watch the platform: without one nobody notices that something is wrong."""
+    """A program must watch the platform, or nobody notices problems."""
     beats = heartbeats.alive()
     if watch.is_held():
         yield Finding("ok", "a program watches the platform")

@@ -1,3 +1,3 @@
-"""Archives. A flow describes its own (`description`); `partitions` makes its months and
-`retention` deletes the oldest. Where rows come from hot tables, `walk` finds those that are old
-enough and `copying` moves them, into a database of its own if there is one (`router`)."""
+"""Archives. A flow describes its archive (`description`); `partitions` makes the months and
+`retention` deletes the oldest. `walk` finds old rows in hot tables and `copying` moves these rows
+to the archive, which may be in a database of its own (`router`)."""

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from msgplatform.core.data import ids
 
 DAY = 86400.0
-# A row's id can be a little smaller than that of the row it belongs to, if another machine made it:
-# their clocks differ. A day is far more than clocks that are kept differ by.
+# The id of a part can be a little smaller than the id of its row if another machine made the part,
+# because clocks differ. A day is far more than the difference of set clocks.
 _CLOCK_SLACK = ids.TICKS_PER_SECOND * 86400 << ids.TICK_SHIFT
 
 
@@ -18,5 +18,5 @@ def horizon(now: datetime, age: float) -> int:
 
 
 def earliest_part(id: int) -> int:
-    """The smallest id that a row which belongs to the row `id` can have."""
+    """The smallest id that a part of the row `id` can have."""
     return max(0, id - _CLOCK_SLACK)

@@ -1,10 +1,11 @@
-"""The steps of a move from hot tables to the cold store: copy, verify, delete. And of the way back:
-copy, verify; the rows stay in the archive too, and the hot ones count.
+"""The steps of a move from hot tables to the cold store: copy, verify, delete. The way back is copy
+and verify: the rows stay in the archive too, and the hot rows count.
 
 The caller has locked the hot rows in a transaction of the main database, which ends after the
-deletion, and has deleted from the cold store what a killed process left of them. If both are one
-database, everything is one transaction. A cold store elsewhere commits first: a process that dies
-in between leaves the rows in both, the hot ones count, and the next move replaces the cold ones.
+deletion, and has deleted rows that a killed process left in the cold store. If both stores are one
+database, all steps are one transaction. A cold store elsewhere commits first: if the process dies
+before the main commit, the rows are in both stores, the hot rows count, and the next move replaces
+the cold rows.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from msgplatform.core.errors import Temporary
 
 
 class NotVerified(Temporary):
-    """The rows in the archive differ from those that were to be copied; nothing was deleted."""
+    """The rows in the archive differ from the rows to copy; no row was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One table's rows that are copied from `source` to `target`: `column` IN `keys`.
+    """Rows of one table to copy from `source` to `target`: `column` IN `keys`.
 
-    Columns that both tables have are copied; `added` gives others of the target, as expressions
-    over the source's row.
+    Columns that both tables have are copied; `added` has other columns of the target, as
+    expressions over the source's row.
     """
 
     source: type[models.Model]
@@ -64,8 +65,8 @@ class Part:
                 )
 
     def verified(self) -> int:
-        """How many rows were copied; raises NotVerified when the target does not hold them all."""
-        # Read back and compared, column by column: the source is deleted on the strength of this.
+        """The number of copied rows. Raises NotVerified if the target does not hold all of them."""
+        # Compare all columns, because the source is deleted if they are equal.
         source_print, target_print = self._fingerprint(self.source), self._fingerprint(self.target)
         if source_print != target_print:
             table = self.target._meta.db_table
@@ -73,10 +74,10 @@ class Part:
         return source_print[0]
 
     def delete(self, count: int) -> None:
-        """Delete the source's rows; raises NotVerified unless there are `count`, the number that
-        was copied."""
+        """Delete the source's rows. Raises NotVerified unless their number is `count`, as
+        copied."""
         deleted_count = sum(rows.delete()[0] for rows in self._pages(self.source))
-        if deleted_count != count:  # a row was added meanwhile: the caller rolls back
+        if deleted_count != count:  # a new row came: the caller rolls back
             table = self.source._meta.db_table
             raise NotVerified(f"{table}: {deleted_count} rows to delete, {count} copied")
 
@@ -95,5 +96,5 @@ class Part:
 
 
 def _plain(value: Any) -> Any:
-    # The text of a memoryview does not have its content, and the fingerprint is of texts.
+    # The fingerprint is of texts, and the text of a memoryview does not have its content.
     return bytes(value) if isinstance(value, memoryview) else value

@@ -1,4 +1,4 @@
-"""How a flow describes its archive: its tables, and how long a row is kept.
+"""The description of a flow's archive: the tables, and how long a row is kept.
 
     ARCHIVE = Archive(
         "sms",
@@ -8,8 +8,8 @@
 
 Every table has an `id` that sorts by time (`core.data.ids`) as its primary key and, so that MariaDB
 can partition it, no other unique key and no foreign key. A migration calls `partitions.partition`
-for each table; from then on `Retention` looks after it. A table may name another column than `id`
-(`column`), unless its rows belong to those of another table.
+for each table; from then on `Retention` looks after it. A table whose rows are no parts of other
+rows may name another column than `id` (`column`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from msgplatform.core.failpoints import failpoint
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The ids that one partition holds: those of a month, or of a day. `pattern` (strftime) makes a
-    partition's name from the moment at which it begins; `days` is its greatest length; `ahead`
-    partitions are made before they are needed."""
+    """The period of one partition: a month or a day. `pattern` (strftime) makes a partition's name
+    from its beginning; `days` is the greatest length; `ahead` is how many partitions are made
+    before they are needed."""
 
     pattern: str
     days: int
@@ -52,7 +52,7 @@ class Step:
         return start.strftime(self.pattern)
 
     def until_ahead(self, start: datetime, now: datetime) -> Iterator[datetime]:
-        """The steps from `start`, or now, to those that are made ahead."""
+        """The steps from `start` (or now) to the last step that is made ahead."""
         step, last = self.start(min(start, now)), self.start(now)
         for _ in range(self.ahead):
             last = self.end(last)
@@ -67,13 +67,12 @@ DAILY = Step("p%Y%m%d", days=1, ahead=2)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of an archive, and the tables whose rows belong to its rows and go with them.
+    """A table of an archive, and the tables of its parts, which are deleted with its rows.
 
-    `of` is the indexed column in which a row names the row it belongs to; with 0 there it belongs
-    to none, and is deleted by its own age. `not_final` gives the condition, at a time and by
-    columns of the table, for rows that may not be deleted however old they are; it is used only for
-    tables that belong to no other. `column` holds the ids by which the table is partitioned, one
-    partition for each `step`.
+    `of` is the indexed column of a part with the id of its row; a part with 0 has no row, and is
+    deleted by its own age. `not_final` gives the condition (for a time, with columns of the table)
+    of rows that may not be deleted at any age; it is not used for tables of parts. `column` holds
+    the ids by which the table is partitioned, one partition for each `step`.
     """
 
     model: type[Model]
@@ -93,7 +92,7 @@ class Table:
 
     @property
     def engine(self) -> Engine:
-        """The engine of its database."""
+        """The engine of the table's database."""
         return engines.of(self.using)
 
     def rows(self) -> QuerySet[Any]:
@@ -103,23 +102,23 @@ class Table:
         return Q(**{f"{self.column}__lt": end_id})
 
     def of_these(self, row_ids: Sequence[int]) -> QuerySet[Any]:
-        """The rows that belong to these rows of the table above. Rows much older than the oldest
-        of these need not be searched."""
-        # The bound lets MariaDB leave out the older partitions (partition pruning).
+        """The parts of these rows of the table above. Parts much older than the oldest row are not
+        searched."""
+        # The bound lets MariaDB skip older partitions (partition pruning).
         first_id = earliest_part(min(row_ids, default=0))
         return self.rows().filter(**{f"{self.of}__in": row_ids}, id__gte=first_id)
 
     def with_parts(self) -> list[Table]:
-        """This table and all below it."""
+        """This table and all tables of its parts."""
         return [self, *(table for part in self.parts for table in part.with_parts())]
 
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """`keep()` is for how many seconds a row is kept, counted from its id's time; None: for ever.
+    """`keep()` is the number of seconds that a row is kept after its id's time; None: for ever.
 
-    All tables are in one database. `hot` is the table from which rows are moved, if it is a single
-    one: its oldest row says where the months begin.
+    All tables are in one database. `hot` is the table from which rows are moved, if there is only
+    one: months begin with its oldest row.
     """
 
     name: str
@@ -139,7 +138,7 @@ CHUNK = 500  # ids in one statement
 
 
 def delete_whole(table: Table, row_ids: Sequence[int]) -> None:
-    """Delete rows with all that belongs to them, in one transaction."""
+    """Delete rows and their parts, in one transaction."""
     with transaction.atomic(using=table.using, savepoint=False):
         for some in chunks(row_ids, CHUNK):
             for part in table.parts:

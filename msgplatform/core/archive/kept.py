@@ -1,5 +1,5 @@
-"""What is kept for how long, for people: each kind of data with its setting, its oldest row, and
-what goes next."""
+"""Retention for people: each kind of data with its setting, its oldest row, and the next
+deletion."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from msgplatform.core.flows.metric import Metric, Sample
 if TYPE_CHECKING:  # the contract of flows names this module
     from msgplatform.core.flows.text import Text
 
-# A scrape waits so long for an archive, which may be in a database of its own.
+# Seconds that a scrape waits for an archive, which may be in another database.
 _SAMPLE_SECONDS = 0.5
 _asked: set[str] = set()  # archives whose databases have not answered yet
 ARCHIVED, DELETED = _("moves to the archive"), _("is deleted")
@@ -29,9 +29,9 @@ ARCHIVED, DELETED = _("moves to the archive"), _("is deleted")
 
 @dataclass(frozen=True)
 class KeptData:
-    """One kind of data. `settings` are the variables that say for how long, and `seconds` the
-    result (None: for ever); `oldest` is the time of the oldest row, None without rows. `ending` is
-    what happens then. With a `step` rows go month by month, or day by day."""
+    """One kind of data. `settings` are the variables of its retention, and `seconds` the result
+    (None: for ever). `oldest` is the time of the oldest row, None without rows. `ending` says what
+    happens to old rows. With a `step` rows are deleted month by month, or day by day."""
 
     title: Text
     settings: tuple[str, ...]
@@ -41,17 +41,17 @@ class KeptData:
     step: Step | None = None
 
     def next_at(self, oldest: datetime) -> datetime | None:
-        """When the oldest row goes; None: never."""
+        """The time at which the oldest row is deleted; None: never."""
         if (seconds := self.seconds()) is None:
             return None
-        # A month goes as a whole when its last row is old enough.
+        # A month is deleted as a whole when its last row is old enough.
         return (self.step.end(oldest) if self.step else oldest) + timedelta(seconds=seconds)
 
 
 def of_table(
     title: Text, table: Table, seconds: Callable[[], float | None], *settings: str
 ) -> KeptData:
-    """A table of an archive, whose ids begin with their time."""
+    """An archive's table. Ids begin with their time."""
 
     def oldest() -> datetime | None:
         first = table.rows().values_list(table.column, flat=True).first()
@@ -65,7 +65,7 @@ def of_ids(
     title: Text, model: type[Model], seconds: Callable[[], float | None], *settings: str,
     ending: Text = DELETED,
 ) -> KeptData:  # fmt: skip
-    """A table without partitions, whose ids begin with their time."""
+    """A table without partitions. Ids begin with their time."""
 
     def oldest() -> datetime | None:
         rows = model._base_manager.using(router.db_for_read(model)).order_by("pk")
@@ -79,7 +79,7 @@ def of_column(
     title: Text, model: type[Model], column: str, seconds: Callable[[], float | None],
     *settings: str,
 ) -> KeptData:  # fmt: skip
-    """A table with a column of time, or of a day, that an index begins with."""
+    """A table with an index that begins with a column of times or days."""
 
     def oldest() -> datetime | None:
         value: Any = model._base_manager.order_by(column).values_list(column, flat=True).first()
@@ -91,7 +91,7 @@ def of_column(
 
 
 def for_ever() -> None:
-    """The seconds of what is never deleted by itself."""
+    """The `seconds` of data that no program deletes."""
 
 
 def metric(archive: Archive) -> Metric:
@@ -103,8 +103,8 @@ def metric(archive: Archive) -> Metric:
 
 
 def samples(archive: Archive) -> list[Sample]:
-    """Samples of an archive for `/metrics`; none when its database cannot be read, or hangs."""
-    if archive.name in _asked:  # an earlier scrape still waits for it
+    """Samples of an archive for `/metrics`; none if its database cannot be read, or hangs."""
+    if archive.name in _asked:  # an earlier scrape still waits for the archive
         return []
     now = sql.now()
 

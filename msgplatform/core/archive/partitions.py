@@ -1,9 +1,9 @@
 """Partitions of an archive's tables on MariaDB, by month or day: made ahead of need, dropped whole.
 
-An id begins with its time, so a month is a range of ids. Everything after the last month falls
-into `pmax`, which is split when a new month is made. It is empty then, unless no month was made for
-months; even so nothing is lost. Rows older than the first month fall into that one. The same holds
-for days.
+An id begins with its time, so a month is a range of ids. Rows after the last month go into `pmax`,
+which is split when a new month is made. `pmax` is empty then, unless no month was made for months;
+no row is lost in any case. Rows older than the first month go into the first month. Days work like
+months.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LAST = "pmax"
 
 
 class Partition(NamedTuple):
-    """Ids from `first` to below `bound` (None: no bound). The first partition of a table holds
-    older ones too."""
+    """Ids from `first` to below `bound` (None: no bound). A table's first partition also has older
+    ids."""
 
     name: str
     first: int
@@ -44,11 +44,10 @@ class Partition(NamedTuple):
 def partition(
     connection: BaseDatabaseWrapper, *tables: str, column: str = "id", step: Step = MONTHLY
 ) -> None:
-    """Partition tables by this column, by step when they hold rows; for migrations, can be
-    repeated.
+    """Partition tables by this column; for migrations, may be repeated.
 
-    The server writes a table anew, and nobody else can write to it meanwhile. Nothing happens on a
-    database without partitions.
+    The server rewrites the table, and blocks other writers meanwhile. On a database without
+    partitions the call has no effect.
     """
     engine = engines.of_connection(connection)
     if not engine.has_partitions:
@@ -56,7 +55,7 @@ def partition(
     for table in tables:
         with connection.cursor() as cursor:
             if len(engine.partitions(cursor, table)) > 1:
-                continue  # it has its months; again it would be written anew
+                continue  # already partitioned: do not rewrite the table
             cursor.execute(f"SELECT MIN({column}) FROM {table}")  # noqa: S608
             (oldest,) = cursor.fetchone()
             now = timezone.now()
@@ -65,7 +64,7 @@ def partition(
 
 
 def prepare(archive: Archive, now: datetime) -> None:
-    """Make sure that this month (or day) and the next ones have a partition in each table.
+    """Make the partitions of this month (or day) and of the next ones in each table.
 
     Raises Unavailable when the archive's tables do not exist.
     """
@@ -73,7 +72,7 @@ def prepare(archive: Archive, now: datetime) -> None:
     with alone(archive) as has_lock:
         if not has_lock:
             return
-        # Only now that nobody else alters them: a table is not listed while it is being altered.
+        # List tables under the lock, because a table that is being altered is not listed.
         with connections[using].cursor() as cursor:
             table_names = connections[using].introspection.table_names(cursor)
         if missing := sorted({table.name for table in tables} - set(table_names)):
@@ -93,7 +92,7 @@ def prepare(archive: Archive, now: datetime) -> None:
 def _missing(
     archive: Archive, step: Step, partitions: list[Partition], now: datetime
 ) -> list[tuple[str, int]]:
-    """(name, bound) of the partitions that are not there yet, ascending."""
+    """(name, bound) of the missing partitions, ascending."""
     bounds = [part.bound for part in partitions if part.bound is not None]
     if bounds:
         have = max(bounds)
@@ -105,7 +104,7 @@ def _missing(
 
 
 def _parts(step: Step, start: datetime, now: datetime) -> list[tuple[str, int]]:
-    """(name, bound) of the partitions from `start`, or now, to the last that is made ahead."""
+    """(name, bound) of the partitions from `start` (or now) to the last one made ahead."""
     return [
         (step.name(begin), ids.first_id_at(step.end(begin)))
         for begin in step.until_ahead(start, now)
@@ -119,7 +118,7 @@ def _listed(parts: list[tuple[str, int]]) -> str:
 
 # -- read and dropped ----------------------------------------------------------------------------
 def partitions_of(table: Table) -> list[Partition]:
-    """Its partitions, oldest first; none when the table has none."""
+    """The table's partitions, oldest first."""
     with connections[table.using].cursor() as cursor:
         partitions = []
         for name, text in table.engine.partitions(cursor, table.name):
@@ -130,8 +129,7 @@ def partitions_of(table: Table) -> list[Partition]:
 
 
 def drop(table: Table, part: Partition, kept_rows: QuerySet[Any]) -> bool:
-    """Drop a partition unless one of `kept_rows` (of this table) is there. True if it was
-    dropped."""
+    """Drop a partition unless one of `kept_rows` (of this table) exists. True if dropped."""
     return _change(table, f"DROP PARTITION {part.name}", kept_rows)
 
 
@@ -142,8 +140,8 @@ def alone(archive: Archive) -> AbstractContextManager[bool]:
 
 
 def _change(table: Table, change: str, unless: QuerySet[Any]) -> bool:
-    """Alter the table, unless it holds rows `unless`, or somebody keeps reading it; whether it was
-    altered. The table is locked, so nobody can write between the look at the rows and the change.
+    """Alter the table, unless rows `unless` exist, or long reads block the lock. True if altered.
+    The table is locked, so that no writer comes between the look at the rows and the change.
     """
     connection = connections[table.using]
     try:

@@ -1,8 +1,8 @@
-"""Delete what is older than an archive keeps it: whole months where the tables have partitions,
-else rows in chunks, always with the rows that belong to them.
+"""Delete rows that are older than an archive keeps them, with their parts: whole months if the
+tables have partitions, else chunks of rows.
 
-A month stays while any of its rows is not final, and so do the months after it. Every step can be
-repeated: the next one finds what a killed process left.
+A month with a row that is not final stays, and so do the months after it. Every step can be
+repeated: the next step finishes the work of a killed process.
 """
 
 from __future__ import annotations
@@ -28,24 +28,26 @@ from msgplatform.core.failpoints import failpoint
 from msgplatform.core.lazy_text import lazy_message
 
 EVERY_SECONDS = 600.0
-# Somebody reads the table, or some rows are final later than others: no alert before so many days.
+# No alert before this time, since long reads or rows that are not final may delay a deletion.
 PATIENCE_SECONDS = 7 * DAY
 NOT_FINAL = "Some of them are not final, or others use the table."
 
 
 class Retention:
-    """Keeps one archive's partitions and its age; its owner's loop asks as often as it likes."""
+    """Makes partitions and deletes old rows of one archive. The owner's loop may call at any
+    time."""
 
     def __init__(self, archive: Archive) -> None:
         self._archive = archive
         self._next_prepare, self._next_purge = Every(EVERY_SECONDS), Every(EVERY_SECONDS)
-        # When the present purge began. It deletes what was too old then: rows become too old all
-        # the time, and a purge that followed them would never end.
+        # The beginning of the present purge, which deletes only rows that were too old then. Rows
+        # become too old all the time, so a purge that included them would never end.
         self._purge_began: datetime | None = None
-        self._no_partitions = ""  # why they could not be made the last time
+        self._no_partitions = ""  # why the last attempt to make partitions failed
 
     def turn(self) -> bool:
-        """`prepare` and `purge`, for an owner that does nothing else; true while there is more."""
+        """`prepare` and `purge`, for an owner without other work. True while there is more to
+        do."""
         if not (self._next_prepare.is_due or self._next_purge.is_due):
             return False
         now = sql.now()
@@ -53,11 +55,11 @@ class Retention:
         return self.purge(now)
 
     def prepare(self, now: datetime) -> None:
-        """Make partitions ahead, if it is time.
+        """Make partitions ahead, if due.
 
         Raises Unavailable when the archive's tables do not exist, or the error of a database that
-        is unavailable. If the database refuses, that becomes an alert instead: new rows go into the
-        last partition.
+        is unavailable. A refusal of the database becomes an alert instead: new rows then go into
+        the last partition.
         """
         if not self._next_prepare.is_due:
             return
@@ -73,8 +75,8 @@ class Retention:
         self._next_prepare.restart()
 
     def purge(self, now: datetime) -> bool:
-        """Delete a bounded number of rows or months, if it is time; true while there is more."""
-        # The timer restarts first, so that a purge that raises is not tried again at once.
+        """Delete a bounded number of rows or months, if due. True while there is more to delete."""
+        # Restart the timer first, so that a purge that raises is not repeated at once.
         if not self._next_purge.take():
             return False
         began, self._purge_began = self._purge_began or now, None
@@ -95,9 +97,9 @@ class Retention:
 
 
 def purge(archive: Archive, now: datetime) -> int:
-    """One step: delete a month or a chunk of rows of each table. Returns how many months and rows
-    were deleted, without the rows that belong to others. 0: nothing is left to delete, or another
-    process does it, or the rest must not be deleted yet (see `overdue`)."""
+    """Delete a month or a chunk of rows of each table. Returns the number of deleted months and
+    rows, without parts. 0: nothing is left to delete, another process deletes, or the rest must not
+    be deleted yet (see `overdue`)."""
     age = archive.keep()
     if age is None:
         return 0
@@ -113,43 +115,42 @@ def purge(archive: Archive, now: datetime) -> int:
             deleted_count += _delete_chunk(
                 table, table.rows().filter(table.below(before)).exclude(kept_condition)
             )
-            for part in table.parts:  # rows that belong to none go by their own age
+            for part in table.parts:  # parts without a row go by their own age
                 of_none = part.rows().filter(part.below(before), **{part.of: 0})
                 deleted_count += _delete_chunk(part, of_none)
     return deleted_count
 
 
 def _drop(table: Table, before: int, kept_condition: Q) -> int:
-    """Drop the oldest partition if it is below `before` and holds no row to keep; 1 if it was
-    dropped."""
+    """Drop the oldest partition if it ends below `before` and has no row to keep. 1 if dropped."""
     for oldest in partitions_of(table)[:1]:
         if oldest.bound is not None and oldest.is_below(before):
             rows = table.rows().filter(kept_condition, table.below(oldest.bound))
-            # First without the lock that `drop` takes: it may take a while to find no row.
+            # Look without the lock of `drop` first, because finding no row may take a while.
             return int(not rows.exists() and partitions.drop(table, oldest, rows))
     return 0
 
 
 def _purge_parts(table: Table, before: int) -> int:
-    """Delete the rows of the tables below that belong to dropped rows: a row is later than the one
-    it belongs to, so some are in months that stay."""
-    # The first id of the oldest month that is still there, `before` at most.
+    """Delete the parts of dropped rows. Parts are later than their rows, so that some parts are in
+    months that stay."""
+    # The first id of the oldest remaining month, `before` at most.
     floor = min([before, *(part.first for part in partitions_of(table)[:1] if part.bound)])
     deleted_count = 0
     for part in table.parts:
         deleted_count += _drop(part, floor, Q(**{f"{part.of}__gte": floor}))
         owners = table.rows().filter(id=OuterRef(part.of))
         orphans = part.rows().filter(**{f"{part.of}__gt": 0, f"{part.of}__lt": floor})
-        # Ordered by the index that finds them: ordered by id, the whole table would be read.
+        # Order by the index that finds the rows. Ordering by id would read the whole table.
         deleted_count += _delete_chunk(part, orphans.filter(~Exists(owners)).order_by(part.of))
         deleted_count += _purge_parts(part, floor)
     return deleted_count
 
 
 def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
-    """Delete up to CHUNK of the rows, with those that belong to them; how many of `rows`. A row
-    that the database refuses to delete stays, and holds up no other. Raises DatabaseError if it
-    refuses all of them."""
+    """Delete up to CHUNK of the rows, with their parts; returns the number of rows. A row that the
+    database refuses to delete stays, and delays no other row. Raises DatabaseError if the database
+    refuses all rows."""
 
     def delete(ids: Sequence[int]) -> Sequence[int]:
         transactions.retrying(partial(delete_whole, table, ids), table.using)
@@ -161,7 +162,7 @@ def _delete_chunk(table: Table, rows: QuerySet[Any]) -> int:
 
 # -- what cannot go ------------------------------------------------------------------------------
 def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
-    """For how many seconds rows have been overdue for deletion, and the table they are in.
+    """The seconds for which rows have been overdue for deletion, and their table.
 
     (0, "") when nothing is overdue. Raises DatabaseError.
     """
@@ -171,7 +172,7 @@ def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
     before = horizon(now, age)
     ends: list[tuple[int, str]] = []
     for table in archive.tables:
-        # The end of the oldest month, else the id of the oldest row: what is below it goes first.
+        # The end of the oldest month, else the id of the oldest row, which is deleted next.
         bounds = [part.bound for part in partitions_of(table)[:1] if part.bound]
         bounds = bounds or list(table.rows().values_list(table.column, flat=True)[:1])
         ends += [(end, table.name) for end in bounds]
@@ -182,8 +183,8 @@ def overdue(archive: Archive, now: datetime) -> tuple[float, str]:
 
 
 def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -> None:
-    """Raise the archive's alert when its rows are overdue, for the reason `why`, or when partitions
-    could not be made, for the other reason; else resolve it. Raises DatabaseError."""
+    """Raise the archive's alert if its rows are overdue (reason `why`) or partitions could not be
+    made (the other reason); else resolve the alert. Raises DatabaseError."""
     seconds, table = overdue(archive, now)
     key = f"{archive.name}.retention"
     if seconds >= PATIENCE_SECONDS:
@@ -209,5 +210,5 @@ def report(archive: Archive, now: datetime, why: str, no_partitions: str = "") -
 
 
 def reason(error: Exception) -> str:
-    """For an alert."""
+    """The text of an error for an alert."""
     return f"{type(error).__name__}: {error}"[:500]

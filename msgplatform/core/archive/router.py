@@ -1,7 +1,7 @@
 """The cold store: the database `cold` if there is one (COLD_DATABASE_URL), else the main one.
 
-A model's table lives there if its base is ColdModel: `class ColdBizMsg(ColdModel)`. A table that a
-flow writes in one transaction with tables of the main database must not live there.
+The table of a model is there if its base is ColdModel: `class ColdBizMsg(ColdModel)`. A table that
+a flow writes in one transaction with tables of the main database must not be there.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def cold_alias() -> str:
 
 
 class ColdRouter:
-    """Routes models of the cold store to it, and no others."""
+    """Routes only models of the cold store to the cold store."""
 
     def db_for_read(self, model: type[models.Model], **hints: Any) -> str | None:
         return cold_alias() if _is_cold(model._meta.app_label, model._meta.model_name) else None
@@ -43,7 +43,7 @@ class ColdRouter:
 
 
 def _is_cold(app_label: str, model_name: str | None) -> bool:
-    """By name: the models that a migration works with do not have these bases."""
+    """Look the model up by name, because the models inside migrations lack these bases."""
     try:
         return bool(model_name) and issubclass(apps.get_model(app_label, model_name), ColdModel)
     except LookupError:  # a model that has been deleted since

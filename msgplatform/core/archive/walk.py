@@ -1,9 +1,9 @@
-"""Find rows that are old enough to move to an archive, without reading those that cannot move yet
-again in every turn.
+"""Find rows that are old enough to move to an archive, without reading rows that cannot move yet in
+every turn.
 
 A row is looked at when it reaches one of a list of ages (`look_ages`), and not in between. Each age
-has a cursor, an id: every row below it has been looked at at this age. A row that cannot move (it
-is held, or still failing) is passed over, and looked at again when it reaches the next age.
+has a cursor, an id: rows with smaller ids have been looked at at this age. A row that cannot move
+(it is held, or still failing) is passed over, and looked at again when it reaches the next age.
 
 The cursors are in memory only. After a start the cursor of the smallest age begins at the oldest
 row, so that every row is looked at once; the other cursors begin at the rows that reach their age
@@ -22,8 +22,8 @@ from msgplatform.core.archive.ages import DAY, horizon
 from msgplatform.core.data import ids
 
 PAGE = 500
-# A row that could not move is looked at again so long after the first look, then after twice that
-# time, and so on: about twenty looks in a year for each of `firsts`.
+# A row that could not move is looked at again this many seconds after the first look, then after
+# twice that time, and so on: about twenty looks in a year for each of `firsts`.
 _FIRST_STEP_SECONDS = 60.0
 _MAX_SECONDS = 20 * 365 * DAY
 
@@ -31,8 +31,8 @@ _MAX_SECONDS = 20 * 365 * DAY
 def look_ages(firsts: Iterable[float]) -> list[float]:
     """The ages (seconds, ascending) at which a row is looked at.
 
-    `firsts` are the ages at which a row may become movable, such as one for messages that were
-    delivered and one for those that failed. After each of them the looks become rarer and rarer.
+    `firsts` are the ages at which a row may become movable, such as an age for delivered messages
+    and an age for failed messages. After each first age the looks become rarer and rarer.
     """
     ages = set()
     for first in firsts:
@@ -45,7 +45,7 @@ def look_ages(firsts: Iterable[float]) -> list[float]:
 
 
 class Walk:
-    """Gives out, page by page, the rows that have reached one of the `ages` (ascending).
+    """Gives pages of rows that have reached one of the `ages` (ascending).
 
     `candidates(first, below)` are the ids in this range that may be worth a look, ascending.
     """
@@ -62,7 +62,7 @@ class Walk:
         self._cursors[self._smallest_age] = 0
 
     def page(self, now: datetime) -> list[int] | None:
-        """The next candidates to look at, at most PAGE; None until another row reaches an age."""
+        """The next candidates, at most PAGE; None until another row reaches an age."""
         for age, cursor in sorted(self._cursors.items()):
             end_id = horizon(now, age)
             if cursor >= end_id:
@@ -74,9 +74,9 @@ class Walk:
         return None
 
     def lag(self, now: datetime) -> float:
-        """For how many seconds the next row to look at has had the smallest age; 0: up to date."""
+        """Seconds since the next row reached the smallest age; 0: up to date."""
         cursor = self._cursors[self._smallest_age]
-        if not cursor:  # no page was asked for yet
+        if not cursor:  # before the first page
             return 0.0
         due_at = ids.datetime_of(cursor) + timedelta(seconds=self._smallest_age)
         return max(0.0, (now - due_at).total_seconds())

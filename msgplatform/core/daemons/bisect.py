@@ -1,4 +1,4 @@
-"""Set an item aside that makes its whole batch fail, so that it does not hold up the others."""
+"""Set an item aside that makes its whole batch fail, so that the other items go on."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ R = TypeVar("R")
 
 log = logging.get(__name__)
 
-# A batch that a database refuses is tried so often within so many seconds before an item may be to
-# blame. With the pauses of a daemon's loop this takes 3 to 6 seconds.
+# The tries, within these seconds, of a batch that a database refuses, before an item may be to
+# blame. With the pauses of a daemon's loop they take 3 to 6 seconds.
 TRIES, _TRIES_SECONDS = 5, 60.0
-# Failures of a walk in which nothing succeeds: then the server is to blame. An item alone is
-# reached in as many steps as the batch can be halved.
+# After so many failures without a success the server is to blame. Fewer halvings of a batch lead to
+# a single item.
 _MAX_FAILURES = 14
 _MAX_LOGGED = 10  # items of a batch that the database refuses
-refusals: dict[int, list[float]] = defaultdict(list)  # error number → when it came (monotonic)
+refusals: dict[int, list[float]] = defaultdict(list)  # error number → its monotonic times
 
 
 def is_unavailable(error: Exception) -> bool:
-    """True if a server is unavailable: no item is to blame.
+    """True if a server is unavailable, so that no item is to blame.
 
-    A database that answers, and refuses the statement again and again, may do so because of one
-    row: then this is False from the TRIES-th time on.
+    A database that answers may refuse a statement again and again because of one row: the result is
+    False from the TRIES-th refusal on.
     """
     if not isinstance(error, UNAVAILABLE):
         return False
@@ -47,8 +47,8 @@ def is_unavailable(error: Exception) -> bool:
 
 
 def is_unanswered(error: Exception) -> bool:
-    """True if a server has not answered at all. Every other error may be an item's: for programs
-    that come to the same items seldom, so that nobody counts how often they were refused."""
+    """True if a server has not answered at all. Every other error may be of an item. For programs
+    that see the same items too seldom to count refusals."""
     if not isinstance(error, UNAVAILABLE):
         return False
     code = transactions.error_code(error) if isinstance(error, OperationalError) else 0
@@ -61,13 +61,12 @@ def isolate(
     set_aside: Callable[[T, Exception], alerts.AlertEvent | None],
     blameless: Callable[[Exception], bool] = is_unavailable,
 ) -> list[R]:
-    """The results of `work`, which is all or nothing; when it raises, it is tried on each half.
+    """The results of `work`, which is all or nothing. If `work` raises, it is tried on each half.
 
-    An item that fails on its own is given to `set_aside`. The alert that `set_aside` returns is
-    raised, and logged with the error; None means that nobody needs to know. An error that is
-    `blameless` is raised, so that the caller tries everything again later: the halves that were
-    done by then must be repeatable. The same holds for errors of a server when no item succeeds,
-    and for an item whose rows somebody else has locked, after the others are done.
+    `set_aside` gets an item that fails on its own. Its alert, if not None, is raised, and logged
+    with the error. A `blameless` error is raised, so that the caller repeats all items later:
+    halves that were done by then must be repeatable. Errors of a server are raised too if no item
+    succeeds. The lock error of an item is raised after the other items are done.
     """
     walk = _Walk(work, set_aside, blameless)
     results = walk.halve(items)
@@ -85,8 +84,8 @@ def isolate(
 def leave_refused(
     items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]], **facts: str
 ) -> list[R]:
-    """The results of `work`, which may be repeated, for all items but those that the database
-    refuses: these stay as they are, and are logged. Raises the first error if nothing is done."""
+    """The results of `work`, which may be repeated. Items that the database refuses are left out
+    and logged. Raises the first error if all items are refused."""
     errors: list[Exception] = []
     results: list[R] = []
 
@@ -94,7 +93,7 @@ def leave_refused(
         errors.append(error)
         if len(errors) <= _MAX_LOGGED:
             log.error("row_stays", row=str(item), **facts, exc_info=error)
-        elif not results:  # it refuses everything
+        elif not results:  # the database refuses everything
             raise errors[0]
 
     def work_off(part: Sequence[T]) -> Sequence[R]:
@@ -115,7 +114,7 @@ class _Walk(Generic[T, R]):
     blameless: Callable[[Exception], bool]
     success_count: int = 0
     failure_count: int = 0
-    # Items that a server has refused on their own: to blame if it has taken another one.
+    # Items that a server refused on their own. They are to blame if another item succeeded.
     suspects: list[tuple[T, Exception]] = field(default_factory=list)
 
     def halve(self, items: Sequence[T]) -> list[R]:

@@ -1,7 +1,7 @@
-"""Call a function in a thread of its own, and wait for it only for a moment.
+"""Call a function in a thread of its own, and wait only a moment for the result.
 
-For a process that answers requests: most of what it needs is cached, and a database that hangs
-must hold up neither the request that happens to refresh the cache nor those behind it.
+For a process that answers requests: most of what it needs is cached, and a hanging database must
+delay neither the request that refreshes the cache nor later requests.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _is_on = False
 
 
 def switch_on() -> None:
-    """From now on `ask` uses a thread in this process."""
+    """Make `ask` use a thread in this process."""
     global _is_on
     _is_on = True
 
 
 def ask(work: Callable[[], T], patience: float = PATIENCE_SECONDS) -> T:
-    """Return `work()`. In a process that has switched this on, raise TimeoutError when it takes
-    longer than `patience` seconds; the work then goes on without its caller."""
+    """Return `work()`. After `switch_on` raise TimeoutError if `work` takes longer than `patience`
+    seconds; the thread then goes on without its caller."""
     if not _is_on:
         return work()
     answer: Future[T] = Future()

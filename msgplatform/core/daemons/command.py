@@ -1,7 +1,7 @@
-"""The command of a daemon, and several processes of it under one command: `--processes N`.
+"""The command of a daemon, and `--processes N`: several processes under one command.
 
-Each child runs the same command line for one process, dies with this process, and is started
-again when it ends by itself. The parent only waits; it opens no connection.
+Each child runs the same command line for one process, dies with the parent, and is started again
+when it ends by itself. The parent only waits, and opens no connection.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ log = logging.get(__name__)
 
 MAX_PROCESSES = 64  # of one command
 _LOOK_SECONDS = 0.5
-# A child that ran this long was not broken from the start: its pause begins at the shortest again.
+# After a child has run this long, its pause begins at the shortest again.
 _LONG_RUN_SECONDS = 10.0
 
 
 class Copy:
-    """One of the processes, and when it may be started again."""
+    """One of the child processes, with the time of its next start."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = child_process.command(command)
@@ -40,7 +40,7 @@ class Copy:
         self.process: subprocess.Popen[bytes] | None = None
 
     def keep_running(self) -> None:
-        """Start the process if it does not run and its pause is over."""
+        """Start the process unless it runs or its pause lasts."""
         now = time.monotonic()
         if self.process is not None:
             if self.process.poll() is None:
@@ -52,7 +52,8 @@ class Copy:
             self.process = None
         if now >= self._next_start:
             self._started = now
-            # A group of its own: Ctrl-C reaches only us, and each child gets one signal, not two.
+            # A process group of its own: Ctrl-C reaches only the parent, so that a child gets one
+            # signal.
             self.process = subprocess.Popen(self._command, process_group=0)  # noqa: S603 - our own
 
     def signal(self, number: int) -> None:
@@ -65,11 +66,11 @@ class Copy:
 
 
 class Copies:
-    """Runs `count` processes of `command` until SIGTERM or SIGINT; the second one kills them."""
+    """Runs `count` processes of `command` until SIGTERM or SIGINT. A second signal kills them."""
 
     def __init__(self, command: Sequence[str], count: int) -> None:
         self._copies = [Copy(command) for _ in range(count)]
-        # No Event: the handler interrupts the thread that waits for it and may hold its lock.
+        # Not an Event: the handler interrupts the waiting thread, which may hold the event's lock.
         self._stopping = False
 
     def run(self) -> None:
@@ -79,7 +80,7 @@ class Copies:
             for copy in self._copies:
                 copy.keep_running()
             time.sleep(_LOOK_SECONDS)
-        # All are asked before any is waited for: they drain at the same time.
+        # Signal all children before waiting, so that they drain at the same time.
         for copy in self._copies:
             copy.signal(signal.SIGTERM)
         for copy in self._copies:
@@ -117,7 +118,7 @@ class DaemonCommand(BaseCommand):
         if not 1 <= options["processes"] <= MAX_PROCESSES:
             raise CommandError(f"--processes must be 1 to {MAX_PROCESSES}")
         if options["processes"] > 1:
-            # The last value counts, also after `--process 4`, which means the same.
+            # The last value counts, also after the abbreviation `--process 4`.
             single = [sys.executable, *sys.orig_argv[1:], "--processes=1"]
             Copies(single, options["processes"]).run()
             return

@@ -31,7 +31,7 @@ log = logging.get(__name__)
 
 
 class Stop:
-    """The flag that SIGTERM and SIGINT set; a wait for it ends at once."""
+    """The flag that SIGTERM and SIGINT set. Setting the flag ends a wait at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -39,16 +39,15 @@ class Stop:
         self._previous: dict[int, Any] = {}
 
     def install(self) -> None:
-        """Have the first SIGTERM or SIGINT ask to drain and uninstall itself, so that the second
-        kills."""
+        """Install the handler. The first SIGTERM or SIGINT asks to drain, the second kills."""
         for number in (signal.SIGTERM, signal.SIGINT):
             self._previous[number] = signal.signal(number, self._handle)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         for signal_number in self._previous:
             signal.signal(signal_number, signal.SIG_DFL)
-        # In a thread: this one may hold the event's lock, or that of the log, when it is
-        # interrupted, and would wait for itself.
+        # Use a thread: the interrupted thread may hold the lock of the event or the log, and would
+        # wait for itself.
         _thread.start_new_thread(self._begin, (number,))
 
     def _begin(self, number: int) -> None:
@@ -60,7 +59,7 @@ class Stop:
         self._woken.set()
 
     def wake(self) -> None:
-        """End `wait_for_work`, now or the next time: there is new work."""
+        """There is new work: end `wait_for_work`, now or the next time."""
         self._woken.set()
 
     def __bool__(self) -> bool:
@@ -87,11 +86,11 @@ class Worker:
     # The longest wait between two turns that find nothing to do. New work sends a wake-up signal;
     # the wait is for signals that are lost, and for work that becomes due by itself.
     idle_seconds = 2.0
-    # True if its process also runs the watch, which needs the platform's database and its Redis.
+    # True if the process also runs the watch, which needs the database and the work Redis.
     watches = True
-    # True if its first id must not wait for the database. Each such process takes one of the nodes.
+    # True if the first id must not wait for the database. Each such process takes an id node.
     needs_ids_at_once = False
-    # Sent by the programs that make work for it; without a signal the role polls.
+    # Sent by programs that make work for this role. A role without a signal polls.
     wake_signal: WakeSignal | None = None
 
     def __init__(self) -> None:
@@ -118,10 +117,10 @@ class Loop:
         # A server that is away may answer again any moment.
         self.away = Backoff(first=0.2, factor=2.0, cap=MAX_AWAY_PAUSE, jitter=0.0)
         self.beat = beat(worker.heartbeat)
-        # A thread of its own: a database that hangs holds up no work.
+        # The watch has its own thread, so that a hanging database delays no work.
         names = daemons.threads if worker.watches else ()
         self.threads: list[ThreadLoop] = [import_string(name)(worker.role) for name in names]
-        # A program that watches uses the platform's database, which must be of its cell.
+        # The database of a program that watches must be of its cell.
         self.is_in_its_cell = not worker.watches
         self.listener = (
             Listener(worker.wake_signal, worker.stopping.wake) if worker.wake_signal else None
@@ -153,7 +152,7 @@ class Loop:
 
     def _one_turn(self) -> float:
         """Run one turn; the seconds to wait before the next."""
-        close_old_connections()  # before the turn: the server may have closed an idle one
+        close_old_connections()  # before the turn: the server may have closed idle ones
         standstill.begin(self.worker.role)
         try:
             if not self.is_in_its_cell:  # the database did not answer at the start
@@ -176,8 +175,8 @@ class Loop:
         return self.idle.next()
 
     def _report(self, error: Exception) -> None:
-        """Log the error of a turn, and pause. New work does not shorten the pause: it would be in
-        the same trouble."""
+        """Log the error of a turn, and pause. New work does not shorten the pause, since it would
+        fail too."""
         role = self.worker.role
         standstill.fail(role, error)
         lack = schema_state.reason(error) if self.worker.watches else ""
@@ -185,7 +184,7 @@ class Loop:
             pause = self.away.next()
             log.warning("waiting", role=role, why=lack or str(error)[:200], pause=pause)
         else:
-            # The worker has postponed the unit that raised: the next turn begins with others.
+            # The worker has postponed the unit that raised: the next turn begins with other units.
             pause = self.trouble.next()
             self.worker.heartbeat.failed += 1
             log.error("turn_failed", role=role, exc_info=error)

@@ -1,7 +1,7 @@
-"""Programs that end by themselves, or hang: `up` sees it, and reports how often and why.
+"""Programs that end by themselves or hang: `up` reports how often, and why.
 
-The records are in the work Redis, for the whole platform, and in a file in STATE_DIR, for a look at
-this machine while that Redis does not answer.
+The records are in the work Redis, for the whole platform, and in a file in STATE_DIR, for this
+machine while the work Redis does not answer.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from msgplatform.core.lazy_text import lazy_message
 
 PERIOD_SECONDS = 60.0  # within which exits are counted
 MIN_EXITS = 3  # fewer are a restart
-# A program is looked at every few seconds while `up` runs.
+# `up` looks at its programs every few seconds.
 _TTL_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Exits:
-    """A program's exits in the last minute; `words` are the last that it wrote to its log.
+    """A program's exits in the last minute; `words` are the last words in its log.
 
-    `hung_seconds`: for so long a process of it gave no sign of life, until `up` ended it; or 0.
+    `hung_seconds`: seconds without a sign of life until `up` killed a process; else 0.
     """
 
     program: str  # run_maker, web
@@ -79,7 +79,7 @@ def report(exits: Sequence[Exits], finished_exits: Sequence[Exits]) -> None:
     try:
         part.write_bytes(msgspec.json.encode(exits))
         part.replace(path)
-    finally:  # a full disk may be why they end: the alert needs Redis alone
+    finally:  # programs may end because of a full disk
         names = {_name(each) for each in exits}
         _exits.withdraw(*({_name(each) for each in finished_exits} - names))
         _exits.report({_name(each): each for each in exits})
@@ -99,7 +99,7 @@ def of_machine() -> dict[str, Exits]:
 
 
 def everywhere() -> dict[str, Exits]:
-    """Role → its exits; those of this machine alone while Redis does not answer."""
+    """Role → its exits; only exits on this machine while Redis does not answer."""
     try:
         return of_platform()
     except RedisError:

@@ -20,13 +20,13 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 
 INTERVAL_SECONDS = 5
 TTL_SECONDS = 20  # three missed heartbeats: if Redis hangs for a moment, nobody looks dead
-# How long a process that ends waits for a Redis that hangs; without an answer the record expires.
+# Seconds that an ending process waits for a hanging Redis. Without an answer the record expires.
 WITHDRAW_SECONDS = 1.0
 
 
 @dataclass
 class Heartbeat:
-    """`lag` is the age in seconds of the oldest unit the role had waiting, or None."""
+    """`lag` is the age in seconds of the role's oldest waiting unit, or None."""
 
     role: str
     host: str = field(default_factory=socket.gethostname)
@@ -37,7 +37,7 @@ class Heartbeat:
     lag: float | None = None
     at: float = 0.0
     cell: str = field(default_factory=lambda: cells.own().label)
-    # Of the disk that STATE_DIR is on; 0: unknown.
+    # The disk of STATE_DIR; 0: unknown.
     disk_free_bytes: int = 0
     disk_bytes: int = 0
     standstill: Standstill = field(default_factory=Standstill)
@@ -47,7 +47,7 @@ class Heartbeat:
         return f"{self.role}:{self.host}:{self.pid}"
 
     def send(self) -> None:
-        """Write the record; a Redis that is unavailable is no reason to stop working."""
+        """Write the record. An unavailable Redis is ignored."""
         self.at, self.standstill = time.time(), standstill.longest()
         with suppress(OSError):
             disk = shutil.disk_usage(settings.STATE_DIR)
@@ -69,8 +69,8 @@ _heartbeats = Presence(work_redis, "heartbeats", Heartbeat, TTL_SECONDS)
 
 
 def beat(heartbeat: Heartbeat) -> ThreadLoop:
-    """A thread that sends the heartbeat: a Redis that hangs holds up no work. When the thread is
-    stopped it withdraws the record, if Redis answers within WITHDRAW_SECONDS."""
+    """A thread that sends the heartbeat, so that a hanging Redis delays no work. A stop of the
+    thread withdraws the record, if Redis answers within WITHDRAW_SECONDS."""
     return ThreadLoop("heartbeat", heartbeat.send, every=INTERVAL_SECONDS, last=heartbeat.withdraw)
 
 

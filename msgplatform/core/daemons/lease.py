@@ -1,4 +1,4 @@
-"""One process at a time: a lease in Redis that its holder renews. Methods raise RedisError."""
+"""A lease in Redis for one process at a time. The holder renews it. Methods raise RedisError."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Lease:
         self._redis, self.key, self._seconds = redis, key, seconds
 
     def hold(self, me: str) -> bool:
-        """Take it or renew it; false while another one has it."""
+        """Take or renew the lease; false while another process holds it."""
         arguments: list[str | int] = [me, int(self._seconds * 1000)]
         answer = self._hold(keys=[self.key], args=arguments, client=self._redis())
         return bool(answer == 1)
 
     def release(self, me: str) -> None:
-        """Give it up at once; nothing happens when `me` has lost it already."""
+        """Give the lease up at once, unless `me` has lost it already."""
         self._release(keys=[self.key], args=[me], client=self._redis())
 
     @cached_property

@@ -16,8 +16,8 @@ from redis.commands.core import Script
 T = TypeVar("T")
 
 # A record is "<reported at> <over at> <JSON>", both by Redis' clock. Redis < 7.4 has no TTL for a
-# single field: readers skip records that are over, and each report removes some of them.
-# KEYS: hash. ARGV: name, seconds, JSON, and so on.
+# field: readers skip expired records, and each report removes some. KEYS: hash. ARGV: name,
+# seconds, JSON, and so on.
 _REPORT = """
 local key, longest = KEYS[1], 0
 redis.call('HDEL', key, '')  -- a full Redis lets a script go on that began by freeing
@@ -40,10 +40,10 @@ if redis.call('PTTL', key) < longest then redis.call('PEXPIRE', key, longest) en
 
 
 class Presence(Generic[T]):
-    """One hash of records by name, read all at once.
+    """A hash of records by name, which is read as a whole.
 
-    A record is named after its process, or after what the process works for. It lasts for
-    `seconds` after its last report; `seconds` may be computed from the record.
+    The name is a process, or the unit that a process works for. A record lasts for `seconds` after
+    its last report; `seconds` may be computed from the record.
     """
 
     def __init__(
@@ -72,11 +72,11 @@ class Presence(Generic[T]):
             self._redis().hdel(self._key, *names)
 
     def read(self) -> dict[str, T]:
-        """The records that are not over, by name."""
+        """The records that have not expired, by name."""
         return {name: record for name, (record, _) in self.read_with_age().items()}
 
     def read_with_age(self) -> dict[str, tuple[T, float]]:
-        """Like `read`, with the seconds since each was reported."""
+        """Like `read`, with the seconds since each record's report."""
         with self._redis().pipeline(transaction=False) as pipe:
             pipe.time()
             pipe.hgetall(self._key)
@@ -90,7 +90,7 @@ class Presence(Generic[T]):
                     age = max(0.0, now - float(at))
                     records[name.decode()] = self._decoder.decode(record), age
             except (ValueError, msgspec.MsgspecError):
-                continue  # written by another version: during an upgrade both run
+                continue  # of another release: both run during an upgrade
         return records
 
     @cached_property

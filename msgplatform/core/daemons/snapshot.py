@@ -1,4 +1,4 @@
-"""Settings in the memory of a process, which it goes on using while the database is unavailable."""
+"""Settings in memory, which a process goes on using while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ Row = TypeVar("Row", bound=Model)
 
 log = logging.get(__name__)
 
-# How long a change in the console may take to reach a running process.
+# Seconds until a change in the console reaches a running process.
 REFRESH_SECONDS = 2.0
-# Between two loads because of something that is missing: so a flood of unknown names costs no more
-# than this.
+# Seconds between loads for missing values, so that a flood of unknown names costs little.
 MISS_SECONDS = 0.25
-# Between two reports of rows that stay unusable: somebody may have resolved the alert meanwhile.
+# Seconds between reports of unusable rows: people may resolve the alert meanwhile.
 REPORT_SECONDS = 60.0
 
 
 class Snapshot(Generic[T]):
-    """The settings that `load` read last. A subclass implements `load`; all threads of a process
-    share the snapshot.
+    """The settings of the last `load`, which a subclass implements. All threads of a process share
+    the snapshot.
 
-    `known` is replaced as a whole: read values that belong together from the same `known`.
+    `known` is replaced as a whole: read related values from the same `known`.
     """
 
     def __init__(
@@ -60,14 +59,14 @@ class Snapshot(Generic[T]):
         return not self._is_due(at_once=False)
 
     def refresh(self, at_once: bool = False) -> None:
-        """Load again when `refresh_seconds` are over, or `at_once`.
+        """Load again if `refresh_seconds` are over, or `at_once`.
 
-        While the database is unavailable, or hangs (see `bounded_call`), the last values stay. Its
-        error is raised only if nothing was ever loaded; errors of other kinds are always raised.
+        While the database is unavailable, or hangs (see `bounded_call`), the last values stay. The
+        database's error is raised only before the first load; other errors are always raised.
         """
         if not self._is_due(at_once):
             return
-        # One thread is enough; the others go on with what they know unless they need more.
+        # One thread loads. Other threads go on with the last values, unless they need new ones.
         if not self._lock.acquire(blocking=at_once or not self._is_loaded):
             return
         if at_once or not self._is_loaded:
@@ -77,11 +76,11 @@ class Snapshot(Generic[T]):
             bounded_call.ask(partial(self._load_and_release, at_once))
 
     def refresh_after_miss(self) -> bool:
-        """Load again, because something is missing that may have been added since the last load.
-        True if there is a newer `known` to look at. At most every MISS_SECONDS, for all threads
-        together; while the database is unavailable nothing changes."""
+        """Load again, because a missing value may have been added since the last load. True if
+        `known` is newer now. All threads together load at most every MISS_SECONDS; an unavailable
+        database changes nothing."""
         last_known = self.known
-        with self._miss_lock:  # who comes meanwhile waits for this load and needs none of its own
+        with self._miss_lock:  # other threads wait for this load
             if self.known is last_known and self._next_after_miss.is_due:
                 self._next.at_once()
                 try:
@@ -112,8 +111,8 @@ class Snapshot(Generic[T]):
 
 
 class Rows(Generic[Row, T]):
-    """Turns rows into what a process uses, by `make`. A row for which that fails is left out, so
-    that it does not stop the others, and has an open alert until it is corrected or deleted.
+    """Turns rows into objects by `make`. A row for which `make` fails is left out, so that other
+    rows go on, and has an open alert until the row is corrected or deleted.
 
     `condition` describes the alert; its key is `kind:<id of the row>`.
     """
@@ -126,7 +125,7 @@ class Rows(Generic[Row, T]):
     ) -> None:
         self._make, self._kind, self._condition = make, kind, condition
         self._unusable: Mapping[int, alerts.Condition] = {}
-        # None at first: another process may have left an alert open.
+        # None before the first report, because another process may have left an alert open.
         self._reported: frozenset[int] | None = None
         self._next_report = Every(REPORT_SECONDS)
 
@@ -135,8 +134,8 @@ class Rows(Generic[Row, T]):
     ) -> dict[int, T]:
         """The results of `make` by id, in the order of the rows.
 
-        With `known`, an earlier answer, the rows are those that have changed since. All that there
-        are now have `ids`, and the answer has their order.
+        With `known`, an earlier result, `rows` are only the rows that changed since. `ids` are the
+        ids of all rows that exist now, in the order of the result.
         """
         usable_rows: dict[int, T] = dict(known or {})
         unusable = dict(self._unusable) if known is not None else {}
@@ -157,8 +156,8 @@ class Rows(Generic[Row, T]):
         return usable_rows
 
     def report(self) -> None:
-        """Make the open alerts match what `usable` read last: at once when these are other rows,
-        and now and then while there are any."""
+        """Make the open alerts match the last `usable`: at once if the unusable rows have changed,
+        and every REPORT_SECONDS while there are any."""
         unusable = self._unusable
         ids = frozenset(unusable)
         is_due = bool(ids) and self._next_report.is_due
@@ -169,5 +168,5 @@ class Rows(Generic[Row, T]):
             self._next_report.restart()
 
     def is_unusable(self, row_id: int) -> bool:
-        """True if the row exists, but cannot be used until somebody corrects it."""
+        """True if the row exists, but must be corrected before use."""
         return row_id in self._unusable

@@ -1,7 +1,7 @@
-"""Since when a part of this process has finished nothing, and why: for its heartbeat.
+"""Standstills of parts of this process, with their reasons, for the heartbeat.
 
-A part is the loop of a daemon, or a thread beside it. It stands still from the beginning of the
-turn that fails, until a turn ends without an error.
+A part is the loop of a daemon, or a thread beside the loop. A part stands still from the beginning
+of a failed turn until a turn ends without an error.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _MAX_REASON = 300
 class Standstill(NamedTuple):
     since: float = 0.0  # unix seconds; 0: nothing stands still
     part: str = ""
-    why: str = ""  # '' while its turn goes on
+    why: str = ""  # '' while the turn goes on
 
 
 parts: dict[str, Standstill] = {}
 
 
 def begin(part: str) -> None:
-    """A turn begins; one that never ends shows that way."""
+    """A turn begins. A turn that never ends counts from here."""
     parts.setdefault(part, Standstill(time.time(), part))
 
 
@@ -34,7 +34,7 @@ def end(part: str) -> None:
 
 
 def fail(part: str, error: BaseException) -> None:
-    """A turn has failed. A Redis that does not answer has an alert of its own."""
+    """A turn has failed. A silent Redis is left out, because it has an alert of its own."""
     if isinstance(error, ConnectionError | TimeoutError):
         end(part)
         return
@@ -44,6 +44,6 @@ def fail(part: str, error: BaseException) -> None:
 
 
 def longest() -> Standstill:
-    """The part that has stood still longest; one with a reason comes before one without."""
+    """The part that has stood still longest; parts with a reason come first."""
     standstills = list(parts.values())
     return min(standstills, key=lambda part: (not part.why, part.since), default=Standstill())

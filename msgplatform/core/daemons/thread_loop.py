@@ -1,4 +1,4 @@
-"""A thread beside a daemon's loop, for work that may hang with a server and must not hold it up."""
+"""A thread beside a daemon's loop, for work that may hang with a server."""
 
 from __future__ import annotations
 
@@ -15,18 +15,17 @@ from msgplatform.core.rates.backoff import Backoff
 
 log = logging.get(__name__)
 
-# The longest pause (seconds) of a loop whose server is away: when the server is back, so is the
-# work.
+# The longest pause (seconds) while a server is away, so that work goes on soon after.
 MAX_AWAY_PAUSE = 2.0
 
 
 class ThreadLoop:
-    """Calls `turn` in a thread of its own until it is stopped, then `last` once.
+    """Calls `turn` in a thread until a stop, then `last` once.
 
-    `turn` does one bounded piece of work. It returns the seconds until its next call, which
-    `wake()` ends early; None means `every`. Its errors are logged, and it is called again after
-    a pause that grows to `longest_pause`. No `turn` holds up the end of the process: after a stop
-    it may go on for a while, and an unavailable server is then no longer logged.
+    `turn` does one bounded piece of work and returns the seconds until the next call, which
+    `wake()` ends early; None means `every`. Errors are logged, and the next call comes after a
+    pause that grows to `longest_pause`. A hanging `turn` does not delay the end of the process.
+    After a stop an unavailable server is not logged.
     """
 
     def __init__(
@@ -41,7 +40,7 @@ class ThreadLoop:
         self._name, self._turn, self._last = name, turn, last
         self._every = every
         self._trouble = Backoff(first=0.2, factor=2.0, cap=longest_pause)
-        # Set by any thread. `_woken` is set by a stop too, so that one wait serves both.
+        # Any thread sets these events. A stop sets `_woken` too, so that one wait serves both.
         self._stopping = threading.Event()
         self._woken = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -50,12 +49,12 @@ class ThreadLoop:
         self._thread.start()
 
     def wake(self) -> None:
-        """Call `turn` soon; cheap when that has been asked for already."""
+        """Call `turn` soon. A repeated call is cheap."""
         if not self._woken.is_set():
             self._woken.set()
 
     def stop(self, wait: float = 0.0) -> None:
-        """Ask it to end, and wait for that at most `wait` seconds. May be called again."""
+        """Ask the thread to end, and wait at most `wait` seconds. May be called again."""
         self._stopping.set()
         self._woken.set()
         if wait and self._thread.is_alive():
@@ -64,7 +63,7 @@ class ThreadLoop:
     def _run(self) -> None:
         while not self._stopping.is_set():
             if (pause := self._guarded(self._turn)) is None:
-                # Not ended by `wake()`: new work would be in the same trouble.
+                # `wake()` does not end this pause, because new work would fail too.
                 self._stopping.wait(self._trouble.next())
                 continue
             self._trouble.reset()
@@ -75,13 +74,13 @@ class ThreadLoop:
             self._guarded(self._last)
 
     def _guarded(self, work: Callable[[], float | None]) -> float | None:
-        """Seconds to wait; None after trouble. The thread must not end, whatever happens."""
+        """Run `work`; the seconds to wait, None after an error. No error ends the thread."""
         try:
-            close_old_connections()  # this thread has its own; the server may have closed it
+            close_old_connections()  # the server may have closed the thread's own
             seconds = work()
         except UNAVAILABLE as error:
-            # A turn that a stop found waiting ends when its server does, perhaps with the process.
-            # Its other errors are logged all the same.
+            # After a stop an unavailable server is expected, because it may end with the process.
+            # Other errors are logged all the same.
             of_server = isinstance(error, Unavailable) or not isinstance(error, Temporary)
             standstill.fail(self._name, error)
             if work is not self._turn or not self._stopping.is_set() or not of_server:

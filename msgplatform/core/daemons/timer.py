@@ -1,4 +1,4 @@
-"""Timers of a loop: for work that it does now and then, and for batches that are worth a wait."""
+"""Timers of a loop: for work now and then, and for batches that are worth a wait."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from collections.abc import Callable
 class Every:
     """A timer that is due at once the first time, and then `seconds` after each `restart`.
 
-    The owner's loop asks whether it is due; there is no thread. `clock` gives seconds that never go
-    back.
+    The owner's loop asks whether the timer is due; there is no thread. `clock` gives seconds that
+    never go back.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -23,7 +23,7 @@ class Every:
         return self._clock() >= self._next
 
     def take(self) -> bool:
-        """True if it is due; the timer is then restarted."""
+        """True if the timer is due; a due timer is restarted."""
         is_due = self.is_due
         if is_due:
             self.restart()
@@ -38,9 +38,9 @@ class Every:
         self._next = -math.inf
 
 
-# How long (seconds) the measured rate takes to follow a change of the real one.
+# Seconds that the measured rate takes to follow a change of the real rate.
 _MEMORY_SECONDS = 0.5
-# A batch of so many costs about twice what each of its items costs in a full one.
+# In a batch of so many items an item costs about twice as much as in a full batch.
 WORTH = 20
 
 
@@ -48,10 +48,10 @@ class Gather:
     """Tells when a step should take its next batch: at once, or `seconds` later, so that the batch
     is large enough to be cheap.
 
-    A wait is worth it if at least `worth` items are expected meanwhile, at the rate of the last
-    batches. There is no wait after a full batch or an empty one, so an idle step takes new items at
-    once. With `per_item` a wait has so many seconds for each item of the last batch: while few
-    come there is time for small batches, and nobody needs to wait long.
+    The step waits if at least `worth` items are expected meanwhile, at the rate of the last
+    batches. There is no wait after a full or an empty batch, so that an idle step takes new items
+    at once. `per_item` limits the wait to so many seconds for each item of the last batch: at a low
+    rate there is time for small batches, and no item needs to wait long.
     """
 
     def __init__(

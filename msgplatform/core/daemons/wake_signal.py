@@ -1,6 +1,6 @@
-"""Wake the program that does a kind of work when there is new work, so that it need not poll often.
+"""Wake the program for a kind of work when there is new work, so that it need not poll often.
 
-A signal is a PUBLISH through the work Redis and is kept nowhere: when it is lost, the work waits
+A signal is a PUBLISH in the work Redis, which does not keep it: after a lost signal the work waits
 for the program's next poll. `send()` never waits for Redis: a thread publishes.
 """
 
@@ -21,12 +21,12 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 log = logging.get(__name__)
 
 _CHANNEL_PREFIX = "wake:"
-# The publishing thread sleeps for so long after each PUBLISH; signals that are sent meanwhile share
-# the next one.
+# Seconds that the publishing thread sleeps after each PUBLISH. Signals that are sent meanwhile
+# share the next PUBLISH.
 _SHARED_SECONDS = 0.005
-# The longest wait for a signal before the listener looks whether it has been asked to stop.
+# The longest wait for a signal before the listener checks for a stop.
 _LISTEN_SECONDS = 5.0
-_UNTIL_SENT = 86_400.0  # a pause that only `send()` ends; after a day one PUBLISH too many
+_UNTIL_SENT = 86_400.0  # only `send()` ends this pause; one needless PUBLISH a day
 
 
 class WakeSignal:
@@ -45,8 +45,7 @@ class WakeSignal:
         self._publisher: ThreadLoop | None = None
 
     def send(self) -> None:
-        """Say that there is new work. Call it after the commit: listeners look for the work at
-        once.
+        """Signal new work. Call this after the commit, because listeners look for the work at once.
 
         Returns at once, whatever Redis does.
         """
@@ -68,7 +67,8 @@ class WakeSignal:
 
 
 class Listener:
-    """Calls `wake` at each signal, and after each new connection: signals before it were lost.
+    """Calls `wake` at each signal, and after each new connection, because signals may be lost
+    before.
 
     Only the listening thread uses the Redis subscription: a PubSub is not safe between threads.
     """
@@ -86,7 +86,7 @@ class Listener:
 
     def _listen(self) -> float:
         if self._pubsub is None:
-            # A client that repeats would connect anew unseen, and signals meanwhile would be lost.
+            # A client that repeats would reconnect silently, and signals meanwhile would be lost.
             pubsub = WORK.single_try_client().pubsub(ignore_subscribe_messages=True)
             pubsub.subscribe(self._channel)
             self._pubsub = pubsub

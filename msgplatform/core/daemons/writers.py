@@ -1,8 +1,8 @@
-"""The server of the database to which each process writes.
+"""The database server to which each process writes.
 
-In a cluster one server takes all writes: row locks are of one server, so two programs that write to
-two servers lock the same row, and both commit. A process reports every few seconds; the watch
-compares.
+In a cluster one server takes all writes, because row locks hold on one server only: two programs on
+two servers could lock the same row, and both commit. A process reports its server every few
+seconds; the watch compares.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import server
 
 REPORT_SECONDS = 5.0
-# Less than the time between two looks of the watch: a process that ended is seen by one of them.
+# Less than the time between two looks, so that only one look of the watch sees an ended process.
 _TTL_SECONDS = 12.0
 _HOST = socket.gethostname()
 
@@ -38,16 +38,15 @@ _writers = Presence(work_redis, "platform:writers", Writer, _TTL_SECONDS)
 
 
 def report(program: str) -> None:
-    """Report the server of this process, if its database is one. A Redis that is unavailable is no
-    reason to stop working."""
+    """Report the server of this process; a database in a file has none. An unavailable Redis is
+    ignored."""
     if node := server.node():
         with suppress(RedisError):
             _writers.report({f"{program}:{_HOST}:{os.getpid()}": Writer(program, _HOST, node)})
 
 
 def keep_reporting(program: str) -> None:
-    """Ask the server and report it every few seconds, in a thread: for a process without a
-    watch."""
+    """Report the server every few seconds, in a thread: for a process without a watch."""
 
     def turn() -> None:
         server.ask()

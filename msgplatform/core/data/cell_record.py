@@ -1,8 +1,8 @@
-"""The cell that a database belongs to: one row, or none for a platform that is the only cell.
+"""The cell of a database: one row, or no row for a platform that is the only cell.
 
 Two programs with different settings of CELL would make the same ids, or deliver the messages of
-another cell. So a program compares its CELL with the row before it starts its work, and again
-before it takes a node for ids.
+another cell. So a program compares its CELL with the row before it starts work, and before it takes
+an id node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TABLE = "cell"
 
 
 class WrongCell(Permanent):
-    """The database belongs to another cell than this program."""
+    """The database belongs to another cell than the program."""
 
 
 def read(using: str = "default") -> Cell:

@@ -1,12 +1,12 @@
-"""Claim rows for one process with a lease; one function for every database.
+"""Claim rows for one process with a lease, in the same way on every database.
 
-A model that can be claimed has `claimed_by` (32 characters) and a time column: `lease_until`, or
-one that means "due, or leased, until then" such as `next_at`. A row is free when the time is over
-(or NULL). Leases are by the database's clock, so claims of different machines agree.
+A model that can be claimed has `claimed_by` (32 characters) and a time column: `lease_until`, or a
+time such as `next_at` that means "not due, or leased, until then". A row is free when the time is
+over (or NULL). Leases use the database's clock, so that claims of different machines agree.
 
-Each step finds its rows by primary key and repeats the whole condition, so two claims that chose
-the same rows cannot both win one. `SKIP LOCKED` is not used: SQLite has none, and a Spider head
-ignores it silently.
+Each UPDATE finds rows by primary key and repeats the whole condition, so that only one of two
+claims that chose the same row wins the row. `SKIP LOCKED` is not used: SQLite has none, and a
+Spider head ignores it silently.
 
     free ── claim ──▶ claimed ── release ──▶ free
                       claimed ── renew ──▶ claimed, for longer
@@ -35,9 +35,10 @@ CHUNK = 500  # ids in one statement
 
 @dataclass(slots=True)
 class Claim:
-    """Rows that are ours until `lease_until` (aware, the database's clock), in queryset order.
+    """Rows that this process holds until `lease_until` (aware, database's clock), in queryset
+    order.
 
-    `read` holds, by id, the columns that `claim_ids` was asked for, as they are since the claim.
+    `read` has, by id, the columns that `claim_ids` was asked for, as of the claim.
     """
 
     token: str
@@ -61,12 +62,12 @@ def claim(
     """Claim up to `limit` free rows of `queryset` for `lease` seconds.
 
     The queryset holds the state filter and the order, on columns of its own table only, and no
-    slice (else ValueError). Order by what its index ends with, or the whole backlog is sorted for
-    each claim. `set` are further columns to change, values or expressions.
+    slice (else ValueError). Order by the last columns of its index, or each claim sorts the whole
+    backlog. `set` has further columns to change, as values or expressions.
 
-    Fewer rows than `limit` means that no more were free when it looked. Works inside a
-    transaction of the caller too; outside, each statement commits and is repeated after a
-    deadlock or a lost connection.
+    Fewer rows than `limit` means that no other row was free. Inside a transaction of the caller the
+    statements belong to it; outside, each statement commits and is repeated after a deadlock or a
+    lost connection.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
     database = using or queryset.db
@@ -75,7 +76,7 @@ def claim(
     values = {**(set or {}), "claimed_by": new_claim.token, until: Now() + timedelta(seconds=lease)}
     while len(new_claim.ids) < limit:
         page_size = min(CHUNK, limit - len(new_claim.ids))
-        # Outside of any lock: other claims may choose the same rows, and the UPDATE decides.
+        # No lock: other claims may choose the same rows, and the UPDATE decides.
         ids: list[Any] = transactions.retrying(
             partial(list, free.values_list("pk", flat=True)[:page_size]), database
         )
@@ -83,7 +84,7 @@ def claim(
             break
         row_count = update_by_key(free.filter(pk__in=ids), values, database)
         _collect(new_claim, queryset.model, ids, row_count, until, database)
-        if len(ids) < page_size:  # no more were free; asking again would cost another statement
+        if len(ids) < page_size:  # no more were free: do not ask again
             break
     return new_claim
 
@@ -97,10 +98,10 @@ def claim_ids(
     until: str = "lease_until",
     read: Sequence[str] = (),
 ) -> Claim:
-    """Claim the rows among `ids` that are free and in `queryset`; the caller chose them before.
+    """Claim the rows among `ids`, which the caller chose, that are free and in `queryset`.
 
-    Otherwise like `claim`; the ids come in the given order. `read` names columns to read back into
-    `Claim.read`, since they may have changed after the caller chose the rows.
+    Otherwise like `claim`, with ids in the given order. `read` names columns to read into
+    `Claim.read` after the claim, because rows may have changed since the caller chose them.
     """
     _refuse_what_an_update_cannot_repeat(queryset)
     database = queryset.db
@@ -116,11 +117,11 @@ def claim_ids(
 def renew(
     model: type[models.Model], claim: Claim | str, lease: float, until: str = "lease_until"
 ) -> int:
-    """Lease the rows that still carry the claim for `lease` seconds from now; how many there were.
+    """Renew the lease, `lease` seconds from now, of rows that still carry the claim; their number.
 
-    If there are fewer than the claim had, somebody else has the others. Given the Claim, rows are
-    found by primary key and its `lease_until` moves; given only the token, the model needs an index
-    on `claimed_by`.
+    If the number is smaller than the claim's, other processes hold the other rows. A Claim finds
+    its rows by primary key, and its `lease_until` moves; a token alone needs an index on
+    `claimed_by`.
     """
     database = router.db_for_write(model)
     lease_until = transactions.retrying(partial(sql.now, database), database) + timedelta(
@@ -139,9 +140,9 @@ def release(
     until: str = "lease_until",
     using: str | None = None,
 ) -> int:
-    """Free the rows that still carry the claim, and change `set` too; how many there were.
+    """Free the rows that still carry the claim, and change `set` too; returns their number.
 
-    Their time column becomes NULL, or now if it cannot be NULL, unless `set` gives it a value.
+    The time column becomes NULL, or now if it cannot be NULL, unless `set` has a value for it.
     """
     database = using or router.db_for_write(model)
     free_time = None if model._meta.get_field(until).null else Now()
@@ -176,8 +177,8 @@ def _collect(
 ) -> None:
     """Add the rows among `ids` that carry the claim's token.
 
-    When the UPDATE changed all of them, one row is enough to learn when the lease ends. It reports
-    fewer, or none, when it was repeated after a lost connection: then all are read.
+    If the UPDATE changed all rows, one row is enough to read the end of the lease. An UPDATE that
+    was repeated after a lost connection reports too few rows: then all rows are read.
     """
     all_won = row_count == len(ids) and not read
     ids_to_read = ids[:1] if all_won else ids
@@ -209,12 +210,12 @@ def _update_claimed(
 def update_by_key(
     queryset: QuerySet[Any], values: Mapping[str, Any], using: str | None = None
 ) -> int:
-    """UPDATE by primary key, how many rows; the queryset names at most CHUNK keys and may add
-    conditions on columns of its own table.
+    """UPDATE by primary key; returns the number of rows. The queryset names at most CHUNK keys and
+    may add conditions on columns of its own table.
 
-    Left to itself SQLite takes the index on (state, time) and reads the whole backlog. MariaDB
-    takes it as soon as few rows are still free, that is under contention: it then locks in
-    another order than the claims that go by primary key, which can deadlock.
+    Without the hint SQLite takes the index on (state, time) and reads the whole backlog. MariaDB
+    takes that index when few rows are free, that is under contention: its locks then have another
+    order than locks by primary key, which can deadlock.
     """
     using = using or router.db_for_write(queryset.model)
     query = cast(UpdateQuery, queryset.order_by().query.chain(UpdateQuery))
@@ -228,7 +229,7 @@ def update_by_key(
 
 @lru_cache(maxsize=256)
 def by_primary_key(table: str, using: str = "default") -> str:
-    """The hint, behind the table's name, that makes the database find rows by primary key."""
+    """The hint after the table's name for finding rows by primary key."""
     return engines.of(using).by_primary_key(connections[using], table)
 
 

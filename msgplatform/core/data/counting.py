@@ -1,5 +1,5 @@
-"""Counts of many parts of a table, each up to a bound, so that the cost does not grow with the
-table; and counts that are kept for a while, so that frequent callers cost the database little."""
+"""Bounded counts of many parts of a table, whose cost does not grow with the table; and counts that
+are kept for a while, so that frequent callers cost the database little."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from django.db import connection
 
 from msgplatform.core.data.chunks import chunks
 
-_TERMS = 400  # of one UNION; SQLite takes 500
-# Counts of fewer rows together are read anew each time.
+_TERMS = 400  # SELECTs in one UNION; SQLite takes 500
+# A total of fewer rows is counted anew each time.
 MANY = 10_000
-# Counting takes at most a twentieth of the time of this process, however often somebody asks.
+# Counting takes at most a twentieth of this process's time, for any number of callers.
 REST = 20
 K = TypeVar("K")
 
 
 def capped(table: str, condition: str, keys: Sequence[Sequence[int]], max_count: int) -> list[int]:
-    """How many rows meet the condition with each of the keys, in their order, each counted up to
-    `max_count`. `condition` is SQL with a place for each number of a key; an index must answer
+    """The number of rows, up to `max_count`, that meet the condition with each key, in the order of
+    the keys. `condition` is SQL with a placeholder for each number of a key; an index must answer
     it."""
     one = f"COUNT(*) FROM (SELECT 1 FROM {table} WHERE {condition} LIMIT {max_count}) AS some"  # noqa: S608
     counts: dict[int, int] = {}
@@ -37,10 +37,10 @@ def capped(table: str, condition: str, keys: Sequence[Sequence[int]], max_count:
 
 
 class KeptCounts(Generic[K]):
-    """Counts by some key, kept in this process for REST times as long as counting them took.
+    """Counts by key, kept in this process for REST times the duration of the counting.
 
-    Only counts of MANY rows or more are kept. While one thread counts, others get the counts that
-    are kept. An error of `count` is raised, and the kept counts stay.
+    Counts of fewer than MANY rows are not kept. While one thread counts, other threads get the kept
+    counts. An error of `count` is raised, and the kept counts stay.
     """
 
     def __init__(self, count: Callable[[], Mapping[K, int]]) -> None:
@@ -50,10 +50,10 @@ class KeptCounts(Generic[K]):
         self._counting = threading.Lock()
 
     def read(self) -> Mapping[K, int]:
-        """The counts, of now or of a short time ago."""
+        """The counts as of now, or the kept counts."""
         if (counts := self._fresh()) is not None:
             return counts
-        # Without kept counts the caller has to wait for the thread that counts.
+        # A caller waits for the counting thread only if there are no kept counts.
         if not self._counting.acquire(blocking=self._known is None):
             return self._known or self.read()
         try:

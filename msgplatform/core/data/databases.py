@@ -1,4 +1,4 @@
-"""Make a database that is given by URL at run time a connection of Django's."""
+"""Connect Django to a database by a URL that is known only at run time."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def configuration(url: str, field: str = "database") -> dict[str, Any]:
 
 
 def for_writing(url: str, field: str = "database") -> dict[str, Any]:
-    """Like `configuration`, with the options for writing into somebody else's database."""
+    """Like `configuration`, with the options for writing into the database of another system."""
     config = configuration(url, field)
     config["OPTIONS"] = {**engines.of_config(config).writer_options, **config["OPTIONS"]}
     return config
@@ -77,8 +77,8 @@ def refuse_unsafe(config: Mapping[str, Any], field: str = "database") -> None:
 
 
 def add(alias: str, config: Mapping[str, Any]) -> str:
-    """Make the database known to Django as `alias`, and return that."""
-    # Django fills in the other settings of a connection only for a set that has a default.
+    """Make the database known to Django as `alias`; returns the alias."""
+    # Django sets the other settings of a connection only in a dict that has a default database.
     complete_settings = connections.configure_settings({"default": dict(config)})
     connections.settings[alias] = complete_settings["default"]
     return alias

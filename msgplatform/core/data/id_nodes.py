@@ -1,8 +1,8 @@
 """Node numbers for ids: rows of a table, leased to one allocator each.
 
-A row's `last_tick` is a ceiling: its holder gives out no tick above it, and the next holder starts
-above it. That alone keeps ids unique; the lease only says when a node may be taken over. Leases
-are by the database's clock.
+A row's `last_tick` is a ceiling: the holder gives out no tick above the ceiling, and the next
+holder starts above it. The ceiling alone keeps ids unique; the lease only says when a node may be
+taken over. Leases use the database's clock.
 
     never used ── acquire ──▶ held ── release ──▶ free, last_tick = the last tick used
                               held ── extend ──▶ held, with a higher ceiling and a new lease
@@ -33,18 +33,18 @@ NODES = 1 << NODE_BITS
 TICKS_PER_SECOND = 128_000
 EPOCH = datetime(2025, 1, 1, tzinfo=UTC)
 LEASE_SECONDS = 60
-# Ids this far ahead of the clock are logged: some clock was wrong once. The reserve that a killed
-# process leaves is smaller (`ids.KEPT_AHEAD_SECONDS`).
+# Ids this far ahead of the clock are logged, because a clock was wrong once. A killed process
+# leaves a smaller reserve (`ids.KEPT_AHEAD_SECONDS`).
 _FAR_AHEAD_SECONDS = 360
-# A clock that is further behind the database's is not believed: its ids could be past retention.
+# A clock that is further behind the database's is not used: its ids could be past retention.
 _BEHIND_SECONDS = 60
 
 
 @dataclass(slots=True)
 class Hold:
-    """A node that is ours: `last` is the last tick given out, `ceiling` the last that may be.
+    """A node of this process: `last` is the last tick given out, `ceiling` the last allowed one.
 
-    `floor` is the database's time when it was taken, less what our clock may be behind.
+    `floor` is the database's time at the taking, less the lag that our clock may have.
     """
 
     node: int
@@ -69,9 +69,9 @@ class _Free:
 def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
     """Take a free node, with a ceiling of `ticks` above `now`, its floor or its last tick.
 
-    Nodes never used come first, in random order so that processes starting together do not
-    queue for the same row; then those whose last tick is lowest, which keeps ids near the clock.
-    Raises Unavailable when all nodes are held, WrongCell for the database of another cell.
+    Unused nodes come first, in random order so that processes starting together do not queue for
+    the same row; then nodes with the lowest last tick, which keeps ids near the clock. Raises
+    Unavailable when all nodes are held, WrongCell for the database of another cell.
     """
     transactions.retrying(partial(cell_record.check, using), using)
     holder = uuid.uuid4().hex
@@ -89,7 +89,7 @@ def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
                 else:
                     log.debug("id_node_taken", node=hold.node)
                 return hold
-        # Others took all of them meanwhile. Each round some process succeeds, so this ends.
+        # Other processes took these nodes. Each round some process succeeds, so the loop ends.
     raise Unavailable(
         f"All {NODES} id nodes of the database are in use: stop processes that are not needed, or "
         f"wait {lease:g} seconds for the nodes of killed ones. A second cell has nodes of its own."
@@ -97,9 +97,9 @@ def acquire(now: int, ticks: int, lease: float, using: str) -> Hold:
 
 
 def extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
-    """Raise the ceiling and renew the lease; false when somebody else holds the node now.
+    """Raise the ceiling and renew the lease; false if another process holds the node now.
 
-    A lease that ran out does not matter as long as nobody took the node.
+    An expired lease does not matter while no other process has taken the node.
     """
     if transactions.retrying(partial(_extend, hold, ceiling, lease, using), using):
         hold.ceiling = ceiling
@@ -109,7 +109,7 @@ def extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
 
 
 def release(hold: Hold, using: str) -> None:
-    """Give the node back; its next holder starts right above the last tick that was used."""
+    """Give the node back. The next holder starts right above the last used tick."""
     with connections[using].cursor() as cursor:
         cursor.execute(
             f"UPDATE {NODE_TABLE} SET holder = '', lease_until = NULL, last_tick = %s"  # noqa: S608
@@ -119,7 +119,7 @@ def release(hold: Hold, using: str) -> None:
 
 
 def count_held(using: str = "default") -> int:
-    """How many nodes are leased now."""
+    """The number of nodes that are leased now."""
     with connections[using].cursor() as cursor:
         now = sql.now_sql(using=using)
         cursor.execute(f"SELECT COUNT(*) FROM {NODE_TABLE} WHERE lease_until > {now}", ())  # noqa: S608
@@ -127,7 +127,7 @@ def count_held(using: str = "default") -> int:
 
 
 def _free(using: str) -> tuple[int, list[_Free]]:
-    """The floor of whoever takes one now, and the free nodes."""
+    """The floor of a node that is taken now, and the free nodes."""
     now = sql.now_sql(using=using)
     free_condition = f"lease_until IS NULL OR lease_until <= {now}"
     with connections[using].cursor() as cursor:
@@ -168,7 +168,7 @@ def _take(hold: Hold, free: _Free, lease: float, using: str) -> bool:
 
 def _extend(hold: Hold, ceiling: int, lease: float, using: str) -> bool:
     with connections[using].cursor() as cursor:
-        # Never back: an UPDATE that its client gave up may be carried out after a later one.
+        # `last_tick` never falls: an UPDATE that its client gave up may run after a later one.
         cursor.execute(
             f"UPDATE {NODE_TABLE} SET last_tick = CASE WHEN last_tick > %s THEN last_tick"  # noqa: S608
             f" ELSE %s END, lease_until = {sql.now_sql(lease, using)}"

@@ -4,11 +4,11 @@
   n of them is adding n.
 - node: 7 bits, leased to one allocator by `msgplatform.core.data.id_nodes`, so that no two
   processes make the same id.
-- bucket: 8 bits, from the business system and its idempotency key. Children take their parent's,
-  so that `id & (n - 1)` names one shard for a message and everything that belongs to it. With n
-  cells the lowest log2(n) of these bits are the number of the cell that made the id: node numbers
-  are leased in each cell's own database, and ticks of two cells may be equal. The bucket of an
-  idempotency row keeps all its bits, so that a key is still known when CELL is set or changed.
+- bucket: 8 bits, from the business system and its idempotency key. Children take their parent's, so
+  that `id & (n - 1)` names one shard for a message and everything that belongs to it. With n cells
+  the lowest log2(n) of these bits are the number of the cell that made the id: node numbers are
+  leased in each cell's own database, and ticks of two cells may be equal. The bucket of an
+  idempotency row keeps all its bits, so that keys remain known after a change of CELL.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ BUCKETS = 1 << BUCKET_BITS
 TICKS_PER_SECOND = id_nodes.TICKS_PER_SECOND
 EPOCH = id_nodes.EPOCH
 _EPOCH_SECONDS = EPOCH.timestamp()
-# The ticks of so many seconds are reserved in the database ahead of use: an allocator in use writes
-# once in that time, and a killed one leaves a gap of at most this size.
+# The seconds of ticks that are reserved in the database ahead of use: an allocator in use writes
+# once in that time, and a killed allocator leaves at most this gap.
 AHEAD_SECONDS = 5
-# The same for a process that lives long (`keep_ahead`): it can go on for this long without the
-# database. With much more, programs that are killed again and again would make ids of the future: a
-# process that takes one of the NODES over begins where the reserve of the last holder ended.
+# The same for a process that lives long (`keep_ahead`), which can go on for this long without the
+# database. With a much larger reserve, programs that are killed again and again would make ids of
+# the future: the next holder of a node begins where the last holder's reserve ended.
 KEPT_AHEAD_SECONDS = 300
-# A thread looks at the reserve this often, and renews it, and the lease, when this much is used.
+# A thread looks at the reserve this often, and renews reserve and lease after this much use.
 _LOOK_SECONDS, _USED_SECONDS = 10.0, 20.0
-# One thread asks the database; how long the others wait for its reserve.
+# Seconds that threads wait for the one thread that asks the database.
 _WAIT_SECONDS = 5.0
 
 
@@ -75,7 +75,7 @@ def cell_bits() -> tuple[int, int]:
 
 
 def datetime_of(id: int) -> datetime:
-    """When the id was made (UTC, microseconds); `first_id_at` is the inverse."""
+    """The time at which the id was made (UTC, microseconds); `first_id_at` is the inverse."""
     # 125/16 microseconds a tick, in whole numbers.
     return EPOCH + timedelta(microseconds=(id >> TICK_SHIFT) * 125 // 16)
 
@@ -93,10 +93,10 @@ def first_id_at(moment: datetime) -> int:
 # -- making them ---------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`count` ids that nobody else gets: ticks `base` … `base + count - 1` on `node`.
+    """`count` reserved ids: ticks `base` … `base + count - 1` on `node`.
 
-    One tick more is reserved behind them, so that SQL which adds a ROW_NUMBER() (it counts from
-    1) to `base` without taking 1 off makes no id twice either.
+    One more tick is reserved after them, so that SQL which adds ROW_NUMBER() (from 1) to `base`
+    without subtracting 1 makes no id twice either.
     """
 
     base: int
@@ -104,8 +104,8 @@ class Block:
     count: int
 
     def ids(self, buckets: Sequence[int]) -> list[int]:
-        """One id for each bucket, ascending; only the low 8 bits count, so a parent's id will do.
-        The lowest of them give way to the cell.
+        """An id for each bucket, ascending. Only a bucket's low 8 bits count, so that a parent's id
+        may be given; the lowest bits give way to the cell.
 
         Raises ValueError when there are more buckets than reserved ids.
         """
@@ -122,11 +122,11 @@ class Block:
 class Allocator:
     """Makes ids for one process. Thread-safe; a forked child takes a node of its own.
 
-    Every tick that it gives out lies below a ceiling that was committed to the node's row
-    before, and whoever takes the node over starts above the ceiling. So a process that was
-    stopped for an hour and goes on, one that was killed and a clock that was set back cannot
-    make an id twice. `clock` gives seconds since 1970; one that is more than a minute behind the
-    database's when a node is taken is not used.
+    Every tick is below a ceiling that was committed to the node's row before, and the next holder
+    of the node starts above the ceiling. So no id is made twice by a process that was stopped for
+    an hour and goes on, after a kill, or after a clock was set back. `clock` gives seconds since
+    1970. If it is more than a minute behind the database's clock when a node is taken, the clock is
+    not used.
     """
 
     def __init__(
@@ -145,20 +145,20 @@ class Allocator:
         os.register_at_fork(after_in_child=lambda: (method := restart()) and method())
 
     def _begin(self) -> None:
-        """The state of a new process: another thread may have held a lock when it was forked."""
-        # `_lock` guards `_hold`, and is not held while the database is asked. `_asking` is held by
-        # the one thread that asks, and is always taken first.
+        """Set the state of a new process: at the fork another thread may have held a lock."""
+        # `_lock` guards `_hold`, and is free while the database is asked. The one thread that asks
+        # holds `_asking`, which is always taken first.
         self._lock = threading.Lock()
         self._asking = threading.Lock()
         self._keeper: ThreadLoop | None = None
 
     def reserve(self, n: int) -> Block:
-        """`n` ids of this process, later than all that it made before.
+        """`n` ids, later than all former ids of this process.
 
-        Call it before `transaction.atomic()`, or it raises RuntimeError: a rollback would undo the
-        record of the ids that were given out. It asks the database only when the reserve is used
-        up. Then it raises Unavailable when all nodes are taken or the database does not answer, and
-        OperationalError when there is no connection.
+        Call it before `transaction.atomic()`, or RuntimeError is raised: a rollback would undo the
+        record of the given ids. The call asks the database only if the reserve is empty. It raises
+        Unavailable if all nodes are taken or the database does not answer, and OperationalError
+        without a connection.
         """
         if n < 1:
             raise ValueError(f"at least one id must be reserved, not {n}")
@@ -174,15 +174,15 @@ class Allocator:
         return block
 
     def new(self, bucket: int) -> int:
-        """One id with this bucket; otherwise like `reserve`."""
+        """An id with this bucket; otherwise like `reserve`."""
         return self.reserve(1).ids((bucket,))[0]
 
     def keep_ahead(self, seconds: float = KEPT_AHEAD_SECONDS, *, at_once: bool = False) -> None:
-        """From now on a thread renews the reserve long before it is used up, also while no ids are
-        made. The database may be unavailable, or hang, for `seconds`, and ids are still made.
+        """Start a thread that renews the reserve long before it is used up, also while no ids are
+        made. Ids can be made for `seconds` while the database is unavailable or hangs.
 
-        That begins with the first id of this process, or `at_once` for one that must make its first
-        id without the database."""
+        The thread begins with the first id of this process, or `at_once` if the first id must not
+        need the database."""
         if self._keeper is None:
             ticks = round(seconds * TICKS_PER_SECOND)
             keeper = ThreadLoop("ids", lambda: self._renew(ticks, at_once), every=_LOOK_SECONDS)
@@ -190,8 +190,8 @@ class Allocator:
             keeper.start()
 
     def release(self) -> None:
-        """Give the node back with the last tick that was used, if there is one, and stop keeping
-        ids ahead."""
+        """Give the node back with the last used tick, if there is a node, and stop keeping ids
+        ahead."""
         if self._keeper:
             self._keeper.stop()
             self._keeper = None
@@ -202,7 +202,7 @@ class Allocator:
                 id_nodes.release(hold, self._using)
 
     def _give(self, n: int) -> Block | None:
-        """Ids from the reserve; None when too few are left."""
+        """Ids from the reserve; None if too few are left."""
         with self._lock:
             hold = self._current()
             if hold is None:
@@ -220,18 +220,18 @@ class Allocator:
         try:
             yield
         except OutcomeUnknown as error:
-            # Only the ceiling is unknown. Too high a ceiling costs nothing, and no caller got an
-            # id.
+            # Only the ceiling is unknown: no caller got an id, and too high a ceiling costs
+            # nothing.
             log.warning("ids_not_reserved", why=str(error)[:200])
             raise Unavailable("the database does not answer: no ids could be reserved") from error
         finally:
             self._asking.release()
 
     def _raise_ceiling(self, ticks: int) -> None:
-        """Reserve so many ticks, on our node or on another one."""
+        """Reserve `ticks`, on the held node or on another one."""
         hold = self._current()
         if hold:
-            # Never lower: what is in memory is given out meanwhile.
+            # The ceiling never falls, because other threads give out ids from memory meanwhile.
             ceiling = max(hold.ceiling, max(hold.last + 1, self._now(hold)) + ticks)
             if id_nodes.extend(hold, ceiling, self._lease, self._using):
                 return
@@ -240,8 +240,8 @@ class Allocator:
             self._hold, self._owner = hold, self._identity()
 
     def _renew(self, ahead: int, at_once: bool) -> None:
-        """One turn of the keeper's thread. A process that has made no id yet needs no node, unless
-        it asked for one `at_once`."""
+        """One turn of the keeper's thread. A process without ids needs no node, unless it asked for
+        ids `at_once`."""
         with self._one_asks():
             hold = self._current()
             used = _USED_SECONDS * TICKS_PER_SECOND
@@ -255,8 +255,8 @@ class Allocator:
         return max(now, hold.earliest()) if hold else now
 
     def _current(self) -> id_nodes.Hold | None:
-        """The node of this process in this database; None for one that a forked child inherited,
-        or that belongs to another database."""
+        """The node of this process in this database; None if a forked child inherited the node, or
+        the node belongs to another database."""
         return self._hold if self._owner == self._identity() else None
 
     def _identity(self) -> tuple[int, str]:
@@ -272,6 +272,6 @@ release = _default.release
 
 @atexit.register
 def _release() -> None:
-    """Free the node at once; if that fails, it is free when its lease is over."""
+    """Free the node at once. If that fails, the lease frees the node when it ends."""
     with contextlib.suppress(Exception):
         _default.release()

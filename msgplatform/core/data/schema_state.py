@@ -1,4 +1,4 @@
-"""Tell whether a database has every migration, and every table that its migrations made."""
+"""Check that a database has every migration, and every table that its migrations made."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from django.db.migrations.loader import MigrationLoader
 from msgplatform.core.data import engines
 from msgplatform.core.data.engines.contract import Fault
 
-# Applying migrations takes a while, and each look reads all their files.
+# Seconds between looks: each look reads the files of all migrations.
 _LOOK_SECONDS = 10.0
 _last_look: tuple[float, str] | None = None  # time (monotonic) and sentence of the last look
 _MAX_NAMED = 5  # tables in the sentence
 
 
 def open_migrations(connection: BaseDatabaseWrapper) -> int:
-    """How many migrations are not applied."""
+    """The number of migrations that are not applied."""
     executor = MigrationExecutor(connection)
     return len(executor.migration_plan(executor.loader.graph.leaf_nodes()))
 
@@ -49,7 +49,7 @@ def enumerate_tables(names: Sequence[str]) -> str:
 
 
 def missing_tables(connection: BaseDatabaseWrapper) -> str:
-    """A sentence with tables of applied migrations that are not there; '' when all are.
+    """A sentence with missing tables of applied migrations; '' if none is missing.
 
     A dump has django_migrations before most other tables, so that a load which ends early leaves a
     database with nothing to migrate.

@@ -1,4 +1,4 @@
-"""The database server behind this process's connections: whether it works, and which one it is."""
+"""The database server behind this process's connections: its address, and whether it works."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from django.db.utils import ProgrammingError
 from msgplatform.core.data import engines
 from msgplatform.core.data.engines.contract import Cluster, Fault
 
-_nodes: dict[str, str] = {}  # alias → the server of the connection that was made last
+_nodes: dict[str, str] = {}  # alias → the server of the newest connection
 
 
 def ask(using: str = DEFAULT_DB_ALIAS) -> None:
-    """Ask the server what only a server that works answers. Raises OperationalError."""
+    """Ask the server a question that only a working server answers. Raises OperationalError."""
     try:
         with connections[using].cursor() as cursor:
             cursor.execute(engines.of(using).question)
@@ -28,12 +28,11 @@ def note(alias: str, node: str) -> None:
 
 
 def node() -> str:
-    """`host:port` of the server that this process writes to, as that server calls itself; '' before
-    the first connection, and for a database that is a file."""
+    """`host:port` of the server that this process writes to, by the server's own name; '' before
+    the first connection, and for a database in a file."""
     return _nodes.get(DEFAULT_DB_ALIAS, "")
 
 
 def cluster(using: str = DEFAULT_DB_ALIAS) -> Cluster | None:
-    """The cluster to which the server belongs; None for a server on its own. Raises
-    OperationalError."""
+    """The server's cluster; None for a single server. Raises OperationalError."""
     return engines.of(using).cluster(connections[using])

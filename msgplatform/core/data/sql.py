@@ -1,4 +1,4 @@
-"""Raw SQL, where each engine has words of its own.
+"""Raw SQL that differs between engines.
 
 Statements here are written for a cursor with parameters: a literal % is doubled.
 """
@@ -19,7 +19,7 @@ from msgplatform.core.data.engines.contract import Row
 
 # -- time ----------------------------------------------------------------------------------------
 def now_sql(seconds: float = 0.0, using: str = "default") -> str:
-    """The database's present time (UTC), `seconds` later or earlier, as models store it."""
+    """The database's present time (UTC) plus `seconds`, as models store it."""
     return engines.of(using).now(seconds)
 
 
@@ -60,9 +60,9 @@ def table_of(name: str, columns: Sequence[str], rows: Iterable[Sequence[int]]) -
 def plan(
     cursor: Any, statement: str, parameters: Any = None, using: str = "default"
 ) -> list[dict[str, Any]]:
-    """How the server would run a statement: the columns of its plan, for each step.
+    """The plan of a statement: the plan's columns for each step.
 
-    `cursor` may also be a driver's own, of the same database.
+    `cursor` may also be a driver's cursor of the same database.
     """
     cursor.execute(f"{engines.of(using).explain} {statement}", parameters)
     names = [column[0] for column in cursor.description]
@@ -77,7 +77,7 @@ def insert(
     using: str = "default",
     constants: Mapping[str, Any] | None = None,
 ) -> None:
-    """Insert rows (sequences in the order of `columns`), many in one statement; all or none.
+    """Insert rows (sequences in the order of `columns`), many in one statement; all rows or none.
     `constants` are further columns with the same value in every row."""
     _insert(table, columns, rows, "", using, constants or {})
 
@@ -85,10 +85,10 @@ def insert(
 def insert_or_keep(
     table: str, columns: Sequence[str], rows: Iterable[Row], using: str = "default"
 ) -> None:
-    """Insert rows; a row whose primary or unique key exists already is left as it is.
+    """Insert rows. A row whose primary or unique key exists already stays as it is.
 
-    Unlike INSERT IGNORE, any other error of a row is still raised. To see which rows were new, read
-    them back: the row count does not tell (Django's MySQL connections count rows found).
+    Other errors of a row are raised, unlike with INSERT IGNORE. To see which rows were new, read
+    them back, because Django's MySQL connections count matched rows.
     """
     _insert(table, columns, rows, engines.of(using).keep(table, columns[0]), using)
 
@@ -96,7 +96,7 @@ def insert_or_keep(
 def insert_or_update(
     table: str, columns: Sequence[str], rows: Iterable[Row], key: str = "id"
 ) -> None:
-    """Insert rows; a row whose `key` (a primary or unique column) exists gets these values.
+    """Insert rows; an existing row with the same `key` (a primary or unique column) is updated.
 
     MySQL demands a value for each column without a default, even of rows that exist.
     """
@@ -116,10 +116,10 @@ def keep_existing(statement: str, table: str, column: str = "id") -> str:
 def add_counters(
     table: str, key: Sequence[str], rows: Iterable[tuple[Row, int]], value: str = "value"
 ) -> None:
-    """Add to counters, creating those that do not exist: rows are (values of `key`, how much).
+    """Add to counters, creating missing ones: rows are (values of `key`, how much).
 
     `key` names the columns of a unique key. Equal keys are added up and rows are sorted, so that
-    two processes lock them in the same order.
+    all processes lock rows in the same order.
     """
     total: dict[tuple[Any, ...], int] = {}
     for parts, amount in rows:
@@ -151,14 +151,14 @@ def _insert(
 
 
 def of_one(rows: QuerySet[Any, Any], column: str, value: Any) -> QuerySet[Any, Any]:
-    """Rows with this value in `column`, to be paged by key: order them by `column` and the key, in
-    the same direction."""
+    """Rows with this value in `column`, for paging by key: order the rows by `column` and the key,
+    in the same direction."""
     return rows.filter(**engines.of(rows.db).equals(column, value))
 
 
 def first(rows: QuerySet[Any, Any], limit: int) -> list[Any]:
-    """The first `limit` of ordered rows. Their ids are read first: if an index covers the condition
-    and the order, no database then reads or sorts other rows, whatever its statistics say."""
+    """The first `limit` of ordered rows. The ids are read first: if an index covers condition and
+    order, a database then reads and sorts no other rows, whatever its statistics say."""
     row_ids = list(rows.values_list("pk", flat=True)[:limit])
     rows_by_id = rows.model._base_manager.using(rows.db).in_bulk(row_ids)
     return [rows_by_id[pk] for pk in row_ids if pk in rows_by_id]

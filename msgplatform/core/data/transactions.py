@@ -1,4 +1,4 @@
-"""Repeat transactions that failed, and tell what is certain after an error."""
+"""Repeat failed transactions, and tell the certain outcome after an error."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ log = logging.get(__name__)
 
 R = TypeVar("R")
 
-# A note of an error that came while connecting or inside a transaction (`engines/mysql/base.py`).
+# A note on an error while connecting or inside a transaction (`engines/mysql/base.py`).
 BEFORE_COMMIT = "The transaction had not come to its COMMIT: nothing of it is stored."
 ATTEMPTS = 5
 _AT_HANDSHAKE = " at '"
 
 
 class Locked(Exception):
-    """Another transaction, perhaps of a frozen process, holds the lock that is needed."""
+    """Another transaction, perhaps of a frozen process, holds a needed lock."""
 
 
 def is_in_transaction(using: str = "default") -> bool:
-    """True if the caller has a transaction open; the one around a Django TestCase does not count.
+    """True if the caller has an open transaction, apart from that of a Django TestCase.
 
     Opens no connection.
     """
@@ -41,12 +41,12 @@ def is_in_transaction(using: str = "default") -> bool:
 
 
 def retrying(work: Callable[[], R], using: str = "default") -> R:
-    """Call `work()`, once more after a lock timeout, a deadlock or a lost connection (MySQL only).
+    """Call `work()`, again after a lock timeout, a deadlock or a lost connection (MySQL only).
 
     `work` is a whole transaction that can be repeated: if the connection was lost during COMMIT,
-    the first attempt may have been stored. If no later attempt succeeds, OutcomeUnknown is raised
-    if the outcome of any of them is not known, else the error of the last attempt. Inside a
-    transaction of the caller nothing is repeated, because the server rolled back more than `work`.
+    the first attempt may have been stored. If no attempt succeeds, OutcomeUnknown is raised if the
+    outcome of any attempt is unknown, else the error of the last attempt. Inside a transaction of
+    the caller `work` is not repeated, because the server rolled back more than `work`.
     """
     connection = connections[using]
     if connection.in_atomic_block:
@@ -72,8 +72,8 @@ def retrying(work: Callable[[], R], using: str = "default") -> R:
 
 @contextmanager
 def without_patience() -> Iterator[None]:
-    """Raise Locked when the database has waited for a lock too long: for a caller that has other
-    work, and comes back to this one later."""
+    """Raise Locked if the database has waited too long for a lock, for a caller that does other
+    work first and comes back later."""
     try:
         yield
     except OperationalError as error:
@@ -83,7 +83,7 @@ def without_patience() -> Iterator[None]:
 
 
 def nothing_happened(error: Error) -> bool:
-    """True if it is certain that the transaction which raised this has changed nothing."""
+    """True if the transaction that raised this error has certainly changed nothing."""
     if _is_unknown(error):
         return False
     if isinstance(error, ProgrammingError) or error_code(error) in error_codes.NOTHING_HAPPENED:
@@ -92,13 +92,13 @@ def nothing_happened(error: Error) -> bool:
 
 
 def is_away(error: Error) -> bool:
-    """True if the server was away or busy, so that a repeat may succeed with nothing changed."""
+    """True if the server was away or busy, so that the same work may succeed later."""
     return error_code(error) in error_codes.AWAY or str(error) in sqlite.NOTHING_HAPPENED
 
 
 def refused_value(error: DataError) -> InvalidInput:
-    """The caller's error when the database does not take a value that every check has let through:
-    the column has another character set, length or range than the platform's own."""
+    """The caller's error if the database refuses a value that passed every check: the column has
+    another character set, length or range than the platform's own."""
     column = error_codes.column(str(error))
     log.warning("value_refused", code=error_code(error), column=column)
     return InvalidInput(
@@ -109,14 +109,13 @@ def refused_value(error: DataError) -> InvalidInput:
 
 
 def is_answer(code: int) -> bool:
-    """True if a server has answered a statement with this error number; the client's own numbers,
-    and those of a connection that broke, say that there was no answer."""
+    """True if a server has answered a statement with this error number. Numbers of the client, and
+    of a broken connection, mean that there was no answer."""
     return code not in error_codes.LOST | {0} and code not in error_codes.OF_CLIENT
 
 
 def is_of_server(error: BaseException) -> bool:
-    """True if the server's state is to blame, as far as anybody has said: not a value, and no
-    number that nobody knows."""
+    """True if the server's state is known to be the cause: no value, and no unknown number."""
     code = error_code(error)
     return not code or code in error_codes.OF_SERVER
 
@@ -127,14 +126,14 @@ def is_of_lock(error: BaseException) -> bool:
 
 
 def has_no_quorum(error: BaseException) -> bool:
-    """True if a node of a cluster refuses work, since it sees too few of the others."""
+    """True if a node of a cluster refuses work because it sees too few other nodes."""
     return error_code(error) == error_codes.NO_QUORUM
 
 
 def _is_unknown(error: BaseException | None) -> bool:
-    """True if the server may have stored the transaction, or not: the connection was lost, or the
-    quorum, and that may have been during COMMIT. At the end of `atomic` Django handles the loss by
-    connecting again; if that fails too, the loss is only in the error's context."""
+    """True if it is unknown whether the server stored the transaction: the connection or the quorum
+    may have been lost during COMMIT. At the end of `atomic` Django connects again after a loss; if
+    that fails too, the loss is only in the error's context."""
     while error is not None:
         is_of_commit = (
             isinstance(error, Error) and error_code(error) in error_codes.MAY_BE_OF_COMMIT

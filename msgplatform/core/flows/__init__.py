@@ -2,8 +2,8 @@
 
 Console, `up`, `demo`, `doctor`, `/metrics`, `run_bulk`, the queues and the URL configuration go
 through the registry, so a new flow is a new folder and its name in FLOWS. Each app's `flow.py`
-holds a `Flow`, which `AppConfig.ready()` registers; its `settings.py`, if there is one, is read by
-the platform's.
+holds a `Flow`, which `AppConfig.ready()` registers; the platform's settings read the app's
+`settings.py`, if any.
 
 contract   `Flow`: name, permissions, programs and four parts; the installed flows
 messages   `MessageStore`: search fields, and the indexes by which messages are found
@@ -17,7 +17,7 @@ metric     samples for `/metrics`
 programs   the daemons
 text       texts and links for people
 
-This module imports none of them: a program loads the parts that it uses.
+This module imports no part: a program loads the parts that it uses.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def get(name: str) -> Flow | None:
 
 
 def roles() -> set[str]:
-    """The roles of the programs that should run, as their heartbeats name them."""
+    """The roles, as in heartbeats, of the programs that should run."""
     from msgplatform.core.flows.programs import BULK
 
     programs = [BULK, *(daemon for flow in all() for daemon in flow.daemons)]

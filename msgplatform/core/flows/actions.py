@@ -1,4 +1,4 @@
-"""Actions on many messages, and on one: which ones, what is done, what became of them."""
+"""Actions on many messages or one: the selection, the change, the outcome."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgplatform.core.flows.messages import Fields
 from msgplatform.core.flows.page import Hit
 from msgplatform.core.flows.text import Text
 
-# Called with the ids that a step is about; see `BulkAction.step`.
+# Called with the ids of a step; see `BulkAction.step`.
 Note = Callable[[Iterable[int | str]], None]
 Filter = Mapping[str, Any]
 # The end of a message that was resent.
@@ -31,15 +31,16 @@ Ending = Literal["arrived", "failed", "waiting"]
 
 
 def unnoted(_ids: Iterable[int | str]) -> None:
-    """For a step whose ids are not needed."""
+    """A `Note` that ignores the ids of a step."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of a bulk action; `cursor` is '' when nothing is left.
+    """The result of a step of a bulk action; `cursor` is '' at the end.
 
-    `left_because` says why some of its messages were left alone. A step that `must_wait` stopped
-    before one that cannot be done today: the job is paused, and the cursor is behind what was done.
+    `left_because` says why some messages were left alone. `must_wait`: the step stopped at a
+    message that cannot be changed today. The job is paused, and the cursor is after the changed
+    messages.
     """
 
     cursor: str
@@ -50,11 +51,11 @@ class Step:
 
 @dataclass(frozen=True)
 class Applied:
-    """How many messages of a page an action has changed.
+    """The result of an action on a page: `done` is the number of changed messages.
 
-    `made` are the ids of new messages, for an action that makes some: their outcome is shown. With
-    `must_wait` the action stopped before one that cannot be done today; `position` is behind the
-    last one that was done, '' when none was.
+    `made` are the ids of new messages, if the action makes messages: their outcome is shown.
+    `must_wait`: the action stopped at a message that cannot be changed today; `position` is after
+    the last changed message, '' if no message was changed.
     """
 
     done: int
@@ -65,8 +66,8 @@ class Applied:
 
 
 class Selection(Protocol):
-    """The messages that a filter means for an action, in a fixed order; none that came after the
-    job began, so that it has an end. A page that is repeated changes nothing twice."""
+    """The messages that a filter selects for an action, in a fixed order, without messages that
+    came after the job began, so that the job has an end. Repeating a page changes nothing."""
 
     def page(self, position: str, limit: int) -> Page: ...
     def apply(self, ids: Sequence[int]) -> Applied: ...
@@ -74,10 +75,10 @@ class Selection(Protocol):
 
 @dataclass(frozen=True)
 class Resent:
-    """The answer when one message was resent from its page.
+    """The result of resending one message from its page.
 
-    `count` recipients are sent it once more; `left` recipients were left alone, because they have
-    not ended yet or may not be sent it. `message` is the new message's id, if there is a new one.
+    `count` recipients get the message again; `left` recipients were left alone, because their
+    delivery has not ended or may not be resent. `message` is the id of the new message, if any.
     """
 
     count: int
@@ -91,24 +92,23 @@ def _not_about_one(_id: str, _recipient: str, _by: str) -> tuple[Selection, Sequ
 
 @dataclass(kw_only=True, eq=False)
 class BulkAction:
-    """An action on many messages at once, run as a bulk job; or at once on one.
+    """An action on many messages, run as a bulk job, or on one message, run at once.
 
-    `select(filter, begun)` gives the messages that the filter means, without those that changed
-    after `begun`. Raises InvalidInput.
+    `select(filter, begun)` gives the messages that the filter selects, without messages that
+    changed after `begun`. Raises InvalidInput.
 
     `describe(ids)` gives (id, group, time) for each message of a page, and `show(tally, begun)` the
-    preview of what was counted; None: a preview only counts.
+    preview of the counted messages; None: a preview only counts.
 
-    `outcome(ids)` tells what became of the messages that a step noted, some hundred ids; by primary
-    key only. A message that is not in the answer is gone, or its outcome is unknown. None: the
+    `outcome(ids)` is the ending of each message that a step noted, some hundred ids; by primary key
+    only. A message that is not in the answer was deleted, or its outcome is unknown. None: the
     action has no outcome. `lines(ids)` are the lines of these messages, as a search shows them; by
-    primary key only. It may raise Unavailable, and errors of the database and of Redis.
-    `why_waiting(ids)` are sentences about what keeps them from being sent now; it raises the same.
+    primary key only. `lines` may raise Unavailable, and errors of the database and of Redis.
+    `why_waiting(ids)` are sentences about the reasons why these messages wait; it raises the same.
 
-    `select_message(id, recipient, by)` is for one message and one of its recipients, or with '' all
-    that it did not reach; `by` is the user. It gives a selection and the ids to apply. It raises
-    what `MessageStore.page` raises, and InvalidInput for a message or a recipient that there is
-    not.
+    `select_message(id, recipient, by)` gives a selection and the ids to apply for one message and
+    one recipient ('': all recipients that it did not reach); `by` is the user. It raises the errors
+    of `MessageStore.page`, and InvalidInput for an unknown message or recipient.
     """
 
     title: Text
@@ -127,11 +127,11 @@ class BulkAction:
 
     @property
     def is_resend(self) -> bool:
-        """True if it resends one message from its page."""
+        """True if the action can resend one message from its page."""
         return self.select_message is not _not_about_one
 
     def count(self, filter: Filter) -> Counted:
-        """How many messages the action would change, to a bound. Raises InvalidInput."""
+        """Count the messages that the action would change, up to a bound. Raises InvalidInput."""
         return count_pages(self.select(filter, sql.now()).page)
 
     def preview(self, filter: Filter) -> Preview:
@@ -146,11 +146,12 @@ class BulkAction:
         """Apply the action to about the next `limit` messages after `cursor`; a step may be
         repeated.
 
-        It calls `note(ids)` for messages whose outcome is to be shown later: before it changes
-        them, or after it made them. A repeated step need not report ids again.
+        The step calls `note(ids)` for messages whose outcome is shown later: before changing them,
+        or after making them. A repeated step need not report ids again.
         """
         if not cursor:
-            # Only where it begins: what comes later is not the job's. A wrong filter is refused.
+            # The first step only stores the time, as later messages are not the job's, and checks
+            # the filter.
             self.select(filter, sql.now())
             return Step(BulkCursor.begin(), 0)
         at = BulkCursor.read(cursor)
@@ -169,8 +170,8 @@ class BulkAction:
         return Step(at.moved_to(page.position), result.done, result.left_because)
 
     def resend(self, id: str, recipient: str, by: str) -> Resent:
-        """One message, at once: the step of a job of one id. Raises what `select_message` raises,
-        and NotNow for a message that intake refuses."""
+        """Resend one message at once, like a step of a job with one id. Raises the errors of
+        `select_message`, and NotNow for a message that intake refuses."""
         selection, ids = self.select_message(id, recipient, by)
         if not ids:
             return Resent(0)

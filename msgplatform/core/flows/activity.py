@@ -1,8 +1,7 @@
-"""The counters of a flow and their groups, for the charts of the overview and the page of
-statistics.
+"""The counters of a flow and their groups, for the overview's charts and the statistics page.
 
 The counters themselves are the platform's (`MinuteCounter` and `DayCounter` in its models); a flow
-says what their names mean. All reading is in `msgplatform/monitor/statistics/`.
+declares the meaning of their names. `msgplatform/monitor/statistics/` reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from msgplatform.core.errors import InvalidInput
 from msgplatform.core.flows.text import Text
 
 Counts = Mapping[str, int]  # name of a counter → its sum
-SYSTEM = "system"  # the dimension that can be combined with every other one
+SYSTEM = "system"  # can be combined with every other dimension
 # The meaning of a measure for people: its colour, and the rank in lists.
 Tone = Literal["accepted", "good", "lost", "bad", "plain"]
 
@@ -37,15 +36,15 @@ class Key(NamedTuple):
 class Measure:
     """The sum of some counters: a column of statistics.
 
-    The tone `good` is for what was delivered and `lost` for failures: each flow has one of
-    each. `bad` is for attempts that failed, and may be tried again.
+    The tone `good` is for deliveries and `lost` for failures: each flow has one measure of each.
+    `bad` is for failed attempts, which may be retried.
     """
 
     name: str
     title: Text
     counters: Collection[str]
     tone: Tone = "plain"
-    is_live: bool = False  # it comes from `Activity.live`: known of the last day only
+    is_live: bool = False  # from `Activity.live`: only of the last day
 
     def of(self, counts: Counts) -> int:
         return sum(counts.get(name, 0) for name in self.counters)
@@ -53,21 +52,21 @@ class Measure:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number computed from counters, such as a percentile; None when nothing was counted."""
+    """A number computed from counters, such as a percentile; None without counts."""
 
     name: str
     title: Text
     counters: Collection[str]
     of: Callable[[Counts], float | None]
     unit: Literal["seconds", "number"] = "seconds"
-    # The bounds between which the number lies where they are too far apart for one number; else
-    # None. The upper one may be infinite.
+    # The bounds of the number if they are too far apart for one number, else None. The upper bound
+    # may be infinite.
     span: Callable[[Counts], tuple[float, float] | None] = lambda counts: None
 
 
 @dataclass(frozen=True)
 class Group:
-    """One value of a dimension, such as a subscription. `url` is its page, '' without one."""
+    """A value of a dimension, such as a subscription. `url` is its page, or ''."""
 
     key: str
     title: str
@@ -75,31 +74,31 @@ class Group:
 
 
 class Dimension(ABC):
-    """How counters are grouped: by subscription, gateway, CRM, topic."""
+    """A way to group counters: by subscription, gateway, CRM, topic."""
 
     name: str  # in addresses and files
     title: Text
-    # The foreign key by which its rows are found while one types ("notify.ReceiveMsg.biz_receive"),
-    # or '' when `choices` are few enough to be shown in full.
+    # The foreign key for finding rows while a person types ("notify.ReceiveMsg.biz_receive"), or ''
+    # if `choices` are few enough to show all.
     relation: str = ""
     # True if `narrow` names subjects: an index has their counters together.
     names_subjects: bool = False
-    uncounted: Collection[str] = ()  # names of measures that are not counted under it
+    uncounted: Collection[str] = ()  # measures that are not counted by this dimension
     permission: str = ""  # to open the pages of its groups
-    # Each message is counted under this dimension a second time, with negative subjects.
+    # True if each message is counted a second time for this dimension, with negative subjects.
     is_apart: bool = False
 
     @abstractmethod
     def keys_of(self, counter_keys: Collection[Key]) -> Mapping[Key, str]:
-        """The key of the group to which each counter belongs, without counters of no group. At most
-        one statement, however many counters there are."""
+        """Counter → key of its group, without counters that have no group. Runs at most one
+        statement for any number of counters."""
 
     @abstractmethod
     def named(self, keys: Collection[str]) -> Mapping[str, Group]:
-        """The groups that still exist, by their keys. At most one statement."""
+        """The groups that still exist, by key. Runs at most one statement."""
 
     def groups(self, counter_keys: Collection[Key]) -> Mapping[Key, Group]:
-        """The group of each counter. A deleted group keeps its counts, under its key."""
+        """The group of each counter. A deleted group keeps its counts; its title is the key."""
         keys = self.keys_of(counter_keys)
         named = self.named(set(keys.values()))
         return {counter: named.get(key, Group(key, key)) for counter, key in keys.items()}
@@ -115,12 +114,12 @@ class Dimension(ABC):
 
 @dataclass(frozen=True)
 class Activity:
-    """How the counters of a flow are read.
+    """The reading of a flow's counters.
 
-    `counters` is their `flow`. The first dimension is the one to which trouble belongs: the
-    overview names its groups. `answer` gives the title of a counter of failed attempts (an HTTP
-    status, a class of error), '' for other counters. `live` returns counts of the last day by
-    minute that are not in the database; it may raise errors of Redis.
+    `counters` is their `flow`. The overview names groups of the first dimension in trouble.
+    `answer` gives the title of a counter of failed attempts (an HTTP status, a class of error), ''
+    for other counters. `live` returns counts of the last day by minute that are not in the
+    database; it may raise errors of Redis.
     """
 
     counters: str
@@ -138,7 +137,7 @@ class Activity:
 
     @property
     def has_systems(self) -> bool:
-        """True if each counter is of a business system."""
+        """True if each counter belongs to a business system."""
         return any(dimension.name == SYSTEM for dimension in self.dimensions)
 
     def total(self, tone: Tone, counts: Counts) -> int:
@@ -151,7 +150,7 @@ class Activity:
         return {name for dimension in dimensions for name in dimension.uncounted}
 
     def success(self, counts: Counts) -> float | None:
-        """Delivered, of all that ended, 0 to 1; None when nothing did."""
+        """The share of deliveries among all endings, 0 to 1; None without endings."""
         good, lost = self.total("good", counts), self.total("lost", counts)
         return good / (good + lost) if good + lost else None
 

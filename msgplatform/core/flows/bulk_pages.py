@@ -1,8 +1,8 @@
 """The pages of a bulk action: its cursor, and its messages counted and grouped page by page.
 
-The first step of a job only stores the time, before any step uses it as a bound: a step that is
-repeated after a kill finds the same bound, and skips what it did the first time. A job that was
-previewed begins with the preview's time, so that it changes what was shown.
+The first step of a job only stores the time, which later steps use as a bound: a step that is
+repeated after a kill has the same bound, and skips messages that it has changed. A previewed job
+begins with the preview's time, so that it changes the messages that were shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Described = Iterable[tuple[Any, K, datetime]]
 
 @dataclass(frozen=True)
 class Counted:
-    """How many messages a bulk action would change; `more`: the count stopped at its bound."""
+    """The number of messages a bulk action would change; `more`: the count stopped at a bound."""
 
     count: int
     more: bool = False
@@ -42,7 +42,7 @@ class Counted:
 
 @dataclass(frozen=True)
 class PreviewGroup:
-    """How many of those counted belong together, such as one subscription and event type."""
+    """The counted messages of one group, such as one subscription and event type."""
 
     title: str
     count: int
@@ -50,11 +50,11 @@ class PreviewGroup:
 
 @dataclass(frozen=True)
 class Preview:
-    """What a bulk action would change now. Groups and times are of those that were counted.
+    """The messages that a bulk action would change now. Groups and times are of counted messages.
 
-    `pace` is the limit per second of whoever receives all of them, None where there is none.
-    `notices` are sentences about what would keep them from being sent now.
-    `cursor` is where a job begins that changes what was previewed, and nothing that came later.
+    `pace` is the limit per second of the one recipient of all messages, or None. `notices` are
+    sentences about reasons why the messages would wait. A job that begins with `cursor` changes the
+    previewed messages, and no later ones.
     """
 
     counted: Counted
@@ -86,7 +86,7 @@ class BulkCursor:
     @classmethod
     def read(cls, text: str) -> BulkCursor:
         """Raises InvalidInput."""
-        # A time has no "|", and whatever follows the first one is the flow's.
+        # A time has no "|". The text after the first "|" is the flow's.
         started_at, _separator, position = text.partition("|")
         return cls(read_time(started_at), position)
 
@@ -96,7 +96,7 @@ class BulkCursor:
 
 
 def read_id(text: str) -> int:
-    """The id of the last row, from a position that holds it; 0 for ''. Raises InvalidInput."""
+    """The id of the last row, from a position that is an id; 0 for ''. Raises InvalidInput."""
     if not text:
         return 0
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_ID):
@@ -121,14 +121,14 @@ def _wrong() -> InvalidInput:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The ids that a step is about, and the position after them, '' at the end."""
+    """The ids of a step, and the position after them ('' at the end)."""
 
     ids: list[int]
     position: str
 
 
 def count_pages(page: Callable[[str, int], Page]) -> Counted:
-    """How many ids the pages have, up to MAX_COUNT."""
+    """The number of ids in all pages, up to MAX_COUNT."""
     id_count, position = 0, ""
     for _step in range(_COUNT_STEPS):
         read = page(position, COUNT_PAGE)
@@ -143,7 +143,7 @@ def count_pages(page: Callable[[str, int], Page]) -> Counted:
 
 @dataclass
 class Tally(Generic[K]):
-    """What was counted. `sample` holds ids, of different groups as far as there are."""
+    """The counts of messages. `sample` has ids, of different groups if possible."""
 
     counted: Counted = field(default_factory=lambda: Counted(0))
     groups: Counter[K] = field(default_factory=Counter)
@@ -158,7 +158,7 @@ class Tally(Generic[K]):
         sample: Sequence[Hit],
         pace: float | None = None,
     ) -> Preview:
-        """For the contract; `begun` is the bound with which its pages were read."""
+        """The preview of these counts; `started_at` is the bound with which the pages were read."""
         groups = [PreviewGroup(titles[key], n) for key, n in self.groups.most_common(SHOWN_GROUPS)]
         return Preview(
             self.counted, groups, self.oldest, self.newest, sample, pace,

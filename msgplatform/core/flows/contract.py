@@ -1,4 +1,4 @@
-"""The contract that a flow fills in: a `Flow` in the app's `flow.py`; and the installed flows."""
+"""The contract of a flow, a `Flow` in the app's `flow.py`; and the installed flows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Link:
 
 
 class KeyStore(Protocol):
-    """Idempotency keys of a flow. A row is a list of values that JSON can hold."""
+    """Idempotency keys of a flow. A row is a list of JSON values."""
 
     @property
     def name(self) -> str: ...
@@ -50,8 +50,8 @@ class KeyStore(Protocol):
         """Every key of a system, a few at a time in memory."""
 
     def write(self, biz: int, rows: Sequence[list[Any]]) -> None:
-        """Store keys for the system; a key that is stored already stays. Raises InvalidInput for
-        rows of another form, Conflict for a key that names another message here."""
+        """Store keys for the system; a stored key stays. Raises InvalidInput for rows of another
+        form, Conflict for a key that names another message here."""
 
 
 def _none() -> tuple[()]:
@@ -60,7 +60,7 @@ def _none() -> tuple[()]:
 
 @dataclass(kw_only=True, eq=False)
 class Flow:
-    """One kind of message, from intake to archive."""
+    """A flow: one kind of message, from intake to archive."""
 
     name: str
     title: Text
@@ -71,13 +71,13 @@ class Flow:
     setup: Setup = field(default_factory=Setup)
     # The stores of idempotency keys, which move with a business system to another cell.
     key_stores: Sequence[KeyStore] = ()
-    # The places that hold data of people, in the order in which they are searched and erased.
+    # The stores with data of people, in the order of searching and erasing.
     person_stores: Callable[[], Sequence[PersonStore]] = _none
     kept: Callable[[], Sequence[KeptData]] = _none  # what is kept for how long
 
     daemons: Sequence[Daemon] = ()
-    # Further daemons that people have configured, such as a sender for one subscription; `up` asks
-    # every few seconds, and starts and stops them. May raise errors of the database.
+    # Own daemons that people have configured, such as a sender for one subscription; `up` asks
+    # every few seconds, and starts and stops these daemons. May raise errors of the database.
     own_processes: Callable[[], Sequence[Daemon]] = _none
     recoveries: Sequence[Recovery] = ()  # after a restore
     urls: str | None = None  # dotted module with the `urlpatterns` that /api/v1/ includes
@@ -86,16 +86,16 @@ class Flow:
 
     operator_permissions: Sequence[str] = ()  # beside looking (`roles.py`)
     resend_permission: str = ""  # to resend a message from its page; '': nobody may
-    bulk_permission: str = ""  # to act on many of them at once; '': `resend_permission`
+    bulk_permission: str = ""  # for bulk actions; '': `resend_permission`
     scopes: Mapping[str, str] = field(default_factory=dict)  # API key scope → what it allows
-    # The same, of keys that manage the platform.
+    # Scope of a management key → what it allows.
     management_scopes: Mapping[str, str] = field(default_factory=dict)
-    # Scope → permissions that a person needs to give it to a key; of a scope that is not there:
-    # `permission`, and the one for personal data.
+    # Scope → permissions that a person needs to give the scope to a key; for other scopes
+    # `permission` and the permission for personal data.
     scope_permissions: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     redis: Sequence[RedisRole] = ()  # servers of its own, beside the work Redis
-    queues: Sequence[str] = ()  # its RQ queues that always exist
+    queues: Sequence[str] = ()  # RQ queues that always exist
     only_copies: frozenset[str] = frozenset()  # queues whose orders cannot be made again
     queue_pattern: str = ""  # regular expression for the names of queues that come and go
     # Model → its Material symbol in the console's side bar, in the order of the bar.
@@ -114,7 +114,7 @@ class Flow:
         return next((action for action in self.actions.values() if action.is_resend), None)
 
     def is_bulk_allowed(self, user: Any) -> bool:
-        """True if this user may act on many of its messages at once; the permission for bulk jobs
-        is asked for beside it."""
+        """True if this user may act on many messages of the flow at once; the permission for bulk
+        jobs is checked besides."""
         act = self.bulk_permission or self.resend_permission
         return bool(self.actions and act and user.has_perms([self.permission, act]))

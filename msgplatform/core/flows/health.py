@@ -1,4 +1,4 @@
-"""How a flow is doing: for the overview, alerts, the page Failures, `/metrics` and `doctor`."""
+"""The state of a flow, for the overview, alerts, the page Failures, `/metrics` and `doctor`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgplatform.core.flows.text import Text, ViewLink
 
 @dataclass(frozen=True)
 class Status:
-    """A flow's state for the overview: work waiting, the age of the oldest, a few facts.
+    """A flow's state for the overview: the backlog, its oldest age, a few facts.
 
     `oldest_by` is the age in seconds of the oldest due message of each group of the flow's first
     dimension (`Activity.dimensions`), by the group's key.
@@ -27,7 +27,7 @@ class Status:
     oldest_seconds: float | None
     facts: Mapping[str, int | float | str] = field(default_factory=dict)
     oldest_by: Mapping[str, float] = field(default_factory=dict)
-    # Facts that need somebody: their name → the page on which to act.
+    # Names of facts that need a person → the page on which to act.
     bad: Mapping[str, ViewLink] = field(default_factory=dict)
     problem: str = ""  # a sentence when something cannot be read, e.g. Redis does not answer
 
@@ -39,9 +39,9 @@ class Status:
 
 @dataclass(frozen=True)
 class Wait:
-    """The longest wait among the messages that wait for the same thing, such as a gateway.
+    """The longest wait of messages for the same cause, such as a gateway.
 
-    `which` is a stable name of that thing; `what` is for people: "… has waited since …".
+    `which` is a stable name of the cause; `what` is for people: "… has waited since …".
     """
 
     which: str
@@ -58,13 +58,13 @@ class Finding:
     repair: str = ""
 
 
-MAX_FAILURES = 200  # that one flow lists: those with the most messages
+MAX_FAILURES = 200  # groups that a flow lists: with the most messages
 
 
 @dataclass(frozen=True)
 class Button:
-    """A button that acts at once: a POST to the console's page named `view` with the subject as its
-    argument, which goes back to the page in the field `next`. For people with `permission`."""
+    """A button that acts at once, for people with `permission`: a POST to the console's view `view`
+    with the subject as argument, which redirects to the page in the field `next`."""
 
     title: Text
     view: str
@@ -73,10 +73,9 @@ class Button:
 
 @dataclass(frozen=True)
 class Failure:
-    """Messages that failed at one place with one answer; nobody has sent them again or acknowledged
-    them.
+    """Messages that failed at one place with one answer, and were neither resent nor acknowledged.
 
-    `id` is its row's; `lost` and `last_at` say what a person has seen who acknowledges it.
+    `id` is the row's id; `lost` and `last_at` tell which failures an acknowledging person has seen.
     """
 
     id: int
@@ -92,28 +91,27 @@ class Failure:
     message: str = ""  # the id of one of the messages, for its page
     where_page: ViewLink | None = None  # the page of the place
     list_page: ViewLink | None = None  # the list of these messages
-    action: str = ""  # the bulk action that sends them again; '' when there is none
-    filter: Mapping[str, str] = field(default_factory=dict)  # of that action
-    # The filter for the failures of this place in the same state, whatever the answer; empty where
-    # there is none.
+    action: str = ""  # the bulk action that resends them, or ''
+    filter: Mapping[str, str] = field(default_factory=dict)  # of the bulk action
+    # The filter for the place's failures in the same state with any answer; empty if there is none.
     place_filter: Mapping[str, str] = field(default_factory=dict)
     button: Button | None = None  # acts on the place
     is_quiet: bool = False  # no alert: of a place for development
     system: str = ""  # the business system whose messages these are; '': of several
 
 
-# How bad the alerts of a kind are: rules send them by it. `critical`: messages are not taken in, or
-# may be lost; `info`: to be looked at some day.
+# The severity of a kind of alert, for rules. `critical`: messages are not accepted, or may be lost;
+# `info`: not urgent.
 Severity = Literal["info", "warning", "critical"]
 
 
 @dataclass(frozen=True)
 class Runbook:
-    """Where to act on the alerts of one kind.
+    """The place to act on alerts of one kind.
 
-    `view` is the URL name of the page on which to act; its argument, if it `takes_subject`, is the
-    part of the alert's key behind the kind. `model` ("notify.BizReceive") is the model of the row
-    with that id, where it belongs to a business system, whose alerts a rule may pick out.
+    `view` is the URL name of the page on which to act; if `takes_subject`, the part of the alert's
+    key after the kind is its argument. `model` ("notify.BizReceive") is the model of the row with
+    this id, if rows belong to business systems, so that rules can select a system's alerts.
     """
 
     view: str
@@ -129,22 +127,20 @@ def _none(**_options: object) -> tuple[()]:
 
 @dataclass(kw_only=True, eq=False)
 class Health:
-    """How a flow is doing.
+    """The state of a flow.
 
     `read_status` reads the backlog and a few facts; it must be quick (indexed reads only) and may
     raise errors of the database and of Redis. So may all other functions.
 
-    `oldest_waits` are the longest waits for the alerts `platform.backlog`. It is called every few
-    seconds, so it reads a bounded number of rows. It leaves out waits that another alert reports
-    after the same time.
+    `oldest_waits` are the longest waits for the alerts `platform.backlog`. The watch calls it every
+    few seconds, so it must read a bounded number of rows. Waits that another alert reports after
+    the same time are left out.
 
-    `conditions` are the conditions that need somebody now, of the kinds in `condition_kinds`: one
-    daemon of the platform asks every few seconds, and raises and resolves the alerts. Bounded,
-    indexed reads.
+    `conditions` are the conditions that need a person now, of the kinds in `condition_kinds`: the
+    watch asks every few seconds, and raises and resolves the alerts. Bounded, indexed reads.
 
-    `failures` are messages that will not be tried any more, and are neither resent nor
-    acknowledged: at most MAX_FAILURES, or `limit`, the largest first. Indexed reads only
-    (`monitor/failure_store.py`).
+    `failures` are messages without further tries that were neither resent nor acknowledged: at most
+    MAX_FAILURES, or `limit`, the largest first. Indexed reads only (`monitor/failure_store.py`).
 
     `metrics` gives samples of `declared_metrics` for `/metrics`; it reads a bounded number of rows.
     `examine` gives the lines of `doctor`'s report.
@@ -158,7 +154,7 @@ class Health:
     condition_kinds: Sequence[str] = ()
     failures: Callable[..., Sequence[Failure]] = _none
     failures_alert: str = ""  # the kind of alert that reports failures; '': `<name>.failures`
-    has_failures_of_systems: bool = False  # each group has `system`; else they are of all systems
+    has_failures_of_systems: bool = False  # each group has `system`; else groups are of all systems
     failures_note: Text = ""  # a sentence about messages that are no failures of the page Failures
     examine: Callable[[], Iterable[Finding]] = _none
     activity: Activity | None = None  # counters for charts and statistics
@@ -166,8 +162,8 @@ class Health:
     runbook_texts: Path | None = None  # the sections of these kinds
 
     def status(self) -> Status:
-        """Backlog and facts, or the problem why they cannot be read; never raises for a server that
-        does not answer."""
+        """Backlog and facts, or the problem of reading them. A server that does not answer is such
+        a problem, never an exception."""
         try:
             return self.read_status()
         except UNAVAILABLE as error:

@@ -1,8 +1,8 @@
-"""The messages of a flow: search fields, the indexes by which they are found, the page of one.
+"""The messages of a flow: search fields, indexes for finding messages, the page of a message.
 
 A flow declares a `MessageStore`; the platform's engine (`msgplatform/messages/engine.py`) searches
-it. A filter is a mapping of field names to texts, as they stand in an address; the engine reads the
-texts by the fields.
+it. A filter maps field names to texts, as in an address; the fields have the readers of these
+texts.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from msgplatform.core.flows.page import File, Hit, Page, TextSearchResult
 from msgplatform.core.flows.text import Text
 
 MAX_ID = 2**63 - 1  # a BIGINT
-# Ids of the business systems that somebody may see; None: all of them.
+# Ids of the business systems that a person may see; None: all systems.
 Systems = frozenset[int] | None
-MAX_OPTIONS = 20  # that one answer to a few typed letters has
-# Rows that can be read from an index of another order, and sorted. When more match, a search walks
-# all rows, where it finds enough of them soon.
+MAX_OPTIONS = 20  # in one answer to typed letters
+# The number of rows that are read from an index of another order, and sorted. If more rows match, a
+# search walks all rows by id, and soon finds enough.
 MAX_SORTED = 20_000
 
 
 @dataclass(frozen=True)
 class Option:
-    """A value that a field may hold, such as orders/warehouse, and the name that people know."""
+    """A possible value of a field, such as orders/warehouse, and the name that people know."""
 
     value: str
     label: Text = ""
@@ -37,55 +37,54 @@ class Option:
 
 @dataclass(frozen=True)
 class FilterField:
-    """One field: a text, one of a few choices, a time, a list of ids, or the name of something.
+    """A field of a filter: a text, a choice, a time, a list of ids, or the name of an object.
 
-    `choices` are (value, label). `options(text, systems)` gives up to MAX_OPTIONS things that have
-    the typed text in their name, read by an index or from a small table; of people who are limited
-    to business systems those of `systems` (their ids, None: all). `owners(value)` are the ids of
-    the systems to which the thing of a value belongs, None among them: to all; a field of things
-    that are listed by name has it. `read(text, name)` gives the value, and
-    raises InvalidInput naming the field; None: the reader that the platform has for this name
-    (`api/filters.py`), else the text itself.
+    `choices` are (value, label). `options(text, systems)` gives up to MAX_OPTIONS objects with the
+    typed text in their name, read by an index or from a small table, and only objects of `systems`
+    (ids, None: all). `owners(value)` are the ids of the systems to which the value's object belongs
+    (with None: to all); fields of named objects have it. `read(text, name)` gives the value, and
+    raises InvalidInput naming the field; None: the platform's reader for this name
+    (`messages/filters.py`), else the text itself.
     """
 
     label: Text
     help: Text = ""
     kind: Literal["text", "choice", "time", "ids", "name"] = "text"
     choices: Sequence[tuple[str, Text]] = ()
-    nothing: Text = ""  # the label of no choice; '': any of them
+    nothing: Text = ""  # the label of no choice; '': any choice
     options: Callable[[str, Systems], Sequence[Option]] | None = None
     owners: Callable[[Any], Collection[int | None]] | None = None
-    # The field asks for data that is masked for people who may not see personal data. These people
-    # could guess it by searching, so the field is not for them.
+    # True if the field searches personal data. People who may not see personal data do not get such
+    # a field, because searching would let them guess masked data.
     personal: bool = False
     read: Callable[[str, str], Any] | None = None
-    # The name of this field in the API, where callers know it by another one, and its description,
-    # where `help` is about a form.
+    # The field's name in the API, if callers know another name, and its description, if `help` is
+    # about a form.
     parameter: str = ""
     parameter_help: str = ""
     schema: Mapping[str, Any] = field(default_factory=dict)  # of its value in the API, if narrower
 
 
 Fields = Mapping[str, FilterField]
-# Field → its value; a field that was not entered is absent. `since` and `until` are ids of
-# messages, for ids grow with time: since <= id < until.
+# Field → value, without empty fields. `since` and `until` are ids of messages, because ids grow
+# with time: since <= id < until.
 Values = Mapping[str, Any]
-# (last_id, size, is_ascending) → up to `size` ids above `last_id`, ascending, or else below it,
-# descending. Fewer: there are no others.
+# (last_id, size, is_ascending) → up to `size` ids: above `last_id`, ascending, or below it,
+# descending. Fewer ids: the end.
 Reader = Callable[[int, int, bool], Sequence[int]]
 
 
 def personal_names(fields: Fields) -> set[str]:
-    """The fields that are only for people who may see personal data."""
+    """Names of fields for people who may see personal data only."""
     return {name for name, field in fields.items() if field.personal}
 
 
 @dataclass(frozen=True)
 class Index:
-    """A way to read ids in their order for filters that have all of `fields`.
+    """A way to read ids in order for filters that have all of `fields`.
 
-    `open` gives the reader, or None when the index does not narrow this filter. Rows that it reads
-    match the fields in `decides` (None: `fields`); the others are checked.
+    `open` gives the reader, or None if the index does not narrow this filter. The reader's rows
+    match the fields in `decides` (None: `fields`); other fields are checked.
     """
 
     fields: Sequence[str]
@@ -95,8 +94,8 @@ class Index:
 
 @dataclass(frozen=True)
 class Check:
-    """A question that no column of the row answers. It is asked of the rows that are left after the
-    conditions, when the filter has one of `fields`: `left(values, ids)` are those that match."""
+    """A check that a condition on columns cannot express, for filters with one of `fields`.
+    `left(values, ids)` gives the matching ids among the rows that passed the conditions."""
 
     fields: Sequence[str]
     left: Callable[[Values, Sequence[int]], Collection[int]]
@@ -104,12 +103,12 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One table of messages, with ids that grow with time.
+    """A table of messages, with ids that grow with time.
 
     The engine takes the first of `indexes` that fits the filter, else the primary key. `conditions`
-    tells for each field its column, or the condition of a value; they hold for each page of ids
-    that was read. `lines` gives the lines of ids; an id that is gone has none. Sources from which
-    only bulk actions select need no lines.
+    maps each field to its column, or to a function of its value to a condition; they are evaluated
+    for each page of ids. `lines` gives the lines of ids, without deleted rows. Sources only for
+    bulk actions need no lines.
 
     `reading` is around every access; it raises Unavailable when the table cannot be read.
     """
@@ -127,8 +126,8 @@ class Source:
 
 
 def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reader:
-    """Reads ids from places of an index, each of which is in descending order. The newest of all
-    are among the newest of each place, and the oldest among the oldest."""
+    """Reads ids from places of an index, each in descending order. The newest ids of all are among
+    the newest ids of each place, and the oldest among the oldest."""
 
     def read(last_id: int, size: int, is_ascending: bool) -> Sequence[int]:
         if is_ascending:
@@ -146,7 +145,7 @@ def read_parts(parts: Sequence[QuerySet[Any]], values: Values, id: str) -> Reade
 
 
 def read_ids(ids: Iterable[int], values: Values) -> Reader:
-    """Reads from ids that are known."""
+    """A reader of known ids."""
     min_id, below = values.get("since", 0), values.get("until", MAX_ID)
     ascending = sorted({pk for pk in ids if min_id <= pk < below})
 
@@ -159,7 +158,7 @@ def read_ids(ids: Iterable[int], values: Values) -> Reader:
 
 
 def ordered(*fields: str) -> Index:
-    """One index holds the columns of the fields, then the id: condition and order."""
+    """An index with the columns of the fields, then the id, serves condition and order."""
 
     def open(source: Source, values: Values) -> Reader:
         rows, order = source.rows(), list[str]()
@@ -177,7 +176,7 @@ def merged(
     parts: Callable[[QuerySet[Any], Values], Sequence[QuerySet[Any]]],
     decides: Sequence[str] | None = None,
 ) -> Index:
-    """Several places of an index, each of which goes on with the id; `parts` are ordered."""
+    """Several places of an index, each ordered by id; `parts` are ordered querysets."""
 
     def open(source: Source, values: Values) -> Reader:
         return read_parts(parts(source.rows(), values), values, source.id)
@@ -201,7 +200,7 @@ def few(
 
 
 def named(fields: Sequence[str], ids: Callable[[Values], Iterable[int]]) -> Index:
-    """Few ids that the filter names; whether they exist and match is checked."""
+    """The few ids that the filter names. The engine checks that they exist and match."""
     return Index(fields, lambda _source, values: read_ids(ids(values), values), ())
 
 
@@ -209,14 +208,14 @@ BY_ID = named(("id",), lambda values: [values["id"]])
 
 
 class Live(Protocol):
-    """Messages outside of the database, such as those in flight in Redis: few, and all of them on
-    the first page. Its functions raise errors of that server."""
+    """Messages outside of the database, such as messages in flight in Redis: few, and all on the
+    first page. The functions raise errors of the other server."""
 
     def find(
         self, values: Values, limit: int, systems: Systems = None
     ) -> tuple[Sequence[Hit], str]:
-        """Lines, and a sentence when not all messages were looked at; with `systems` only what is
-        theirs is counted in it."""
+        """Lines, and a sentence if not all messages were read; with `systems` the sentence counts
+        only messages of these systems."""
 
     def search_text(
         self, query: str, cursor: str, seconds: float, systems: Systems = None
@@ -233,27 +232,26 @@ class _Page(Protocol):
 
 @dataclass(kw_only=True, eq=False)
 class MessageStore:
-    """The messages of a flow, for the console's search, list and page.
+    """A flow's messages, for the console's search, list and page.
 
-    `sources(values)` are the tables that a search with these values reads, the one that counts
-    first: an id in an earlier source is not looked for in a later one. `check(values)` raises
-    InvalidInput for values that do not go together.
+    `sources(values)` are the tables that a search with these values reads, by priority: an id of an
+    earlier source is not looked for in a later source. `check(values)` raises InvalidInput for
+    values that do not go together.
 
     `readings(query, personal)` are the filters that a text in the search box may mean, the most
-    exact first: an id, a key, a number or a type. Without `personal` it uses nothing that is masked
-    for people who may not see personal data. `other_lines(query)` lead to pages that are no
-    message, such as a user's timeline; they stand first.
+    exact first: an id, a key, a number or a type. Without `personal` readings use no personal data.
+    `other_lines(query)` lead to pages of other objects, such as a user's timeline, and come first.
 
     `id_readings(id)` are the filters that an id of a page means; None: a number.
 
-    `page(id, after)` is one message, its recipients and its timeline, or None when this flow does
-    not know the id. `after` is the cursor of the page with the recipients before. Raises
-    Unavailable when the message may be in a store that cannot be read at present, and InvalidInput
-    for a wrong cursor. `file(id)` is the whole content of a message; it raises what `page` raises.
+    `page(id, after)` is one message, its recipients and its timeline, or None for an unknown id.
+    `after` is the cursor from the page with the former recipients. Raises Unavailable when the
+    message may be in a store that cannot be read at present, and InvalidInput for a wrong cursor.
+    `file(id)` is the whole content of a message; it raises the errors of `page`.
 
-    `records(biz, ids)` are these messages of a business system as the API's list shows them, by id
-    and in this order; it may leave out the last ones of a page that would be too large. Messages
-    with `first_certain_id` or above lie in no source that may be away.
+    `records(biz, ids)` are these messages of a business system in the form of the API's list, by id
+    and in this order, without the last messages of a page that would be too large. Messages from
+    `first_certain_id` on are in no source that may be away.
 
     With `searched_text_label`, such as "payloads and answers", texts of the newest messages can be
     searched: the sources have a condition or a check on the field `text`.
@@ -268,7 +266,7 @@ class MessageStore:
     check: Callable[[Values], None] = lambda _values: None
     file: Callable[[str], File | None] = lambda _id: None
     searched_text_label: Text = ""
-    # A sentence when a part of these systems' messages cannot be searched at present, else ''.
+    # A sentence if some messages of these systems cannot be searched at present, else ''.
     search_warning: Callable[[Systems], str] = lambda _systems: ""
     live: Live | None = None
     records: Callable[[int, Sequence[int]], Mapping[int, Any]] | None = None

@@ -32,7 +32,7 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """The name in Prometheus; to that of a histogram it adds _bucket, _sum and _count."""
+        """The name in Prometheus, which adds _bucket, _sum and _count to a histogram's name."""
         return f"{PREFIX}{self.name}{'_total' * (self.kind == 'counter')}"
 
     def of(self, value: float, **labels: str) -> Sample:
@@ -48,7 +48,7 @@ class Metric:
 
 @dataclass(frozen=True)
 class Sample:
-    """One value of a metric. `bound` is the upper bound of a histogram's bucket, '' otherwise."""
+    """A value of a metric. `bound` is the upper bound of a histogram's bucket, else ''."""
 
     metric: Metric
     value: float

@@ -13,22 +13,23 @@ from django.urls import reverse
 
 from msgplatform.core.flows.text import Text
 
-# Colours of states, as the console's style sheet names them.
+# Colours of states, by their names in the console's style sheet.
 Tone = Literal["good", "warn", "bad", "plain"]
 
 
 @dataclass(frozen=True)
 class Hit:
-    """One line of a search result. `id` is a string: JavaScript rounds beyond 2^53."""
+    """A line of a search result. `id` is a string, because JavaScript rounds integers beyond
+    2^53."""
 
     id: str
     title: str
     state: str
-    at: datetime | None  # None when there is no such time
+    at: datetime | None  # None: no such time
     biz: str = ""
-    # For people who may not see personal data, when the title has some.
+    # The title for people who may not see personal data, if the title has personal data.
     masked_title: str = ""
-    link: str = ""  # for what is no message: the address of its page
+    link: str = ""  # the address of the page, for other objects than messages
     tone: Tone = "plain"
     reason: str = ""  # below the state: what went wrong
     duration: str = ""  # below the time: "ended after 3 s"
@@ -37,7 +38,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """One page of messages that match a filter, newest first. `cursor` is '' on the last page."""
+    """A page of messages that match a filter, newest first. `cursor` is '' on the last page."""
 
     hits: Sequence[Hit]
     cursor: str = ""
@@ -46,8 +47,8 @@ class SearchResult:
 
 @dataclass(frozen=True)
 class PageLink:
-    """A text that leads to a page of the console, for whoever has the permission, or all of
-    several between spaces ('': everybody who sees the text)."""
+    """A text with a link to a page of the console, for people with the permission, or with all of
+    several between spaces ('': all readers of the text)."""
 
     text: str
     url: str
@@ -69,7 +70,7 @@ Value = str | PageLink
 
 @dataclass(frozen=True)
 class TextSearchResult:
-    """One part of a search through texts, newest first. `cursor` is '' when the search has ended.
+    """A piece of a search through texts, newest first. `cursor` is '' at the end of the search.
 
     `range_text` is the sentence about the messages that were searched: "Looked at back to 14:02.".
     """
@@ -85,14 +86,14 @@ class TimelineEntry:
     title: str
     state: str
     detail: Value = ""
-    body: str = ""  # what was sent, or what the other side said, such as a response's beginning
+    body: str = ""  # the content sent or received, such as a response's beginning
 
 
 @dataclass(frozen=True)
 class Call:
-    """An HTTP request that a person can repeat from a command line; never with a secret in it.
+    """An HTTP request that a person can repeat from a command line, without secrets.
 
-    A `url` that begins with a slash is an address of the platform.
+    A `url` with a leading slash is an address of the platform.
     """
 
     title: Text
@@ -101,20 +102,20 @@ class Call:
     body: str
     method: str = "POST"
     note: Text = ""  # what has to be filled in
-    permission: str = ""  # who may see it; '': whoever sees the message
+    permission: str = ""  # needed to see it; '': as for the message
 
     def command(self, platform: str) -> str:
         """The curl command for a POSIX shell, an option on each line; `platform` is the address of
         this platform."""
         url = platform + self.url if self.url.startswith("/") else self.url
         headers = [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in self.headers.items()]
-        # Not --data, which reads a file when the body begins with @.
+        # --data would read a file if the body begins with @.
         body = [f"--data-raw {shlex.quote(self.body)}"] if self.body else []
         return " \\\n  ".join([f"curl -X {self.method} {shlex.quote(url)}", *headers, *body])
 
     @classmethod
     def of_intake(cls, title: Text, path: str, body: str, note: Text) -> Call:
-        """A message that is handed in once more; `note` says which key stands for YOUR_API_KEY."""
+        """A request that submits a message again; `note` says which key replaces YOUR_API_KEY."""
         headers = {"Authorization": "Bearer YOUR_API_KEY", "Content-Type": "application/json"}
         return cls(title, path, headers, body, note=note)
 
@@ -129,7 +130,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try for one recipient, with its answer as far as it is kept."""
+    """One try for one recipient, with the kept part of its answer."""
 
     at: datetime | None
     title: str
@@ -142,20 +143,20 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Recipient:
-    """One recipient of a message, with the state of its delivery.
+    """A recipient of a message, with the state of its delivery.
 
     `why` is the reason for this state, a sentence; `next_at` the time of the next attempt.
-    `attempts` are the newest ones, newest first. `resend_effect` is the sentence about what
-    resending does; '' when the message cannot be resent to this recipient from its page.
+    `attempts` are the newest attempts, newest first. `resend_effect` is a sentence about the effect
+    of resending; '' if the message cannot be resent to this recipient from its page.
     """
 
-    id: str  # as `BulkAction.resend` takes it
+    id: str  # the argument of `BulkAction.resend`
     name: Value
     state: str
     tone: Tone
     since: datetime | None = None
     why: str = ""
-    masked_why: str = ""  # for people who may not see personal data, when `why` may have some
+    masked_why: str = ""  # for people who may not see personal data in `why`
     next_at: datetime | None = None
     facts: Mapping[str, Value] = field(default_factory=dict)
     attempts: Sequence[Attempt] = ()
@@ -167,12 +168,13 @@ class Recipient:
 
 @dataclass(frozen=True)
 class Page:
-    """One message with everything that happened to it, for its page in the console.
+    """A message with all its events, for its page in the console.
 
-    `recipients` are the first ones, failed ones before the others; `cursor` leads to the next ones,
-    '' when there are none. `no_recipient_reasons` are sentences, and links to a repair, for a
-    message without recipients. `resend_effect` is the sentence about resending to all recipients
-    that the message did not reach; '' when there is none, or only one recipient.
+    `recipients` are the first recipients, failed deliveries first; `cursor` leads to further
+    recipients, '' if there are none. `no_recipient_reasons` are sentences, and links to a repair,
+    for a message without recipients. `resend_effect` is a sentence about resending to all
+    recipients that the message did not reach; '' if there is no such recipient, or only one
+    recipient.
     """
 
     id: str
@@ -182,8 +184,8 @@ class Page:
     timeline: Sequence[TimelineEntry]
     recipients: Sequence[Recipient] = ()
     recipients_title: Text = ""
-    recipients_note: Text = ""  # a sentence that holds for all of them
-    headline: Text = ""  # what became of it, in a sentence: "Delivered to 6 of 6 in 0.4 s"
+    recipients_note: Text = ""  # a sentence about all recipients
+    headline: Text = ""  # the outcome in a sentence: "Delivered to 6 of 6 in 0.4 s"
     cursor: str = ""
     no_recipient_reasons: Sequence[Value] = ()
     notices: Sequence[str] = ()  # what is not known at present
@@ -191,7 +193,7 @@ class Page:
     call: Call | None = None
     has_file: bool = False  # whether the whole content can be downloaded: `MessageStore.file`
     masked_title: str = ""  # as in `Hit`
-    trace_id: str = ""  # of a message that no row of `message_trace` names yet
+    trace_id: str = ""  # if `message_trace` has no row of the message yet
     # Further facts by the title of their card: "What the operator got".
     fact_cards: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 

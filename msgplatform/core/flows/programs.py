@@ -1,4 +1,4 @@
-"""The programs that a flow brings along."""
+"""The programs of a flow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class Daemon:
 
     command: str
     priority: int = 500  # supervisor's: lower starts first and stops last
-    stop_seconds: int = 30  # within which it ends after SIGTERM
+    stop_seconds: int = 30  # time to end after SIGTERM
     help: str = ""
     arguments: Sequence[str] = ()  # of the command
 
@@ -27,8 +27,9 @@ class Daemon:
 class Recovery:
     """A management command that repairs a restored database while no program runs.
 
-    In its arguments `{began_at}` is the moment at which the backup began. `reads_work_redis`: it
-    takes from the work Redis what the backup does not know, before that is emptied.
+    In the arguments `{began_at}` is the time at which the backup began. `reads_work_redis`: the
+    command reads the work Redis, which has newer facts than the backup, before the work Redis is
+    emptied.
     """
 
     command: str

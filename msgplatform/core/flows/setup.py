@@ -11,21 +11,21 @@ from msgplatform.core.flows.text import Text
 
 @dataclass(frozen=True)
 class FirstStep:
-    """A line of the checklist. `done` is looked up each time, so that it cannot be wrong.
+    """A line of the checklist. `done` is read anew each time, so that it cannot be out of date.
 
-    `view` is the name of the page where it is done, without arguments; '' when a request does it.
+    `view` is the name of the page for this step, without arguments; '' if a request does the step.
     """
 
     title: Text
     help: Text
     done: bool
     view: str = ""
-    permissions: Sequence[str] = ()  # whoever has all of them gets the link
+    permissions: Sequence[str] = ()  # people with all of them get the link
 
 
 @dataclass(frozen=True)
 class FirstCall:
-    """The POST request that hands over a first message, and the scope that its API key needs."""
+    """The POST request that submits a first message, and the scope that its API key needs."""
 
     path: str  # such as "/api/v1/messages"
     body: Mapping[str, Any]
@@ -34,7 +34,7 @@ class FirstCall:
 
 @dataclass(frozen=True)
 class Snippet:
-    """Code for those who get messages; `name` stands in the page's address."""
+    """Code for receivers of messages; `name` is in the page's address."""
 
     name: str
     language: str
@@ -49,10 +49,10 @@ def _none() -> tuple[()]:
 class Setup:
     """The first steps with a flow.
 
-    `first_steps` are set up and sent first, in this order, each with whether it is done; indexed
-    reads only. `first_calls` are the requests that hand over a first message, in this order; their
-    keys need the same scope. `snippets` are code for those who get messages: verify(secret, id,
-    timestamp, signature, body). All may raise errors of the database and of Redis.
+    `first_steps` are the steps of the checklist in order, each with True if done; indexed reads
+    only. `first_calls` are the requests that submit a first message, in order; their keys need the
+    same scope. `snippets` are code for receivers of messages: verify(secret, id, timestamp,
+    signature, body). All may raise errors of the database and of Redis.
     """
 
     first_steps: Callable[[], Sequence[FirstStep]] = _none

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from django.utils.functional import Promise
 
-Text = str | Promise  # a string, or one that is translated when it is shown
+Text = str | Promise  # a string, or a lazy translation
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,11 @@
 """The guard against server-side request forgery: the addresses that the platform may connect to.
 
-A subscriber's URL is somebody else's text. The guard refuses what would lead into the platform's
-own network: an address is judged in its canonical form (an IPv4 address inside IPv6 is the IPv4
-address), and a name is refused when any of its addresses is.
+A subscriber's URL is a foreign text. The guard refuses addresses in the platform's own network: an
+address is judged in its canonical form (an IPv4 address inside IPv6 is the IPv4 address), and a
+name is refused when any of its addresses is.
 
-The ranges are those of IANA's special-purpose registries (RFC 6890) and the metadata addresses
-that the clouds document.
+The ranges are from IANA's special-purpose registries (RFC 6890), with the documented metadata
+addresses of clouds.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ def embedded(address: Address) -> IPv4Address | None:
 
 
 def from_numbers(host: str) -> IPv4Address | None:
-    """IPv4 as inet_aton and URLs take it: 1 to 4 parts, each decimal, octal (0…) or hex (0x…).
+    """Parse IPv4 like inet_aton and URLs: 1 to 4 parts, each decimal, octal (0…) or hex (0x…).
 
-    None when the last label is not a number, so that `host` is a name; ValueError when it is a
-    number but the whole is no address (such a name cannot exist).
+    None if the last label is not a number, so that `host` is a name. Raises ValueError if the last
+    label is a number but `host` is no address (such a name cannot exist).
     """
     parts = host.split(".")
     if not _is_number(parts[-1]):
@@ -144,7 +144,7 @@ def is_inside(text: str, networks: Iterable[Network]) -> bool:
 
 
 class AddressGuard:
-    """Judges addresses. `allow` opens networks (CIDR) that are closed by default.
+    """Judges addresses. `allow` permits networks (CIDR) that are refused by default.
 
     Link-local, metadata, multicast and unspecified addresses stay refused. An address that
     carries an IPv4 address (6to4, NAT64, Teredo) needs both to be permitted. Raises ValueError
@@ -155,7 +155,7 @@ class AddressGuard:
         self._allow = tuple(_unmapped(ipaddress.ip_network(network)) for network in allow)
 
     def reason(self, text: str) -> str:
-        """Why this address is refused, as a sentence; '' when it is permitted."""
+        """The reason why this address is refused, as a sentence; '' if it is permitted."""
         try:
             address = canonical(text)
         except ValueError:
@@ -186,8 +186,8 @@ class AddressGuard:
 
 @lru_cache(maxsize=8)
 def own_reason(address: str) -> str:
-    """Why the platform's own address is refused: it may be private, as if OUTBOUND_ALLOW named this
-    one address. '' when it is permitted."""
+    """The reason why the platform's own address is refused, or ''. The address may be private, as
+    if OUTBOUND_ALLOW named it."""
     return AddressGuard([address]).reason(address)
 
 
@@ -196,7 +196,7 @@ def _match(address: Address, ranges: Ranges) -> str:
 
 
 def _unmapped(network: Network) -> Network:
-    """Addresses are judged as IPv4 when they are IPv4-mapped, so such a network must be too."""
+    """IPv4-mapped addresses are judged as IPv4, so that IPv4-mapped networks must be IPv4, too."""
     if isinstance(network, IPv6Network) and network.subnet_of(_MAPPED):
         first = IPv4Address(int(network.network_address) & 0xFFFFFFFF)
         return IPv4Network((int(first), network.prefixlen - 96))

@@ -1,6 +1,6 @@
 """Admit requests: the window, the queue before it, names and the address guard.
 
-No HTTP library here. A job gets a slot, then addresses, and then a transfer; or it is answered
+This module uses no HTTP library. A job gets a slot, then addresses, then a transfer, or an answer
 without a transfer.
 """
 
@@ -25,7 +25,8 @@ _NO_NAME = "The name was not resolved before the deadline; nothing was sent."
 
 
 class Admission:
-    """Belongs to one thread. `in_flight` counts the slots taken, `refused` gathers responses."""
+    """For one thread only. `in_flight` is the number of taken slots, `refused` gathers
+    responses."""
 
     def __init__(
         self, guard: AddressGuard, window: int, proxy: Proxy | None, names: Resolver
@@ -37,7 +38,7 @@ class Admission:
         self._reason = lru_cache(maxsize=4096)(guard.reason)
         self._is_inside = lru_cache(maxsize=4096)(is_inside)
         self._queue: deque[Job] = deque()
-        self._parked: dict[str, list[Job]] = {}  # name → jobs that need it
+        self._parked: dict[str, list[Job]] = {}  # name → jobs that need its addresses
         self._deadlines = Deadlines()
         self._ready: list[Job] = []
 
@@ -54,7 +55,7 @@ class Admission:
         if error or destination is None:
             self.refused.append(Response(request, 0, b"", b"", 0.0, error, detail, ""))
             return
-        # In this order a timeout that is no number counts as the longest.
+        # With this order of arguments `min` takes MAX_SECONDS for a NaN.
         deadline = now + min(MAX_SECONDS, request.timeout)
         job = Job(request, destination, lines, now, deadline)
         job.is_own = destination.host == outline.own_host
@@ -65,7 +66,7 @@ class Admission:
             self._deadlines.watch(job)
 
     def take_ready(self) -> list[Job]:
-        """Jobs to start now. A job that is late already is answered instead."""
+        """The jobs to start now. A job that is already late gets its answer instead."""
         ready = self._ready
         if not ready:
             return ready
@@ -93,11 +94,11 @@ class Admission:
                 self._admit(job)
 
     def next_deadline(self) -> float:
-        """When `settle()` has a late job to answer, in monotonic seconds."""
+        """The monotonic time at which `settle()` must answer a late job."""
         return self._deadlines.next()
 
     def prefer(self, job: Job) -> None:
-        """The job's current address worked where earlier ones did not."""
+        """Note that the job's current address worked after others failed."""
         if answer := self._names.ask(job.destination.host):
             answer.prefer(job.addresses[job.attempt])
 
@@ -144,9 +145,9 @@ class Admission:
         return True
 
     def _narrowed(self, job: Job, addresses: Sequence[str]) -> Sequence[str]:
-        """The addresses inside the request's own networks; without any the job is refused.
+        """The addresses inside the request's own networks. A job without such addresses is refused.
 
-        A proxy that takes names picks the address itself, so then all of them have to be inside.
+        A proxy that takes names chooses the address itself, so that all addresses must be inside.
         """
         networks, host = job.request.networks, job.destination.host
         inside_addresses = [address for address in addresses if self._is_inside(address, networks)]

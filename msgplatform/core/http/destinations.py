@@ -1,7 +1,8 @@
-"""Where a URL leads. One strict reading, and the URL that libcurl gets is rebuilt from it.
+"""The destination of a URL. A strict parser reads the URL, and libcurl gets a URL rebuilt from the
+result.
 
-Two parsers that disagree about a URL are how an address guard is passed by: what is vetted must be
-what is connected to. So everything ambiguous is refused, and the text that was given is not used
+Attackers pass an address guard by URLs that two parsers read differently, so that the vetted
+address is not the connected one. So ambiguous URLs are refused, and the original text is not used
 any further.
 """
 
@@ -25,7 +26,7 @@ _URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^:\[\]]+))(?::([0-9]{0,5}))?")
 _FORBIDDEN = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?")
-# IDNA 2003 and 2008 read these differently: guessing would deliver to somebody else's name.
+# IDNA 2003 and 2008 read these characters differently: a guess may deliver to a wrong host.
 _DEVIATING = frozenset("\u00df\u03c2\u200c\u200d")
 _PRINTABLE = "".join(map(chr, range(0x21, 0x7F)))
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -33,7 +34,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """`host` is a lower-case ASCII name or a canonical address; `address` is set in that case."""
+    """`host` is a lower-case ASCII name or a canonical address; `address` is set for an address."""
 
     scheme: str
     host: str
@@ -44,7 +45,8 @@ class Destination:
 
 @lru_cache(maxsize=4096)
 def parse(url: str) -> Destination:
-    """Read an http or https URL. Raises InvalidInput with a sentence that does not repeat it."""
+    """Read an http or https URL. Raises InvalidInput with a sentence that does not repeat the
+    URL."""
     if len(url) > MAX_LENGTH:
         raise InvalidInput(
             lazy_message(_("The URL is longer than %(most)d characters."), most=MAX_LENGTH)
@@ -78,8 +80,8 @@ def parse(url: str) -> Destination:
 
 
 def origin(url: str) -> str:
-    """Scheme, host and port, as in https://crm.example:443; of a URL that cannot be read, the text
-    before its path."""
+    """Scheme, host and port, as in https://crm.example:443; for an unreadable URL the text before
+    its path."""
     try:
         where = parse(url)
     except InvalidInput:
@@ -115,7 +117,7 @@ def _ipv6(text: str) -> str:
 
 
 def _host(text: str) -> tuple[str, str]:
-    """Canonical host, and the same again when it is an address."""
+    """(canonical host, its address if the host is an address)."""
     name = _ascii(text).lower().removesuffix(".")
     try:
         address = from_numbers(name)
@@ -131,7 +133,7 @@ def _host(text: str) -> tuple[str, str]:
 
 
 def _ascii(text: str) -> str:
-    """International names in their xn-- form; full-width digits and dots become plain ones."""
+    """International names in their xn-- form; full-width digits and dots become ASCII."""
     if text.isascii():
         return text
     if _DEVIATING.intersection(text) or len(text) > 253:

@@ -3,12 +3,11 @@
     submit ─▶ queue (FIFO, when the window is full) ─▶ name ─▶ transfer ─▶ poll() returns Response
 
 - The deadline runs from submit() and covers everything. A caller that submits at most `free`
-  requests at a time spends none of it in the queue.
+  requests at a time loses no time in the queue.
 - Redirects are not followed and contents not decoded; cookies, netrc and the environment's proxies
   are not used. HTTP/1.1 only, http and https only, certificates are verified.
-- The body is kept up to `body_cap` bytes. Up to four times as many are read, so that a receiver
-  with long answers does not cost a connection each time; then the transfer is cut, and its error is
-  `too_large`.
+- The body is kept up to `body_cap` bytes. Up to four times as many bytes are read, so that a long
+  answer does not always cost a connection; then the transfer is cut, with the error `too_large`.
 - The address guard judges the URL's address, or all addresses of its name, and again the address of
   each socket that is opened. The vetted address is pinned by CONNECT_TO: unlike RESOLVE it has no
   effect on other transfers, and a kept-alive connection serves only transfers pinned to its own
@@ -39,20 +38,19 @@ from msgplatform.core.http.readiness import Readiness
 from msgplatform.core.http.resolver import TTL_SECONDS, Lookup, Resolver, system_lookup
 from msgplatform.core.http.transfer import Policy, Transfer
 
-# From this many idle handles on (about a megabyte) those of other destinations are reused.
+# The number of idle handles (about a megabyte) from which handles of other destinations are reused.
 _SPARE = 256
 
 
 class IdleTransfers:
-    """Idle handles by destination: a handle that served a destination has most of its options
-    set."""
+    """Idle handles by destination, because a handle keeps most options of its destination."""
 
     def __init__(self) -> None:
         self._by_url: dict[str, list[Transfer]] = {}  # no list is empty
         self._count = 0
 
     def take(self, url: str) -> Transfer | None:
-        """The handle last used for `url`; if there is none, one of another destination or None."""
+        """The last handle used for `url`, else a handle of another destination, or None."""
         transfers = self._by_url.get(url)
         if transfers is None:
             if self._count < _SPARE:
@@ -96,10 +94,9 @@ class Engine:
     """A sliding window of transfers over any number of destinations.
 
     `window` is how many requests may hold a slot, `max_connections` how many sockets may be open,
-    idle ones included (by default twice the window, and never less than the window).
-    `ca_file` replaces the system's trusted certificates. `lookup` resolves a name to addresses in
-    a thread, and `dns_ttl` says for how many seconds its answer counts as fresh.
-    One thread calls everything except `wake()`.
+    idle ones included (by default twice the window, and never less than the window). `ca_file`
+    replaces the system's trusted certificates. `lookup` resolves a name to addresses in a thread,
+    and its answer is fresh for `dns_ttl` seconds. One thread calls all methods except `wake()`.
     """
 
     def __init__(
@@ -134,17 +131,17 @@ class Engine:
 
     @property
     def in_flight(self) -> int:
-        """Requests that hold a slot: being resolved or transferred."""
+        """The number of requests with a slot: in name resolution or transfer."""
         return self._admission.in_flight
 
     @property
     def free(self) -> int:
-        """How many requests can be submitted now without queueing."""
+        """The number of requests that can be submitted now without queueing."""
         return self.window - self._admission.in_flight
 
     def submit(self, request: Request) -> None:
-        """Send a request. Never blocks, and never raises for what the request holds. While OUTBOUND
-        is off nothing is sent, and no name is looked up."""
+        """Send a request. Never blocks; a bad request gets an error response, not an exception.
+        While OUTBOUND is off no request is sent and no name is looked up."""
         if outbound.is_off():
             refusal = Response(request, 0, b"", b"", 0.0, "other", outbound.OFF, "")
             self._admission.refused.append(refusal)
@@ -176,22 +173,22 @@ class Engine:
                 admission.refused.clear()
             if responses or self._woken or now >= end:
                 self._woken = False
-                # Slots that have just become free are used now, not at the caller's next poll.
+                # Use free slots now, not at the caller's next poll.
                 self._start_ready()
                 return responses
 
     def wake(self) -> None:
-        """Make the current poll(), or else the next one, return early. For any thread."""
+        """Make the current or the next poll() return early. Any thread may call this."""
         self._woken = True
         self._readiness.wake()
 
     def close(self) -> None:
-        """Cut the transfers that are still open; they get no response."""
+        """Cut open transfers, which get no response."""
         if self._closed:
             return
         self._closed = True
         self._names.close()
-        # Handles leave the multi before it is closed: libcurl asks for this order.
+        # libcurl requires that handles leave the multi before it is closed.
         for curl in self._running:
             self._multi.remove_handle(curl)
         self._multi.close()
@@ -233,7 +230,7 @@ class Engine:
         for curl in good_handles:
             remove(curl)
             transfer = pop(curl)
-            if transfer.job.attempt:  # the first address failed: try this one first from now on
+            if transfer.job.attempt:  # earlier addresses failed: try this one first from now on
                 self._admission.prefer(transfer.job)
             responses.append(transfer.response(0, "", now))
             keep(transfer)

@@ -10,17 +10,17 @@ from msgplatform.core import logging
 
 log = logging.get(__name__)
 
-# Places of the bundle in distributions, if Python does not know it.
+# Paths of the bundle in distributions, if Python does not know the path.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/cert.pem",
 )
-_OTHER_FILES = 128  # that a process has open beside the engine's sockets, at most
+_OTHER_FILES = 128  # open files of a process besides the engine's sockets, at most
 
 
 def system_ca_file() -> str:
-    """The system's bundle of trusted certificates (or SSL_CERT_FILE); '' when there is none.
+    """The system's bundle of trusted certificates (or SSL_CERT_FILE), or ''.
 
     The libcurl in pycurl's wheel looks only where one distribution keeps it.
     """
@@ -29,7 +29,7 @@ def system_ca_file() -> str:
 
 
 def allow_sockets(count: int) -> int:
-    """Let this process open `count` sockets beside its other files, if the hard limit allows it.
+    """Let this process open `count` sockets besides other files, if the hard limit allows this.
 
     Raises the soft limit, which many systems keep at 1024 for the sake of select(); returns how
     many sockets may be open.

@@ -17,7 +17,7 @@ from msgplatform.core.http.messages import Request
 MAX_SECONDS = 86400.0  # the longest timeout of a request
 
 
-class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it holds refers to it
+class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: its fields never refer to the job
     """A request in flight. `is_waiting` until a transfer takes it; `is_admitted` once it has a
     slot.
 
@@ -25,9 +25,9 @@ class Job(msgspec.Struct, eq=False, gc=False):  # gc=False: nothing that it hold
         queued or admitted ── refused by the guard, or late ──▶ Response with an error
         transfer ── no connection, another address left ──▶ transfer, `attempt` + 1
 
-    `addresses` may be connected to, `attempt` is the index of the one in use; there are none if a
-    proxy resolves the name. `peers` are the proxy's own addresses. `is_own`: it goes to the
-    platform itself, past a proxy. Times are monotonic seconds.
+    `addresses` are the permitted addresses (none if a proxy resolves the name), `attempt` the index
+    of the present one. `peers` are the proxy's own addresses. `is_own`: the request goes to the
+    platform itself, without a proxy. Times are monotonic seconds.
     """
 
     request: Request
@@ -61,7 +61,7 @@ class Deadlines:
         return self._heap[0][0] if self._heap else math.inf
 
     def expired(self, now: float) -> list[Job]:
-        """Waiting jobs that are late; each is reported once."""
+        """Late jobs that wait for a transfer; each is reported once."""
         late = []
         while self.next() <= now:
             job = heapq.heappop(self._heap)[2]
@@ -78,7 +78,7 @@ class Proxy:
     host: str
     port: int
     address: str
-    resolves: bool  # True if it takes names; a socks5 proxy takes addresses
+    resolves: bool  # True if the proxy takes names; socks5 takes addresses
 
     @classmethod
     def parse(cls, url: str) -> Proxy:
@@ -95,5 +95,5 @@ class Proxy:
 
 
 def bracketed(address: str) -> str:
-    """An address as it is written before a port."""
+    """An address in its form before a port."""
     return f"[{address}]" if ":" in address else address

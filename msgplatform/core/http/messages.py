@@ -17,14 +17,14 @@ from msgplatform.core.http.addresses import Network
 from msgplatform.core.http.destinations import Destination
 
 DETAIL_LENGTH = 300  # characters
-# A caller's header may not frame the message or name its receiver: if two servers disagree where a
-# request ends, a second one can be smuggled in.
+# A caller's headers must not frame the message or name its receiver: if two servers disagree about
+# the end of a request, an attacker can smuggle in a second request.
 _RESERVED = frozenset(
     {"connection", "content-length", "expect", "host", "keep-alive", "te", "trailer", "upgrade"}
     | {"proxy-authorization", "proxy-connection", "transfer-encoding"}
 )
-# From this many bytes of body on we keep libcurl from asking "100-continue" first (it asks from
-# 1 MiB on), which would cost a round trip.
+# Larger bodies (bytes) get an empty Expect header: libcurl would ask "100-continue" first (from 1
+# MiB on), which costs a round trip.
 _ASKS_FIRST = 65536
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]+")
@@ -34,14 +34,14 @@ class Request(msgspec.Struct, gc=False):  # gc=False: a tag that refers to it wo
     """`timeout` is the total deadline in seconds, from submit to the last byte of the body:
     waiting for a slot, DNS, connect, TLS, headers and body. `tag` comes back with the response.
 
-    `once`: it must not reach the peer twice, so it gets a new connection. When a kept-alive one
-    ends without an answer, libcurl sends the request a second time.
+    `once`: the request must not reach the peer twice, and gets a new connection. If a kept-alive
+    connection ends without an answer, libcurl sends the request a second time.
 
-    `networks`, if not empty, are the only ones that may be connected to for this request. They
-    narrow what the engine's guard permits, and never widen it.
+    `networks`, if not empty, are the only permitted networks of this request. They restrict the
+    engine's guard further, and never extend it.
 
-    A request made by `Outline.request` has its `outline`, whose headers were checked before;
-    `lines` are the headers that it adds.
+    A request from `Outline.request` has an `outline`, whose headers were checked before; `lines`
+    are its additional headers.
     """
 
     url: str
@@ -60,8 +60,8 @@ class Response(msgspec.Struct, gc=False):
     """The result of a request.
 
     `status` is 0 without an HTTP answer whose headers were complete. Both `status` and `error` are
-    set if the body was cut (`too_large`), late (`timeout`) or incomplete (`reset`). To know whether
-    a 2xx came, look at `status` alone.
+    set if the body was cut (`too_large`), late (`timeout`) or incomplete (`reset`). Only `status`
+    tells whether a 2xx came.
 
     `error` is '' or one of: dns, connect, tls, timeout, reset, too_large, address_forbidden,
     bad_url, other. `detail` is a sentence for people, without secrets, of at most 300 characters.
@@ -80,7 +80,7 @@ class Response(msgspec.Struct, gc=False):
 
 
 def header_lines(request: Request) -> list[str | bytes]:
-    """`Name: value` lines as they are sent. Raises InvalidInput for headers that must not be sent.
+    """The `Name: value` lines to send. Raises InvalidInput for headers that must not be sent.
 
     A request without a content type is sent without one.
     """
@@ -127,15 +127,15 @@ def _is_token(method: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """One line of visible ASCII characters, capped: safe to show and to log."""
+    """A text as one capped line of visible ASCII characters, which is safe to show and to log."""
     return _UNPRINTABLE.sub(" ", text).strip()[:DETAIL_LENGTH]
 
 
 class Outline(msgspec.Struct, frozen=True, gc=False):
     """The fixed part of requests; made by `outline`.
 
-    `lines` are its headers as they are sent. If it is invalid, `problem` is the error class and a
-    sentence, with which all its requests are answered. `own_host` is the platform's own web server.
+    `lines` are the header lines to send. In an invalid outline `problem` is the error class and a
+    sentence for the responses of all its requests. `own_host` is the platform's own web server.
     """
 
     url: str
@@ -148,8 +148,8 @@ class Outline(msgspec.Struct, frozen=True, gc=False):
     own_host: str = ""
 
     def request(self, body: bytes, lines: Sequence[str], tag: Any) -> Request:
-        """One request. `lines` are the headers that it adds, `Name: value` in ASCII, with names
-        that were given as `own`: they are checked only for line breaks."""
+        """A request. `lines` are its additional headers, `Name: value` in ASCII, with names that
+        were given as `own`; they are checked only for line breaks."""
         return Request(
             self.url, body, (), self.timeout, tag, self.method, self.networks, self, lines
         )
@@ -164,12 +164,12 @@ def outline(
     own: Sequence[str] = (),
     own_host: str = "",
 ) -> Outline:
-    """Make an outline; invalid values become its `problem`. The arguments are those of Request;
-    `own` are the names of the headers that each request will add.
+    """Make an outline; invalid values become its `problem`. The arguments are as in Request; `own`
+    are the names of headers that each request adds.
 
     `own_host` is the host of the platform's own web server, as its settings name it. A URL with
-    exactly this host is called directly, without a proxy, though its address be private. A caller
-    that takes it from anything but the settings opens the guard.
+    exactly this host is called directly, without a proxy, even at a private address. Taking
+    `own_host` from other sources than the settings would open the guard.
     """
     shared_outline = outline_of(Request(url, b"", headers, timeout, None, method, networks))
     own_outline = outline_of(Request(url, b"", [(name, "") for name in own], timeout, None, method))
@@ -178,7 +178,7 @@ def outline(
 
 
 def outline_of(request: Request) -> Outline:
-    """The outline of a request that was made without one."""
+    """An outline for a request that has none."""
     destination: Destination | None = None
     lines: Sequence[str | bytes] = ()
     problem = ("", "")
@@ -196,7 +196,7 @@ def outline_of(request: Request) -> Outline:
 
 
 def all_lines(outline: Outline, request: Request) -> list[str | bytes]:
-    """The header lines of one request. Raises InvalidInput for a line break in its own."""
+    """The header lines of a request. Raises InvalidInput for a line break in its own lines."""
     own = request.lines
     lines: list[str | bytes] = [*outline.lines, *own]
     if own:

@@ -1,10 +1,9 @@
-"""Which sockets libcurl has to look at: epoll, with as few system calls as possible.
+"""The sockets that are ready for libcurl, by epoll with as few system calls as possible.
 
 libcurl registers interest in a socket before each transfer and removes it afterwards; on a
 kept-alive connection that would be two system calls a transfer. So a removed socket stays
-registered with epoll until it reports an event that nobody waits for. In return, whoever opens a
-socket must call `opened`: the kernel forgets a closed socket by itself, and its number is used
-again.
+registered with epoll until it reports an event that nobody waits for. In return, code that opens a
+socket must call `opened`: the kernel forgets a closed socket by itself, and reuses its number.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _ACTIONS: dict[int, int] = {_IN: pycurl.CSELECT_IN, _OUT: pycurl.CSELECT_OUT}
 
 
 class Readiness:
-    """Belongs to one thread, except `wake()`, which any thread may call."""
+    """For one thread, except `wake()`, which any thread may call."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
@@ -38,12 +37,12 @@ class Readiness:
         self._epoll.register(self._wake_fd, _IN)
 
     def opened(self, fd: int) -> None:
-        """A new socket has this number: forget the closed one that had it before."""
+        """A new socket has this number: forget the closed socket with the same number."""
         self._registered.pop(fd, None)
         self._wanted.pop(fd, None)
 
     def on_interest(self, what: int, fd: int, _multi: Any, _data: Any) -> None:
-        """libcurl's socket callback: called twice a transfer, so mostly it makes no system call."""
+        """libcurl's socket callback. It comes twice a transfer, and mostly makes no system call."""
         self._wanted[fd] = what
         if what == _REMOVE or self._registered.get(fd) == what:
             return
@@ -53,14 +52,14 @@ class Readiness:
                 self._epoll.modify(fd, events)
             else:
                 self._epoll.register(fd, events)
-        except FileNotFoundError:  # it was closed, and the kernel forgot it
+        except FileNotFoundError:  # the kernel forgot the closed socket
             self._epoll.register(fd, events)
         except FileExistsError:
             self._epoll.modify(fd, events)
         self._registered[fd] = what
 
     def wait(self, seconds: float) -> list[tuple[int, int]]:
-        """(socket, libcurl's bits for what it is ready for), after at most `seconds`."""
+        """(socket, libcurl's bits of its readiness), after at most `seconds`."""
         ready = []
         interests = self._wanted
         for fd, events in self._epoll.poll(seconds if seconds > 0.0 else 0.0):
@@ -70,12 +69,12 @@ class Readiness:
                 os.eventfd_read(fd)
             else:
                 self._registered.pop(fd, None)
-                with suppress(OSError):  # closed meanwhile: then the kernel has forgotten it
+                with suppress(OSError):  # the kernel forgot the closed socket
                     self._epoll.unregister(fd)
         return ready
 
     def wake(self) -> None:
-        """Ends the current `wait()`, or else the next one. For any thread, also after close()."""
+        """End the current or the next `wait()`. Any thread may call this, also after close()."""
         with self._wake_lock:
             if self._wake_fd >= 0:
                 os.eventfd_write(self._wake_fd, 1)

@@ -1,10 +1,10 @@
-"""Names to vetted addresses, in a few threads, with a short bounded cache.
+"""Resolves names to vetted addresses, in a few threads, with a short bounded cache.
 
 The system's resolver blocks, for tens of seconds when a domain's servers are dead. Hence the
-threads, and hence three lanes, so that dead domains cannot hold up healthy ones: names whose last
-lookup was slow; names that are in use, to be refreshed; names that nobody knows yet. A lane has as
-many threads as names wait in it, up to a bound. A name in steady use never waits, since an answer
-that has just expired is still used while it is being refreshed.
+threads, and three lanes, so that dead domains do not delay healthy ones: names whose last lookup
+was slow; names in use, to be refreshed; new names. A lane has as many threads as names wait in it,
+up to a bound. A name in steady use never waits, since an answer that has just expired is still used
+while it is being refreshed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Lookup = Callable[[str], Sequence[str]]
 TTL_SECONDS = 30.0
 NEGATIVE_TTL_SECONDS = 5.0
 _CAPACITY = 4096  # names
-# Of each lane: a hundred dead names at ten seconds delay an unknown one by about as long, not by
-# two minutes.
+# Threads of each lane: a hundred dead names of ten seconds delay a new name by about ten seconds,
+# not by two minutes.
 MAX_THREADS, _MAX_SLOW_THREADS = 64, 2
 _IDLE_SECONDS = 30.0  # a thread without work ends after this long
 _SLOW_SECONDS = 1.0  # a lookup that took longer than this puts its name into the slow lane
@@ -51,7 +51,7 @@ class Answer:
     preferred: str = ""
 
     def prefer(self, address: str) -> None:
-        """Try this address first from now on: those before it did not answer."""
+        """Try this address first from now on, since earlier addresses did not answer."""
         if address in self.addresses:
             self.addresses.remove(address)
             self.addresses.insert(0, address)
@@ -65,7 +65,7 @@ def system_lookup(name: str) -> list[str]:
 
 
 class Resolver:
-    """`ask()` and `collect()` belong to one thread; `notify` is called from others.
+    """Only one thread calls `ask()` and `collect()`; other threads call `notify`.
 
     `ttl` and `negative_ttl` are seconds.
     """
@@ -81,15 +81,15 @@ class Resolver:
         self._guard, self._notify, self._lookup = guard, notify, lookup
         self._ttl, self._negative_ttl = ttl, negative_ttl
         self._answers: OrderedDict[str, Answer] = OrderedDict()
-        # `_answers` and `_asked` belong to the thread that asks; the threads that look names up
-        # only take from a lane and put into `_results`.
+        # Only the asking thread uses `_answers` and `_asked`; the threads that look names up only
+        # take from a lane and put into `_results`.
         self._asked: set[str] = set()
         self._new, self._known = (_Lane(MAX_THREADS, self._look_up) for _ in range(2))
         self._slow = _Lane(_MAX_SLOW_THREADS, self._look_up)
         self._results: SimpleQueue[Answer] = SimpleQueue()
 
     def ask(self, name: str) -> Answer | None:
-        """The answer for `name`; None when it must be looked up first: see `collect()`."""
+        """The answer for `name`; None if a lookup must come first, see `collect()`."""
         answer = self._answers.get(name)
         now = time.monotonic()
         if answer is not None and now < answer.fresh_until:
@@ -106,7 +106,7 @@ class Resolver:
             answer = self._results.get()
             self._asked.discard(answer.name)
             if earlier := self._answers.get(answer.name):
-                answer.prefer(earlier.preferred)  # the others may be dead still
+                answer.prefer(earlier.preferred)  # other addresses may still be dead
             self._answers[answer.name] = answer
             self._answers.move_to_end(answer.name)
             if len(self._answers) > _CAPACITY:
@@ -115,7 +115,7 @@ class Resolver:
         return answers
 
     def close(self) -> None:
-        """Ask the threads to end; one that is inside a lookup ends after it."""
+        """Ask the threads to end. A thread ends after its present lookup."""
         for lane in (self._new, self._known, self._slow):
             lane.close()
 
@@ -141,7 +141,7 @@ class Resolver:
         answer.seconds = now - start
         if not answer.error and not answer.addresses:
             answer.error, answer.detail = "dns", f"The name {name} has no address."
-        # One forbidden address refuses the name: otherwise chance would decide which one is used.
+        # One forbidden address refuses the name, or chance would decide which address is used.
         reasons = filter(None, map(self._guard.reason, answer.addresses))
         if reason := next(reasons, ""):
             answer.error, answer.detail = "address_forbidden", f"{name}: {reason}"
@@ -151,8 +151,8 @@ class Resolver:
 
 
 class _Lane:
-    """Names that wait, and threads that `work` on them: as many as there are names, up to a bound.
-    A thread ends when it has nothing to do."""
+    """Waiting names, and threads that `work` on them: a thread for each name, up to a bound. An
+    idle thread ends."""
 
     def __init__(self, max_threads: int, work: Callable[[str], None]) -> None:
         self._max_threads, self._work = max_threads, work
@@ -167,7 +167,7 @@ class _Lane:
             if self._threads >= min(self._open, self._max_threads):
                 return
             self._threads += 1
-        # A daemon thread: a lookup that hangs must not hold up the end of the process.
+        # A daemon thread, because a hanging lookup must not delay the end of the process.
         try:
             threading.Thread(target=self._run, name="resolver", daemon=True).start()
         except RuntimeError:  # the system has no more threads: the next name starts one

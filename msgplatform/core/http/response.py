@@ -1,8 +1,9 @@
-"""Read an answer: the headers that are stored, the wait that Retry-After asks for, the start of the
-final answer's headers, and the body as people read it.
+"""Read an answer: the headers to store, the wait of Retry-After, the start of the final answer's
+headers, and the readable body.
 
-An answer's headers are somebody else's text, and are stored and shown. So only headers that help to
-understand a delivery are kept, and none that grants access: no cookie, no challenge, no credential.
+An answer's headers are a foreign text that is stored and shown. So only headers that help to
+understand a delivery are kept, and no header that grants access: no cookie, challenge or
+credential.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ _NAMES = frozenset(
     | {b"retry-after", b"server", b"traceparent", b"via", b"x-request-id"}
 )
 _PREFIXES = (b"ratelimit-", b"webhook-", b"x-ratelimit-")
-# Names with an allowed prefix are left out if they say that their value is a secret.
+# Headers with an allowed prefix are left out if the name tells of a secret value.
 _SECRET = re.compile(rb"auth|cookie|credential|key|password|secret|token")
 _QUERY = re.compile(rb"[?#].*", re.DOTALL)  # may hold the signature of a signed address
 _USER = re.compile(rb"^([A-Za-z][A-Za-z0-9+.-]*:)?//[^/]*@")
 _MAX_NUMBER = 15  # digits
 _CHARSET = re.compile(rb"""charset\s*=\s*["']?([A-Za-z0-9._:+-]{1,40})""", re.IGNORECASE)
-# Codecs of Python that are no charsets, or whose decoder raises whatever the error handler.
+# Codecs of Python that are no charsets, or whose decoder raises in spite of the error handler.
 _NO_CHARSETS = frozenset(
     {"idna", "punycode", "unicode_escape", "raw_unicode_escape", "unicode-escape",
      "raw-unicode-escape", "undefined", "mbcs", "oem"}
 )  # fmt: skip
-# What a charset is taken for in practice (WHATWG Encoding, 4.2).
+# Charset → its superset in practice (WHATWG Encoding, 4.2).
 _SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso8859-1": "cp1252", "ascii": "cp1252",
               "shift_jis": "cp932", "euc_kr": "cp949"}  # fmt: skip
 _BLANK = (b"\r\n", b"\n")  # the line that ends headers
@@ -43,10 +44,10 @@ _BLANK = (b"\r\n", b"\n")  # the line that ends headers
 
 @lru_cache(maxsize=256)
 def kept_headers(raw: bytes, limit: int) -> str:
-    """The status line and the headers worth storing, as lines of text joined by a newline.
+    """The status line and the headers to store, as lines of text joined by a newline.
 
-    `raw` is a header block as in Response.headers. Only whole lines, together at most `limit` bytes
-    in UTF-8; invalid UTF-8 and control characters become U+FFFD. A Location loses its query,
+    `raw` is a header block as in Response.headers. The result has only whole lines, at most `limit`
+    bytes in UTF-8; invalid UTF-8 and control characters become U+FFFD. A Location loses its query,
     fragment and user name.
     """
     lines: list[str] = []
@@ -66,8 +67,8 @@ def retry_after(raw: bytes, now: float) -> float:
     """Seconds that a Retry-After header asks to wait, at most 31 days; 0.0 without a valid one.
 
     `raw` is a header block as in Response.headers. A date (RFC 9110, 5.6.7) counts from the
-    answer's own Date, so that the two clocks need not agree; without one from `now`, which is
-    seconds since 1970.
+    answer's own Date, so that the two clocks need not agree; without a Date it counts from `now`,
+    in seconds since 1970.
     """
     wait_text = date = b""
     for line in _fields(raw):
@@ -86,7 +87,7 @@ def retry_after(raw: bytes, now: float) -> float:
 
 
 def _useful(raw: bytes) -> Iterator[bytes]:
-    """The status line, and the fields that are kept."""
+    """The status line, and the fields to keep."""
     start = raw.split(b"\n", 1)[0].rstrip()
     if start.startswith(b"HTTP/"):
         yield start
@@ -101,7 +102,7 @@ def _useful(raw: bytes) -> Iterator[bytes]:
 
 
 def _fields(raw: bytes) -> list[bytes]:
-    """The field lines; a folded line (RFC 9112, 5.2) is joined to one."""
+    """The field lines. Folded lines (RFC 9112, 5.2) are joined."""
     fields: list[bytes] = []
     for line in raw.split(b"\n"):
         line = line.rstrip()
@@ -119,7 +120,7 @@ def _split(line: bytes) -> tuple[bytes, bytes]:
 
 
 def _moment(value: bytes) -> float | None:
-    """An HTTP date in seconds since 1970; None if it is not one."""
+    """An HTTP date in seconds since 1970; None for other texts."""
     return parse_http_date_safe(value.decode("latin-1"))
 
 
@@ -141,16 +142,15 @@ def are_whole(lines: list[bytes]) -> bool:
 
 
 _GZIP_MAGIC = b"\x1f\x8b"
-# zlib's window bits: with the header of gzip or of zlib, and without one (what some servers call
-# deflate).
+# zlib's window bits: with a header of gzip or zlib, and without a header (some servers' deflate).
 _EITHER, _RAW = 47, -15
 _ZLIB_NAMES = frozenset({"gzip", "x-gzip", "deflate"})
 
 
 def readable(response: Response, limit: int) -> bytes:
-    """At most `limit` bytes of the body, inflated if it is compressed by gzip or deflate. For any
-    other compression, or one that is broken, a note that names it. A text stays, whatever
-    compression its header names: Tryton sends such answers."""
+    """At most `limit` bytes of the body, inflated from gzip or deflate. Other or broken
+    compressions give a note with their name. Plain text with a header of a compression stays as it
+    is: Tryton sends such answers."""
     body = response.body
     encoding = _content_encoding(response.headers)
     if not encoding and body.startswith(_GZIP_MAGIC):
@@ -160,7 +160,7 @@ def readable(response: Response, limit: int) -> bytes:
     if encoding in _ZLIB_NAMES:
         for bits in (_EITHER, _RAW):
             try:
-                # The limit keeps a small body from becoming a large one.
+                # The limit bounds the size of the inflated body.
                 return zlib.decompressobj(bits).decompress(body, limit)
             except zlib.error:
                 continue
@@ -171,9 +171,9 @@ def readable(response: Response, limit: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _text_codec(name: str) -> str:
-    """Python's codec for a charset of the Web, 'utf-8' for one that is none of text or unknown."""
+    """Python's codec for a charset of the Web; 'utf-8' if the codec is unknown or not for text."""
     try:
-        # Raises for a codec that is none of text, such as base64; of no bytes it asks no codec.
+        # Decode some bytes: this raises for a codec that is not for text, such as base64.
         b"text".decode(name, "replace")
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -182,7 +182,7 @@ def _text_codec(name: str) -> str:
 
 
 def charset(headers: bytes) -> str:
-    """The codec of the charset that Content-Type names, 'utf-8' if it names none."""
+    """The codec of the charset in Content-Type; 'utf-8' without a charset."""
     if b"harset" not in headers and b"HARSET" not in headers:  # nearly every answer
         return "utf-8"
     for line in _fields(headers):

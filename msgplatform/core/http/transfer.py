@@ -20,7 +20,7 @@ from msgplatform.core.http.response import are_whole, start_of_final
 _HEADER_CAP = 8192  # bytes of headers that are kept
 _HEADER_FLOOD = 300 * 1024  # bytes of headers at which libcurl gives up (as at 5,000 lines)
 _READ_FACTOR = 4  # this many times body_cap is read before a transfer is cut
-_CONNECT_SHARE_SECONDS = 3.0  # for connecting to one address when there is another one to try
+_CONNECT_SHARE_SECONDS = 3.0  # for connecting to one of several addresses
 _LARGE_BODY = 65536  # bytes of a body that an idle handle may still hold
 
 _NO_ANSWER = "The server gave no final answer."
@@ -34,7 +34,7 @@ _HANDSHAKE_REFUSED = (
     "client certificate, which the platform does not have."
 )
 
-# libcurl's result codes (curl/curl.h; part of its ABI) by our classes; the rest is `other`.
+# libcurl's result codes (curl/curl.h; part of its ABI) by our classes; other codes are `other`.
 _CONNECT_FAILED, _TIMED_OUT, _HEADERS_TOO_LONG = 7, 28, 100
 _ERRORS = {
     5: "dns",  # the proxy's name
@@ -50,7 +50,7 @@ _ERRORS = {
     **dict.fromkeys((35, 53, 54, 58, 59, 60, 64, 66, 77, 80, 82, 83, 90, 91, 98), "tls"),
 }
 
-# Where libcurl itself has no sentence.
+# Sentences for codes without a sentence of libcurl.
 _SENTENCES = {
     8: "The server's answer is not HTTP.",
     16: "The server's HTTP/2 cannot be understood.",
@@ -62,7 +62,7 @@ _SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The parts that all transfers of an engine share. `opened` is called for each new socket."""
+    """The common parts of an engine's transfers. `opened` is called for each new socket."""
 
     guard: AddressGuard
     proxy: Proxy | None
@@ -73,8 +73,8 @@ class Policy:
 class Transfer:
     """`curl` is a pycurl.Curl with the engine's options set.
 
-    An option is set only when it differs from that of the handle's last transfer: in steady use
-    only the body and the headers are set.
+    Only options that differ from the handle's last transfer are set: in steady use only body and
+    headers.
     """
 
     def __init__(self, curl: Any, policy: Policy) -> None:
@@ -83,7 +83,7 @@ class Transfer:
         self._headers: list[bytes] = []  # a line each
         self._body: bytes | bytearray = b""
         self._read = 0
-        # Error class and sentence, if we ended it ourselves.
+        # Error class and sentence, if the engine ended the transfer.
         self._fault: tuple[str, str] | None = None
         self._destination: Destination | None = None
         self._pin, self._port = "", 0
@@ -91,7 +91,7 @@ class Transfer:
         self._is_fresh = self._is_direct = False
         self._limit = self._share = 0  # milliseconds
         curl.setopt(pycurl.WRITEFUNCTION, self._on_body)
-        # list.append, so that no Python code runs for a line; libcurl bounds their sum.
+        # list.append, so that no Python code runs for a line; libcurl limits all lines together.
         curl.setopt(pycurl.HEADERFUNCTION, self._headers.append)
         curl.setopt(pycurl.OPENSOCKETFUNCTION, self._open_socket)
         curl.setopt(pycurl.SOCKOPTFUNCTION, self._on_opened)
@@ -118,7 +118,7 @@ class Transfer:
         self._set_deadline(job, now)
 
     def may_try_next(self, code: int, now: float) -> bool:
-        """True if no connection came about, and there is another address and time to try it."""
+        """True if there was no connection, and another address and time are left."""
         job = self.job
         return (
             code in (_CONNECT_FAILED, _TIMED_OUT)
@@ -146,7 +146,7 @@ class Transfer:
             curl.setopt(pycurl.POSTFIELDS, b"")
         if error or not job.addresses or job.peers:
             address = curl.getinfo(pycurl.PRIMARY_IP)
-        else:  # it answered, so it is the one that the socket was opened to
+        else:  # the address of the socket, since the peer answered
             address = job.addresses[job.attempt]
         # Headers before the final answer's are of a 1xx, or of a proxy's answer to CONNECT.
         lines = self._headers[start_of_final(self._headers) :] if status else ()
@@ -171,7 +171,7 @@ class Transfer:
         self._fault = None
 
     def _verdict(self, code: int, message: str) -> tuple[str, str]:
-        """Error class and detail of a transfer that failed."""
+        """Error class and detail of a failed transfer."""
         if self._fault:
             return self._fault
         if not code:
@@ -194,7 +194,7 @@ class Transfer:
             if pin != self._pin or port != self._port:
                 self._pin, self._port = pin, port
                 self.curl.setopt(pycurl.CONNECT_TO, [f"::{bracketed(pin)}:{port}"])
-        elif self._pin:  # of a job that was the platform's own, where a proxy takes the names
+        elif self._pin:  # left from a job of the platform itself
             self._pin, self._port = "", 0
             self.curl.unsetopt(pycurl.CONNECT_TO)
         if job.is_own is not self._is_direct:
@@ -202,7 +202,7 @@ class Transfer:
             self.curl.setopt(pycurl.NOPROXY, "*" if job.is_own else "")
         proxy = self._policy.proxy
         if job.peers and proxy and not proxy.address:
-            # The only name that libcurl resolves is a proxy's, and only to these addresses.
+            # libcurl resolves only the name of a proxy, and only to these addresses.
             peers = ",".join(map(bracketed, job.peers))
             self.curl.setopt(pycurl.RESOLVE, [f"{proxy.host}:{proxy.port}:{peers}"])
 

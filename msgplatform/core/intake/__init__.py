@@ -1,1 +1,1 @@
-"""The intake of every flow: a verdict on each item, each item stored once, group commit."""
+"""The intake of every flow: verdicts on items, storing each item once, group commit."""

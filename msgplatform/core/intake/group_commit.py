@@ -1,7 +1,7 @@
-"""Group commit: callers of one process that come together share one transaction.
+"""Group commit: concurrent callers of one process share a transaction.
 
-There is no artificial wait. While one group commits the next one gathers, so a lone caller waits
-for its own commit only, and under load groups grow by themselves.
+There is no artificial wait. The next group gathers while a group commits, so that a lone caller
+waits only for its own commit, and groups grow under load.
 
 An item's stages:
 
@@ -50,7 +50,7 @@ class _Stage(Enum):
 
 
 class _Slot(Generic[T, R]):
-    """One caller's item; its result or error, once `answered` can be acquired."""
+    """The item of a caller, and its result or error after `answered` can be acquired."""
 
     __slots__ = ("answered", "error", "item", "result", "stage")
 
@@ -97,13 +97,13 @@ class _LaterSlot(_Slot[T, R]):
 class GroupCommit(Generic[T, R]):
     """`submit(item)` from many threads; `commit(items)` runs in one thread of the process.
 
-    `commit` gets at most `max_items` and returns one result per item, in order. It must be all
-    or nothing: when it raises, nothing of the group is stored. It does not run inside a
-    transaction. Then a data error (anything but an error of the database or a `Temporary` one)
-    halves the group down to the item that is to blame, and only its caller gets the error.
+    `commit` gets at most `max_items` and returns one result per item, in order. It must be all or
+    nothing, and is called outside of transactions. A data error (neither of the database nor
+    `Temporary`) halves the group down to the item to blame, and only the caller of this item gets
+    the error.
 
-    The thread starts with the first item, after a fork too, and only it holds a database
-    connection. `timeout` is how many seconds a caller waits, `max_queue` how many may wait.
+    The thread starts with the first item, after a fork too, and has the only database connection. A
+    caller waits at most `timeout` seconds, and at most `max_queue` callers wait.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class GroupCommit(Generic[T, R]):
                 if slot.stage is _Stage.WAITING:
                     slot.withdraw()
                     raise Unavailable(_TOO_SLOW)
-            # It may have been answered between the timeout and here.
+            # The answer may have come between the timeout and this line.
             if not slot.answered.acquire(blocking=False):
                 raise OutcomeUnknown(_NO_ANSWER)
         if slot.error is not None:
@@ -145,17 +145,18 @@ class GroupCommit(Generic[T, R]):
         return slot.result  # type: ignore[return-value]  # R may itself be None
 
     def submit_later(self, item: T, call: Callable[[R | None, Exception | None], None]) -> None:
-        """Like `submit`, without a wait: `call(result, error)` is called once, in another thread.
+        """`submit` without a wait: another thread calls `call(result, error)` once.
 
-        `call` must be quick, since the rest of the group waits for it. Raises Unavailable when the
-        item is not taken; `call` is then not called.
+        `call` must be quick, since the rest of the group waits for it. Raises Unavailable if the
+        item is not taken, without calling `call`.
         """
         self._put(_LaterSlot(item, call, time.monotonic() + self._timeout))
         if not self._later.is_set():
             self._later.set()
 
     def close(self, timeout: float = 10.0) -> bool:
-        """Refuse new items and commit those that wait; True when that was done within `timeout`."""
+        """Refuse new items and commit waiting items. True if all were committed within
+        `timeout`."""
         with self._wakeup:
             self._closing = True
             self._wakeup.notify()
@@ -171,7 +172,7 @@ class GroupCommit(Generic[T, R]):
         self._wakeup = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._closing = False
-        self._started: list[_Slot[T, R]] = []  # the group that commits now
+        self._started: list[_Slot[T, R]] = []  # the present group
         self._later = threading.Event()  # set while a `call` is outstanding
         self._watcher: threading.Thread | None = None
 
@@ -181,8 +182,8 @@ class GroupCommit(Generic[T, R]):
                 raise Unavailable("this process is shutting down; send it again")
             if len(self._queue) >= self._max_queue:
                 raise Unavailable("too many requests are waiting; send it again later")
-            # Before the item is queued: without a thread no item would be answered. A thread that
-            # the system refuses (RuntimeError) is not kept, so that the next item starts it.
+            # Start the thread before queueing the item, or the item may get no answer. A thread
+            # that the system refuses (RuntimeError) is not kept, so that the next item tries again.
             if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 thread.start()
@@ -224,7 +225,7 @@ class GroupCommit(Generic[T, R]):
             connections.close_all()
 
     def _next_group(self) -> list[_Slot[T, R]]:
-        """The items that wait, at most `max_items`; empty when closed and no item is left."""
+        """The waiting items, at most `max_items`; empty if closed and no item is left."""
         group: list[_Slot[T, R]] = []
         with self._wakeup:
             while not group:
@@ -246,10 +247,10 @@ class GroupCommit(Generic[T, R]):
         except Temporary as error:
             _fail(group, type(error), error)
         except _DATABASE as error:
-            # Only a server that is away comes back by itself.
+            # A warning only for a server that is away, which comes back by itself.
             report = log.warning if transactions.is_away(error) else log.error
             report("group_commit_failed", items=len(group), why=str(error)[:200])
-            # Without its text, which names servers and users: callers would read it.
+            # The error's text names servers and users, so callers do not get it.
             nothing = transactions.nothing_happened(error)
             _fail(group, Unavailable if nothing else OutcomeUnknown, "")
         except Exception as error:  # noqa: BLE001 - the item's own caller gets it
@@ -269,6 +270,6 @@ class GroupCommit(Generic[T, R]):
 
 
 def _fail(group: Sequence[_Slot[T, R]], kind: type[Temporary], why: object) -> None:
-    """Every caller gets its own error: one object raised in two threads mixes the tracebacks."""
+    """Every caller gets its own error, because an error raised in two threads mixes tracebacks."""
     for slot in group:
         slot.answer(None, kind(str(why)))

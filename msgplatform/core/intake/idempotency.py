@@ -1,9 +1,9 @@
-"""Store each item once, however often it is sent.
+"""Store each item once, for any number of requests with its key.
 
-Each flow has a table of idempotency keys (a model that inherits IdempotencyRow) beside the table
-of its items. A key is unique for a business system within a bucket, which its item's id carries
-too, so that one shard holds both. Rows are kept for longer than a caller repeats a request, and
-deleted by the flow's own retention.
+Each flow has a table of idempotency keys (a model that inherits IdempotencyRow) beside its table of
+items. A key is unique for a business system within a bucket. The item's id has the same bucket, so
+that one shard holds both. Rows are kept longer than callers repeat requests; the flow's retention
+deletes them.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _LOOKUP = 100  # keys looked up per statement
 
 
 class IdempotencyRow(models.Model):
-    """The item that a (business system, key) pair became; `id` is the item's id.
+    """The item of a (business system, key) pair; `id` is the item's id.
 
-    A model that inherits it adds this constraint, under a name that is unique in the database:
+    A subclass adds this constraint, under a name that is unique in the database:
     `UniqueConstraint(fields=IdempotencyRow.UNIQUE, name=…)`.
     """
 
@@ -58,13 +58,13 @@ class IdempotencyRow(models.Model):
 
 
 def key_of(rows: type[IdempotencyRow], id: int) -> str:
-    """The key with which an item was stored, while it is remembered; '' when there is none."""
+    """The key with which an item was stored, if its row still exists; else ''."""
     return rows._base_manager.filter(pk=id).values_list("key", flat=True).first() or ""
 
 
 @dataclass(slots=True)
 class Item(Generic[T]):
-    """An item to store: the flow's own `body`, and what identifies a repeat of it.
+    """An item to store: the flow's own `body`, with the key and hash that identify a duplicate.
 
     `payload_hash` is empty without a key. `store` sets the id. `trace` is None unless the item is
     traced.
@@ -89,7 +89,7 @@ def check_key(key: str) -> None:
 
 
 def payload_hash(*parts: bytes) -> str:
-    """The hash of the parts that must be equal for a request to be a repeat of another."""
+    """The hash of the parts of a request that are equal in a duplicate."""
     return hashlib.sha256(b"\n".join(parts)).hexdigest()
 
 
@@ -111,12 +111,12 @@ def store(
 
         reserve ids ─▶ BEGIN ─▶ claim keys ─▶ insert(new items, now) ─▶ COMMIT ─▶ created
                                     └─ key exists ─▶ read its first item ──────▶ duplicate, conflict
-        connection lost, deadlock ─▶ everything from BEGIN once more, with the same ids
+        connection lost, deadlock ─▶ repeat all from BEGIN on, with the same ids
 
-    `insert` writes the rows of the items that are new; `now` is the time as the database stores it.
-    It must keep rows that exist (`sql.insert_or_keep`), since a transaction whose connection was
-    lost during COMMIT may have been stored before it is repeated. `flow` names the spans of items
-    that are traced.
+    `insert` writes the rows of new items; `now` is the time as the database stores it. `insert`
+    must keep existing rows (`sql.insert_or_keep`), because a transaction that lost its connection
+    during COMMIT may have been stored before its repetition. `flow` names the spans of traced
+    items.
 
     Must not run inside a transaction of the caller: an answer given before the caller's commit
     would not be durable. Raises OperationalError when the database is unavailable.
@@ -159,11 +159,11 @@ def _store_once(
 
 
 def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) -> set[int]:
-    """Insert the keys that are new, and return the ids of their items: a key is new if its row
-    carries our id."""
+    """Insert the new keys, and return the ids of their items. A key is new if its row has our
+    id."""
     if not items:
         return set()
-    # Sorted, so that two groups with common keys wait for each other instead of deadlocking.
+    # Sorted, so that groups with common keys wait for each other instead of deadlocking.
     rows = sorted(items, key=lambda each: (each.bucket, each.biz, each.key))
     sql.insert_or_keep(
         keys._meta.db_table,
@@ -185,8 +185,7 @@ def _claim_keys(items: Sequence[Item[T]], keys: type[IdempotencyRow], now: Any) 
 def first_ones(
     items: Sequence[Item[T]], keys: type[IdempotencyRow]
 ) -> dict[tuple[int, str | None], tuple[int, str]]:
-    """(biz, key) → id and payload hash of the item that was stored with the key, if there is
-    one."""
+    """(biz, key) → id and payload hash of the item that was stored with the key, if any."""
     first_rows: dict[tuple[int, str | None], tuple[int, str]] = {}
     for some in chunks(items, _LOOKUP):
         condition = Q()

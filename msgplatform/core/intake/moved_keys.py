@@ -1,4 +1,4 @@
-"""The idempotency rows of a business system, as they move from one cell to another."""
+"""The idempotency rows of a business system that moves from one cell to another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TableKeys:
         self.name = str(model._meta.label_lower)
 
     def read(self, biz: int) -> Iterator[list[Any]]:
-        # By the unique index, a page at a time.
+        # Read the rows by the unique index, page by page.
         columns = ("id", "key", "payload_hash", "created_at")
         for bucket in range(ids.BUCKETS):
             rows, last = self._model._base_manager.filter(bucket=bucket, biz_id=biz), ""
@@ -47,7 +47,7 @@ class TableKeys:
             raise InvalidInput(f"a row of {self.name} is malformed: {error}") from None
         if any(len(each.key) > MAX_KEY_LENGTH or each.id < 0 for each in keys):
             raise InvalidInput(f"a row of {self.name} has a key or an id that is too long")
-        # The bucket comes from the system's number, which is another one in each cell.
+        # The bucket depends on the system's id, which differs between cells.
         sql.insert_or_keep(
             self._model._meta.db_table,
             ("id", "bucket", "biz_id", "key", "payload_hash", "created_at"),

@@ -20,13 +20,13 @@ Outcome = Literal["created", "duplicate", "rejected"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one item.
+    """The result of an item.
 
-    `id` is the id under which the item was stored, for a duplicate or a conflict the first item's.
-    `ids` replaces it when one item is stored as several, such as a text to several recipients. For
-    a rejected item `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says
-    what to change and `reason` how; `error` is the error with which it was rejected, where that is
-    known. `recipients` is 0 for an item that is stored and goes to nobody.
+    `id` is the id of the stored item, or the first item's for a duplicate or a conflict. `ids`
+    replaces `id` if an item is stored as several, such as a text to several recipients. For a
+    rejected item `code` is a stable name (`invalid`, `conflict`, or a flow's own), `field` says
+    what to change and `reason` how; `error` is the error of the rejection, if known. `recipients`
+    is 0 for a stored item without recipients.
     """
 
     outcome: Outcome
@@ -42,7 +42,7 @@ class Verdict:
 
     @classmethod
     def rejected(cls, error: InvalidInput | Conflict) -> Verdict:
-        # Without the traceback, which would keep all that the frames hold.
+        # Drop the traceback, which would keep the objects of all frames.
         error = error.with_traceback(None)
         return cls("rejected", code=error.code, field=error.field, reason=str(error), error=error)
 
@@ -50,8 +50,8 @@ class Verdict:
     def duplicate_or_conflict(
         cls, is_same_payload: bool, id: int = 0, ids: Sequence[str] = ()
     ) -> Verdict:
-        """The verdict on an item whose idempotency key was used before, by an item stored as `id`
-        or `ids`: a duplicate with the same payload, a conflict (rejected) with another one."""
+        """The verdict on an item with the idempotency key of an earlier item, stored as `id` or
+        `ids`: a duplicate for the same payload, a conflict (rejected) for another payload."""
         if is_same_payload:
             return cls("duplicate", id, ids)
         error = Conflict(first_id=ids[0] if ids else str(id or ""))
@@ -69,7 +69,7 @@ class Verdict:
         raise InvalidInput(self.reason, self.field)
 
     def as_dict(self) -> dict[str, Any]:
-        """The verdict as an answer shows it, in JSON and in XML-RPC. Ids are strings."""
+        """The verdict in an answer, in JSON and in XML-RPC. Ids are strings."""
         if self.outcome == "rejected":
             return {
                 "outcome": self.outcome,
@@ -95,10 +95,10 @@ def judge_each(
     """A verdict for each item, in order.
 
     `read` parses an item, or raises InvalidInput to reject it. `accept` gets all parsed items at
-    once (it is not called if there is none) and returns their verdicts. An error of `accept` is
-    passed on; then nothing is known of any item.
+    once (no call without items) and returns their verdicts. An error of `accept` is passed on; the
+    verdict on every item is then unknown.
     """
-    # None holds the place of an item whose verdict `accept` will give: the order is kept.
+    # None stands for an item that waits for its verdict from `accept`, so that the order is kept.
     verdicts: list[Verdict | None] = []
     good: list[R] = []
     for item in items:

@@ -1,1 +1,1 @@
-"""JSON: as people read it, how deeply it is nested, and whether it matches a schema."""
+"""JSON: readable texts, depth of nesting, and schemas."""

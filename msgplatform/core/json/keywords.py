@@ -1,8 +1,8 @@
 """The keywords of JSON Schema, each in bounded time: jsonschema's own functions, whose steps are
 counted, and other functions for keywords whose time grows faster than the value.
 
-A small schema can ask for years of work: references that double, alternatives in alternatives. So
-each validation has a number of steps, and ends when it has used them.
+A small schema can need years of work: references that double, alternatives in alternatives. So each
+validation has a number of steps, and ends when the steps are used.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _STEPS, _BYTES_A_STEP = 20_000, 2
 
 
 class TooManySteps(Exception):
-    """A validation was ended, as it took more steps than its value may have."""
+    """A validation ended because it took more steps than its value may have."""
 
 
 class _Steps(threading.local):
@@ -54,7 +54,7 @@ def spend(steps: int) -> None:
 
 @contextmanager
 def multiplied(factor: int) -> Iterator[None]:
-    """Each step in the block counts `factor` times."""
+    """Count each step in the block `factor` times."""
     before = _steps.factor
     _steps.factor = before * factor
     try:
@@ -66,7 +66,7 @@ def multiplied(factor: int) -> Iterator[None]:
 _Errors = Iterator[ValidationError]
 _Keyword = Callable[[Any, Any, Any, Any], Any]
 _CONTAINERS = (list, dict)
-# Of this cheap work so much is one step: entries looked at, characters of an error, instructions
+# Amounts of cheap work that count as one step: entries read, characters of an error, instructions
 # of a regular expression, values compared, bytes encoded, bits divided.
 _ENTRIES, _CHARACTERS, _INSTRUCTIONS, _VALUES, _BYTES, _BITS = 8, 64, 512, 4, 32, 4096
 # Digits of a quotient: JSON's integers have 4,300 at most, floats up to 324 behind the point.
@@ -102,7 +102,7 @@ def _count_steps(
 ) -> _Errors:
     spend(1 + _entries(value) + _entries(instance))
     for error in keyword(validator, value, instance, schema) or ():
-        spend(len(error.message) // _CHARACTERS)  # it quotes the value
+        spend(len(error.message) // _CHARACTERS)  # the error quotes the value
         yield error
 
 
@@ -165,7 +165,7 @@ def _unique_items(_validator: Any, value: Any, items: Any, _schema: Any) -> _Err
 
 
 def _multiple_of(_validator: Any, factor: Any, number: Any, _schema: Any) -> _Errors:
-    """In decimals, as both numbers are written: 19.99 is a multiple of 0.01, and not in binary."""
+    """Compute in decimals: 19.99 is a multiple of 0.01 in decimals, but not in binary."""
     if isinstance(number, bool) or not isinstance(number, int | float):
         return
     spend(number.bit_length() // _BITS if isinstance(number, int) else 0)
@@ -189,7 +189,7 @@ def _compare(keyword: _Keyword, validator: Any, value: Any, instance: Any, schem
 
 
 def _values(value: Any) -> int:
-    """The number of values in this one, itself included."""
+    """The number of values in this value, including the value itself."""
     if not isinstance(value, _CONTAINERS):
         return 1
     return 1 + sum(map(_values, value.values() if isinstance(value, dict) else value))
@@ -198,7 +198,7 @@ def _values(value: Any) -> int:
 def _unevaluated(
     keyword: _Keyword, validator: Any, value: Any, instance: Any, schema: Any
 ) -> _Errors:
-    # Each of the entries is looked for in a list of all that some part of the schema evaluated.
+    # The library looks for each entry in a list of all evaluated entries.
     with multiplied(1 + _entries(instance)):
         errors = list(keyword(validator, value, instance, schema))
     yield from errors

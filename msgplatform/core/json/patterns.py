@@ -1,8 +1,7 @@
 """Regular expressions of JSON Schemas, matched in time that grows with the length of the text.
 
 A person writes the expression and a business system sends the text, so an engine that backtracks
-could stop a process. RE2 does not backtrack; look-ahead, look-behind and back-references are what
-it cannot do.
+could stop a process. RE2 does not backtrack, and has no look-ahead, look-behind or back-references.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgplatform.core.lazy_text import lazy_message
 
 _MAX_MEMORY = 256 * 1024  # bytes, of one expression with what RE2 remembers of its texts
 _MAX_EXPRESSION = 300  # characters of an expression that an error message quotes
-# Escapes of JSON Schema and of Python that RE2 writes in another way; any other pair stays.
+# Escapes of JSON Schema and Python that RE2 writes in another way. Other pairs stay.
 _ESCAPE = re.compile(
     r"\\u(?P<high>[dD][89abAB][0-9a-fA-F]{2})\\u(?P<low>[dD][c-fC-F][0-9a-fA-F]{2})"
     r"|\\u(?P<code>[0-9a-fA-F]{4})|\\(?P<end>Z)|\\.",
@@ -29,7 +28,7 @@ _ESCAPE = re.compile(
 
 @lru_cache(maxsize=1024)
 def compiled(pattern: str) -> Any:
-    """The expression for RE2. Raises InvalidInput, saying why it cannot be used."""
+    """The expression for RE2. Raises InvalidInput with the reason if it cannot be used."""
     options = re2.Options()
     options.max_mem = _MAX_MEMORY
     options.log_errors = False
@@ -55,8 +54,8 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def instructions(pattern: str) -> int:
-    """How large the compiled expression is. At worst RE2 looks at all of them for each character
-    of a text."""
+    """The number of instructions of the compiled expression. At worst RE2 runs all of them for each
+    character of a text."""
     return int(compiled(pattern).programsize)
 
 

@@ -1,9 +1,9 @@
-"""Says yes to a value a hundred times as quickly as `schema` does, by jsonschema-rs.
+"""Accepts matching values a hundred times as fast as `schema`, by jsonschema-rs.
 
-That library counts no steps and knows no decimals. So a schema has a quick validator only if it is
-read as `schema` reads it, in a time that is known before: keywords and references of a list,
-numbers that a float holds exactly, no schema that contains itself. The keywords that are our own in
-`keywords` are the same functions here.
+The library counts no steps and knows no decimals. So a schema has a quick validator only if the
+result is the same as with `schema`, in a time that is known before: listed keywords and references,
+numbers that a float holds exactly, no schema that contains itself. Our own functions in `keywords`
+are used here, too.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import msgspec
 
 from msgplatform.core.json import keywords, patterns
 
-# A value is looked at by every part of the schema at worst, and half of its bytes are values. With
-# so much work, the weight of the schema by the bytes of the value, a validation takes 30 ms.
+# The most work (weight of the schema times bytes of the value), which takes 30 ms. At worst every
+# part of the schema looks at every value, and half of the bytes are values.
 MAX_WORK = 4_000_000
 _MAX_WEIGHT = 10_000  # bounds the memory of a compiled schema
-_FUNCTION_WEIGHT = 100  # of a keyword in Python, as compared with one of the library
+_FUNCTION_WEIGHT = 100  # a keyword in Python, relative to the library's
 _MAX_EXACT = 2**53  # integers up to here are exact as floats
 
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
@@ -43,8 +43,8 @@ _SCHEMAS = {
 }  # fmt: skip
 _LISTS, _NEW_LISTS = {"allOf", "anyOf", "oneOf"}, {"prefixItems"}
 _MAPPINGS, _NEW_MAPPINGS = {"patternProperties", "properties"}, {"dependentSchemas"}
-# Expressions that RE2 and the library's engine, which does not backtrack either, read alike. They
-# differ in blanks (`\s`) and edges of words (`\b`) beyond ASCII, in names, in `&&` in a class.
+# Expressions with the same meaning in RE2 and the library's engine, which does not backtrack
+# either. The engines differ in `\s` and `\b` beyond ASCII, in names, and in `&&` in a class.
 _ESCAPE, _IN_CLASS = r"\\[dDwW.\\/^$|?*+(){}\[\]-]", r"[^\\\[\]&~^-]"
 _ALIKE = re.compile(
     rf"(?:[^\\\[\](){{}}|?*+.^$]|{_ESCAPE}|[.^$|?*+)]|\((?:\?:|(?!\?))|\{{\d+(?:,\d*)?\}}"
@@ -63,7 +63,7 @@ class _Mismatch(Exception):
 
 
 class _Function:
-    """A keyword of ours for the library, which makes an object for each place where it occurs."""
+    """One of our keywords for the library, which makes an object for each place of the keyword."""
 
     name: str
 
@@ -81,8 +81,8 @@ _FUNCTIONS = {name: type(name, (_Function,), {"name": name}) for name in keyword
 
 @dataclass(frozen=True, slots=True)
 class QuickValidator:
-    """A schema, for any thread. `weight` says what it takes: time for each byte of a value, and
-    about 200 bytes of memory."""
+    """A schema, for any thread. `weight` is its cost: time for each byte of a value, and about 200
+    bytes of memory."""
 
     validator: jsonschema_rs.Validator
     weight: int
@@ -96,8 +96,8 @@ class QuickValidator:
 
 
 def quick_validator(schema: Mapping[str, Any]) -> QuickValidator | None:
-    """None for a schema that the library may read otherwise. The schema is one that `schema` can
-    use."""
+    """None for a schema that the library may read differently. `schema` must have accepted the
+    schema."""
     address = str(schema.get("$schema", _NEWEST)).removesuffix("#")
     has_addresses = msgspec.json.encode(schema).count(b'"$id"') > ("$id" in schema)
     if address not in _CLASSES or has_addresses:
@@ -116,8 +116,8 @@ def quick_validator(schema: Mapping[str, Any]) -> QuickValidator | None:
 
 
 class _Weights:
-    """Counts the work of a schema's parts, as often as they are referred to; `functions` are the
-    keywords that are functions in them. Raises _Unfit."""
+    """Counts the work of a schema's parts, once for each reference; `functions` collects the
+    keywords that are our functions. Raises _Unfit."""
 
     def __init__(self, schema: Mapping[str, Any], is_newest: bool) -> None:
         self._schema, self._is_newest = schema, is_newest
@@ -125,7 +125,7 @@ class _Weights:
         self._lists = _LISTS | _NEW_LISTS if is_newest else _LISTS
         self._mappings = _MAPPINGS | _NEW_MAPPINGS if is_newest else _MAPPINGS
         self.functions: set[str] = set()
-        # By reference; None while it is counted.
+        # Weight by reference; None during the count.
         self._by_reference: dict[str, int | None] = {}
 
     def of(self, part: Any) -> int:
@@ -134,7 +134,7 @@ class _Weights:
         if not isinstance(part, Mapping):
             raise _Unfit
         if "$ref" in part and not self._is_newest and part.keys() - _NOTES != {"$ref"}:
-            raise _Unfit  # draft 7 ignores the others
+            raise _Unfit  # draft 7 ignores other keywords beside $ref
         weight = 1 + sum(self._of_keyword(name, value) for name, value in part.items())
         if weight > _MAX_WEIGHT:
             raise _Unfit
@@ -171,13 +171,13 @@ class _Weights:
             self._by_reference[reference] = None
             self._by_reference[reference] = self.of(self._schema[container][name])
         weight = self._by_reference[reference]
-        if weight is None:  # it contains itself
+        if weight is None:  # the schema contains itself
             raise _Unfit
         return weight
 
 
 def _values(value: Any) -> int:
-    """The number of values in a keyword's value. Raises _Unfit for a number that the library may
+    """The number of values in a keyword's value. Raises _Unfit for numbers that the library may
     round."""
     if isinstance(value, Mapping):
         return 1 + sum(map(_values, value.values()))

@@ -1,6 +1,6 @@
-"""A sample value for a JSON Schema, to begin a test with. It follows what schemas of events have:
-examples, defaults, choices, types and properties. It need not match: patterns and conditions are
-left to the person who edits it."""
+"""A sample value for a JSON Schema, as a start for a test. The sample follows examples, defaults,
+choices, types and properties. It need not match: patterns and conditions are left to the person who
+edits the sample."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _of_type(schema: Mapping[str, Any], root: Any, depth: int) -> Any:
 
 
 def _at(root: Any, reference: str) -> Any:
-    """The schema at a reference such as #/$defs/line; {} for any other."""
+    """The schema at a reference such as #/$defs/line; {} for other references."""
     place = root
     for name in reference.removeprefix("#/").split("/") if reference.startswith("#/") else ["#"]:
         place = place.get(name, {}) if isinstance(place, Mapping) else {}

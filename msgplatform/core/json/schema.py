@@ -1,7 +1,7 @@
 """JSON Schema: check a schema, and find the fault of a value.
 
-Draft 2020-12, unless `$schema` names another draft. References lead to places of the same document
-only: nothing is ever fetched. `format` is a note for people, as the specification has it.
+Draft 2020-12, unless `$schema` names another draft. References may lead only to places of the same
+document: no document is fetched. `format` is not checked, as the specification allows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from msgplatform.core.json.quick_validator import QuickValidator, quick_validato
 from msgplatform.core.lazy_text import lazy_message
 
 MAX_SCHEMA_BYTES = 64 * 1024
-# One error is shown: the best of so many.
+# The number of errors from which the best is chosen.
 _COMPARED = 20
 _MAX_WORDS = 300  # an error may quote the whole value
 _INSTRUCTIONS_A_STEP = 16  # of regular expressions that are compiled
@@ -38,9 +38,8 @@ _TOO_MANY_STEPS = (
     "it takes too long to compare it with the schema; write the schema with fewer references and "
     "alternatives, or send less in one payload"
 )
-# Errors of the libraries for a reference that leads to something other than a schema (an address of
-# its own that a part of the schema has, `$id`, changes where references lead), and for a number
-# beyond a float.
+# The libraries raise these for a reference whose target is no schema (an `$id` inside a schema
+# changes the targets), and for a number that no float can hold.
 _UNUSABLE = (
     Unresolvable, UnknownType, ArithmeticError, AttributeError, LookupError, TypeError, ValueError,
 )  # fmt: skip
@@ -62,7 +61,7 @@ class Schema:
 
 
 def compiled(schema: Mapping[str, Any]) -> Schema:
-    """Raises InvalidInput saying what is wrong with the schema."""
+    """The schema, ready for use. Raises InvalidInput that names the fault of the schema."""
     size = len(msgspec.json.encode(schema))
     if size > MAX_SCHEMA_BYTES:
         max_kib = MAX_SCHEMA_BYTES // 1024
@@ -80,7 +79,7 @@ def compiled(schema: Mapping[str, Any]) -> Schema:
         _check_references(schema)
         _check_patterns(schema)
         validator: Validator = draft(schema, registry=Registry())
-        _best(validator, None)  # a schema that refers to itself in a circle never ends
+        _best(validator, None)  # raises for a circular reference
     except RecursionError:
         words = lazy_message(_("The schema is nested too deeply, or refers to itself."))
         raise InvalidInput(words) from None
@@ -96,8 +95,8 @@ def compiled(schema: Mapping[str, Any]) -> Schema:
 
 
 def accepts(schema: Schema, value: Any) -> bool:
-    """True if the value matches, which is known within milliseconds. False: ask `first_error`.
-    Raises RecursionError for a value that is nested too deeply."""
+    """True if the quick validator accepts the value, within milliseconds. If False, call
+    `first_error`. Raises RecursionError for a value that is nested too deeply."""
     return schema.quick is not None and schema.quick.accepts(value, len(msgspec.json.encode(value)))
 
 
@@ -117,7 +116,7 @@ def first_error(schema: Schema, value: Any) -> Wrong | None:
 
 
 def _check_schema(draft: Any, schema: Mapping[str, Any]) -> None:
-    """Raises InvalidInput for what the draft's own schema does not allow."""
+    """Raises InvalidInput if the schema breaks the draft's own schema."""
     error = _best(draft(draft.META_SCHEMA), schema)
     if error is not None:
         where = f"{error.json_path.removeprefix('$').lstrip('.')}: " if error.absolute_path else ""
@@ -170,7 +169,7 @@ def _check_patterns(schema: Mapping[str, Any]) -> None:
         by_pattern = part.get("patternProperties")
         for pattern in by_pattern if isinstance(by_pattern, Mapping) else ():
             _check_pattern(pattern)
-            # For unevaluatedProperties the library matches names with an engine that backtracks.
+            # The library matches names for unevaluatedProperties with a backtracking engine.
             if is_plain_only and not _PLAIN.fullmatch(pattern):
                 words = _(
                     "%(pattern)s: in a schema with unevaluatedProperties, patternProperties may "
@@ -184,7 +183,7 @@ def _check_pattern(pattern: str) -> None:
 
 
 def _parts(part: Any) -> Iterator[Mapping[str, Any]]:
-    """Each object of the schema, itself included."""
+    """The schema, if it is an object, and all objects in it."""
     if isinstance(part, Mapping):
         yield part
     if isinstance(part, Mapping | list):

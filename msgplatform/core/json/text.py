@@ -1,4 +1,4 @@
-"""JSON as people read it, and as they write it into forms."""
+"""JSON for readers, and JSON that people write into forms."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def with_raw(fields: Mapping[str, str], name: str, raw: str) -> str:
     return msgspec.json.encode(content).decode()
 
 
-SYNTAX = "syntax"  # code of the error for a text that is no JSON at all
+SYNTAX = "syntax"  # error code for a text that is not JSON
 
 
 def parse_json(text: str, max_levels: int = MAX_DEPTH) -> Any:
     """Return the value that a person wrote. Raises ValidationError, also for values that Python
-    reads and that databases and CRMs refuse."""
+    reads but databases and CRMs refuse."""
     try:
         value = json.loads(text)
         # NaN, 1e999 and half a surrogate pair pass until here.

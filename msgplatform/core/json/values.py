@@ -20,18 +20,18 @@ def is_same(value: Any, other: Any) -> bool:
 # Levels of a value that is stored: MariaDB stores less than 32 (JSON_DEPTH_LIMIT), and the audit
 # log has such a value two levels down.
 MAX_STORED = 29
-# Levels of any value: functions that show or check a value call themselves for each level.
+# Levels of any value, because functions that show or check a value recurse for each level.
 MAX_DEPTH = 100
 
 
 def depth(value: Any) -> int:
-    """How many arrays and objects lie within each other; 0 for a text or a number."""
+    """The depth of nested arrays and objects; 0 for a text or a number."""
     return sum(1 for _level in levels(value)) - 1
 
 
 def levels(value: Any) -> Iterator[Sequence[Any]]:
-    """The value, then what lies in it, and so on. A function that calls itself could not walk a
-    value that is nested too deeply."""
+    """The value, then the values in it, and so on. A recursive function could not walk a value that
+    is nested too deeply."""
     level = [value]
     while True:
         yield level

@@ -1,9 +1,9 @@
-"""A person, as somebody asks for their data: phone numbers, e-mail addresses, ids of users and
-leads; and where these stand in texts.
+"""The identifiers of a person (phone numbers, e-mail addresses, ids of users and leads), and their
+places in texts.
 
-Phone numbers are compared without signs and without the prefix of China: +86 138-0013-8000,
-0086 13800138000 and 138 0013 8000 are one. Numbers and addresses are recognised in any text; the
-ids of users and leads only where a field is known to hold one, because 1001 may be anything.
+Phone numbers are compared without signs and without the prefix of China: +86 138-0013-8000, 0086
+13800138000 and 138 0013 8000 are one. Numbers and addresses are recognised in any text; ids of
+users and leads only in fields for such ids, because 1001 may be anything.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from msgplatform.core.personal import MARK
 
 MAX_IDENTIFIERS = 50  # of each kind
 MIN_PHONE_DIGITS, MAX_PHONE_DIGITS = 7, 15
-# Fewer digits are an order number or a price in many texts: such a number is the person's where it
-# is all that a field holds.
+# Shorter numbers are order numbers or prices in many texts. A shorter number is the person's only
+# if it is the whole value of a field.
 MIN_DIGITS_IN_TEXT = 10
 KINDS = ("phones", "emails", "users", "leads")
 _EMAIL = re.compile(r"[^\s@<>\"'(),:;]{1,64}@[\w.-]+\.\w+")
 _NEVER = r"(?!)"
-# A point ends a sentence before a blank only: it stands in addresses and between digits, too.
+# A point ends a sentence only before a blank, because addresses and numbers have points, too.
 _SENTENCE = re.compile(r"[\u3002\uff01\uff1f!?;\uff1b\n]+|\.\s+")
 
 
 def phone_digits(text: str) -> str:
-    """The digits by which a phone number is compared; '' for a text that is no number."""
+    """The digits of a phone number for comparison; '' for a text that is no number."""
     digits = phone_number(text).removeprefix("+").removeprefix("00")
     # A Chinese number has 10 or 11 digits after the country's; a trunk's 0 is only dialled inside.
     if digits.startswith("86") and 12 <= len(digits) <= 14:
@@ -51,7 +51,7 @@ class Person:
     emails: frozenset[str] = frozenset()
     users: frozenset[tuple[int, str]] = frozenset()
     leads: frozenset[int] = frozenset()
-    # As they were given, for the list of erasures: kind → texts.
+    # The identifiers as entered, for the list of erasures: kind → texts.
     identifiers: Mapping[str, Sequence[str]] = field(default_factory=dict, compare=False)
 
     @cached_property
@@ -71,8 +71,8 @@ class Person:
 
     @property
     def phone_spellings(self) -> list[str]:
-        """The numbers as columns of exact numbers have them: 13800138000, 8613800138000, and with
-        the trunk's 0: 01012345678, 8601012345678."""
+        """The numbers in all forms of columns with exact numbers: 13800138000, 8613800138000, and
+        with the trunk's 0: 01012345678, 8601012345678."""
         return [
             country + trunk + phone
             for phone in sorted(self.phones)
@@ -87,7 +87,7 @@ class Person:
         return any(not spellings.is_price(m.group()) for m in self._pattern.finditer(text))
 
     def is_in_bytes(self, value: bytes) -> bool:
-        """As `is_in`, for a text in UTF-8."""
+        """Like `is_in`, for a text in UTF-8."""
         return self.is_in(value.decode(errors="replace"))
 
     def is_value(self, value: Any, biz_id: int) -> bool:
@@ -111,8 +111,8 @@ class Person:
         return address in self.emails or bool(text and phone_digits(text) in phones)
 
     def is_owner(self, value: Any, biz_id: int) -> bool:
-        """True if a field for personal data of a business system says that the object around it is
-        the person's: the field is an identifier, and does not only mention one."""
+        """True if a field for personal data of a business system shows that its object is the
+        person's: the field is an identifier, and not only a text with an identifier."""
         is_user = isinstance(value, str | int) and (biz_id, str(value)) in self.users
         return is_user or self.is_identifier(value, is_named=True)
 
@@ -125,8 +125,8 @@ class Person:
         )
 
     def mention(self, text: str) -> str:
-        """The sentences of a text in which the person stands, with the numbers and addresses of
-        others masked; '' where there are none. For an export: the rest is somebody else's."""
+        """The sentences of a text that mention the person, with other people's numbers and
+        addresses masked; '' if there are none. For an export, because the rest is about others."""
         if not self.is_in(text):
             return ""
         sentences = list(filter(self.is_in, _SENTENCE.split(text))) or [text]
@@ -140,7 +140,8 @@ class Person:
         return "".join([*parts, personal.in_sentence(sentence[end:])])
 
     def mentions(self, value: Any) -> Any:
-        """As `mention`, for each text of a JSON value; the others are left out."""
+        """Like `mention`, for each text of a JSON value, without texts that do not mention the
+        person."""
         if isinstance(value, Mapping):
             pairs = {name: self.mentions(inner) for name, inner in value.items()}
             return {name: mention for name, mention in pairs.items() if mention} | {
@@ -153,8 +154,8 @@ class Person:
         return self.mention(str(value))
 
     def erased_value(self, value: Any) -> Any:
-        """A JSON value: as `erased` for each text in it, names of fields too. A number that is a
-        phone number becomes MARK."""
+        """Like `erased`, for each text of a JSON value, and names of fields. A JSON number that is
+        a phone number becomes MARK."""
         if isinstance(value, Mapping):
             return {self.erased(str(k)): self.erased_value(inner) for k, inner in value.items()}
         if isinstance(value, list | tuple):
@@ -166,7 +167,7 @@ class Person:
 
 
 def clean(identifiers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
-    """The identifiers (kind → texts) in the form in which they are kept; empty texts are left out.
+    """The identifiers (kind → texts) in their stored form, without empty texts.
 
     Raises InvalidInput, naming the kind.
     """

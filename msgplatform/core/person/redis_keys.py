@@ -28,11 +28,11 @@ def find(
     is_skipped: Callable[[str], bool],
     is_open: Callable[[str], bool],
 ) -> Slice:
-    """The keys of the next slice with a number or an address of the person in their name or their
-    values, which may be compressed by zlib (RQ's jobs are).
+    """The keys of the next slice with a number or an address of the person in their name or values.
+    Values may be compressed by zlib, such as RQ's jobs.
 
-    A key that is there all the time is found in any case; one that comes meanwhile may be. Only
-    its name is shown: what it holds may be about other people, too.
+    A key that exists all the time is found in any case; a new key may be found. Only the name of a
+    key is shown, because its value may be about other people, too.
     """
     if not (person.phones or person.emails):
         return Slice(())
@@ -59,13 +59,13 @@ def _values(client: redis.Redis, keys: Sequence[bytes]) -> list[Any]:
         for key, reader in zip(keys, readers, strict=True):
             if reader:
                 reader(pipe, key)
-        # A key that became another kind meanwhile is an error, and looked at in the next pass.
+        # A key whose type has changed meanwhile is an error, and read in the next pass.
         values = iter(pipe.execute(raise_on_error=False))
     return [next(values) if reader else None for reader in readers]
 
 
 def parts(value: Any) -> Iterator[bytes]:
-    """Each piece of a value, as it is and decompressed."""
+    """Each piece of a value, unchanged and decompressed."""
     if isinstance(value, dict):
         pieces: Sequence[Any] = [*value.keys(), *value.values()]
     elif isinstance(value, list | set):

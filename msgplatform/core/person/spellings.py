@@ -1,8 +1,8 @@
 """Regular expressions for a phone number and an e-mail address in any text, in any spelling.
 
-One grammar serves to find, to export and to erase. Besides what people write between digits it
-reads the encodings in which texts carry each other: URLs (`%40`, also twice), JSON in JSON
-(`\\u0040`), HTML (`&#64;`), digits of other widths and scripts.
+The same grammar finds, exports and erases. Besides characters between digits it reads encodings of
+texts in texts: URLs (`%40`, also twice), JSON in JSON (`\\u0040`), HTML (`&#64;`), digits of other
+widths and scripts.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from urllib.parse import unquote
 from msgplatform.core.characters import IGNORABLE, PHONE_PUNCTUATION
 
 _MAX_BETWEEN = 8  # signs between two digits
-# A character before a number or an address that is the end of an escape is no part of it.
+# The last character of an escape before a number or an address is no part of the number.
 _AFTER_ESCAPE = r"(?<=%[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})|(?<=\\[nrt])"
-# Punctuation of numbers as URLs, JSON and HTML write it.
+# Punctuation of numbers in URLs, JSON and HTML.
 _ENCODED_PUNCTUATION = (
     r"%(?:25)*(?:20|09|0[aAdD]|2[089bBdDeEfF]|7[eE]|5[bBdD]|[cC]2%(?:25)*[aA][0dD]"
     r"|[eE]2%(?:25)*8[0-1]%(?:25)*[89aAbB][0-9a-fA-F]|[eE]2%(?:25)*88%(?:25)*92"
@@ -42,11 +42,11 @@ _OTHER_DIGIT = re.compile(r"(?![0-9])\d")
 
 
 def phone(digits: str) -> str:
-    """Matches the number, with the prefix of calls abroad, China's country code or a trunk's zero
-    before it or without."""
+    """Matches the number, with or without a prefix of calls abroad, China's country code or a
+    trunk's zero."""
     prefixes = ("00", _COUNTRY, "0")
     country = "".join(f"(?:{BETWEEN.join(map(_digit, p))}{BETWEEN})?" for p in prefixes)
-    # Where the number begins with it, a plus is a part of it.
+    # A plus before the number is a part of the number.
     return (
         rf"(?:(?<!\d)|{_AFTER_ESCAPE})(?:(?:\+|\uff0b|%(?:25)*2[bB])?{country})"
         rf"{BETWEEN.join(map(_digit, digits))}(?!\d)"
@@ -62,7 +62,7 @@ def email(address: str) -> str:
 
 
 def may_be_in(text: str, phones: frozenset[str], emails: frozenset[str]) -> bool:
-    """A quick look: False if none of them can be in the text, in any spelling."""
+    """A quick look: False if no identifier can be in the text, in any spelling."""
     for _ in range(1 + _MAX_ENCODINGS):
         plain = text.lower() if text.isascii() else _fold(text)
         digits = _NO_DIGITS.sub("", plain)
@@ -94,7 +94,7 @@ def is_price(match: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _digits() -> tuple[str, ...]:
-    """For each value the digits of all scripts, widths and styles (General_Category Nd)."""
+    """Value of a digit → the digits of all scripts, widths and styles (General_Category Nd)."""
     texts = [""] * 10
     for code in range(0x80, 0x1FC00):
         value = unicodedata.digit(chr(code), None)

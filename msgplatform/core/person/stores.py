@@ -1,9 +1,9 @@
-"""The places that hold data of people, in one shape.
+"""Stores with data of people, in one form.
 
-A store is gone through in slices: `find` returns the rows of the person in the next slice, and
-`erase` removes the person's data from such rows. A row whose data is erased is found no more, so
-that a pass over a store can be repeated until it finds nothing. No step depends on an earlier one:
-a program that is killed repeats its slice.
+A store is read in slices: `find` returns the rows of the person in the next slice, and `erase`
+removes the person's data from these rows. Erased rows are not found again, so that a pass over a
+store can be repeated until it finds no rows. No step depends on an earlier step: a killed program
+repeats its slice.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from msgplatform.core.personal import MARK
 if TYPE_CHECKING:  # the contract of flows names this module
     from msgplatform.core.flows.text import Text
 
-SLICE = 1000  # rows of a table that one slice looks at
+SLICE = 1000  # rows of a table in one slice
 
 
 @dataclass(frozen=True)
 class Row:
-    """What one row, or key of Redis, holds of the person.
+    """The person's data in a row, or a key of Redis.
 
-    `data` is exported, as JSON values. `is_open`: it is still on its way, and is erased when it has
-    ended. `leads` are ids of leads by which more of the person is found, also after the row is
-    erased.
+    `data` is exported, as JSON values. `is_open`: the row's message has not ended; the row is
+    erased afterwards. `leads` are ids of leads for finding more data of the person, also after the
+    row is erased.
     """
 
     key: str
@@ -48,12 +48,12 @@ class Slice:
 
 
 def nothing_to_do(_person: Person, _rows: Sequence[Row]) -> int:
-    """For stores whose open rows end by themselves."""
+    """`prepare` or `end` of a store whose open rows end by themselves."""
     return 0
 
 
 def nobody(_person: Person) -> Sequence[str]:
-    """For stores whose data no other system is told to delete."""
+    """`unconfirmed` of a store whose data goes to no other system."""
     return ()
 
 
@@ -61,12 +61,11 @@ def nobody(_person: Person) -> Sequence[str]:
 class PersonStore:
     """A kind of data. Functions raise errors of the database and of Redis.
 
-    `find(person, cursor)`: the next slice; the first one begins at ''.
-    `erase(person, rows)`: erase what `find` gave, without open rows; how many rows changed. A row
-    that changed meanwhile may stay as it is: the next pass finds it.
-    `prepare(person, rows)`: what must happen before open rows can end, such as telling others of
-    the deletion; how many rows.
-    `end(person, rows)`: end open rows without delivering them; how many.
+    `find(person, cursor)`: the next slice; the first one begins at ''. `erase(person, rows)`: erase
+    the data of found rows that are not open; returns the number of changed rows. A row that changed
+    meanwhile may stay: the next pass finds the row again. `prepare(person, rows)`: do the work
+    before open rows can end, such as telling other systems of the deletion; returns the number of
+    rows. `end(person, rows)`: end open rows without delivering them; returns their number.
     `unconfirmed(person)`: the names of other systems that have not confirmed the deletion.
     `redis_prefix`: keys of the work Redis that this store looks after.
     """
@@ -93,8 +92,8 @@ def all_rows(store: PersonStore, person: Person) -> Iterator[Row]:
 # -- tables of texts -----------------------------------------------------------------------------
 @dataclass(frozen=True)
 class TextTable:
-    """A table whose texts may name a person: only the person's numbers and addresses are erased
-    from them, and the rest of the text stays.
+    """A table whose texts may mention a person: only the person's numbers and addresses are erased,
+    and the rest of the text stays.
 
     `columns` are text, JSON and binary (UTF-8) columns. A value of a `unique_column` becomes MARK
     with the row's id.
@@ -103,7 +102,7 @@ class TextTable:
     model: type[models.Model]
     columns: Sequence[str]
     unique_column: str = ""
-    condition: models.Q = field(default_factory=models.Q)  # the rows that are looked at
+    condition: models.Q = field(default_factory=models.Q)  # the rows to search
 
     @property
     def rows(self) -> QuerySet[Any]:
@@ -125,8 +124,8 @@ class TextTable:
             if self.unique_column in changes:
                 changes[self.unique_column] = f"{MARK}-{row['pk']}"
             if changes:
-                # As it was read, so that a text that a program writes meanwhile is not lost. JSON
-                # columns cannot be compared on every database; few programs write them twice.
+                # Update only if the texts are as read, so that a text written meanwhile is not
+                # lost. Not every database compares JSON columns; few programs write them twice.
                 as_read = {name: row[name] for name in changes if isinstance(row[name], str)}
                 count += self.rows.filter(pk=row["pk"], **as_read).update(**changes)
         return count

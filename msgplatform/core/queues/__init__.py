@@ -1,1 +1,1 @@
-"""RQ: work orders that are put, claimed and done; names and owners of queues."""
+"""RQ: putting, claiming and finishing work orders; names and owners of queues."""

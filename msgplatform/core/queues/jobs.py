@@ -1,4 +1,4 @@
-"""RQ: with `recovery`, the only place that imports rq and django_rq.
+"""RQ. Only this module and `recovery` import rq and django_rq.
 
 A job is a work order: a batch of messages for one subscription (or CRM), JSON. No RQ worker runs
 it.
@@ -30,19 +30,19 @@ from msgplatform.core.connections import clock, work_redis
 
 log = logging.get(__name__)
 
-QUEUES = "rq:queues"  # RQ's set of the queues that have, or had, a job
+QUEUES = "rq:queues"  # RQ's set of queues with a job, now or earlier
 CLAIMS = "queues:claims"  # zset: "<queue>|<job id>" → unix time until which the claim holds
 _RUN_BY_WORKER = "msgplatform.core.queues.jobs.not_for_workers"
 
-_FEW = 100  # queues that are all asked for their orders
+_FEW = 100  # queues: of so few all are asked
 # `claim_all` stops with the order that reaches this size.
 CLAIM_BYTES = 1024 * 1024
 
 # KEYS: the claims, then each queue's list and intermediate list. ARGV: seconds, bytes, names.
-# Returns how many queues it asked, then (index, job id, data, age in seconds, '1' if it was taken
-# back) of each order. An entry whose job's ttl is over is dropped: its rows are queued again when
-# their lease is over. So is an entry that somebody has claimed already: `put` was sent twice,
-# because Redis answered late.
+# Returns the number of queues asked, then (index, job id, data, age in seconds, '1' if taken back)
+# of each order. An entry of an expired job is dropped: its rows are queued again when their lease
+# is over. An entry that was claimed already is dropped, too: `put` was sent twice, because Redis
+# answered late.
 _CLAIM = """
 redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local time = redis.call('TIME')
@@ -75,8 +75,8 @@ end
 return taken
 """
 
-# KEYS: jobs that were put. RQ's own `enqueued_at` is by the clock of the host that puts, and ages
-# must not depend on that.
+# KEYS: new jobs. Stores Redis' time, because RQ's own `enqueued_at` depends on the clock of the
+# host, and ages must not.
 _PUT_AT = """
 local time = redis.call('TIME')
 for _, key in ipairs(KEYS) do
@@ -84,9 +84,8 @@ for _, key in ipairs(KEYS) do
 end
 """
 
-# KEYS: RQ's set of queues: `put` adds the name of a queue together with its entry, and `recovery`
-# removes it from an empty one. ARGV: the endings of the lists to look at. Returns the keys of those
-# with entries.
+# KEYS: RQ's set of queues: `put` adds a queue with its entry, and `recovery` removes empty queues.
+# ARGV: the suffixes of the lists to look at. Returns the keys of queues with entries.
 _WITH_ORDERS = """
 local busy = {}
 for _, key in ipairs(redis.call('SMEMBERS', KEYS[1])) do
@@ -100,7 +99,7 @@ end
 return busy
 """
 
-# KEYS: lists. A command for each would be most of what asking costs.
+# KEYS: lists. Separate commands for each list would be most of the cost.
 _LENGTHS = """
 local lengths = {}
 for i, key in ipairs(KEYS) do lengths[i] = redis.call('LLEN', key) end
@@ -136,8 +135,8 @@ def not_for_workers(*_args: Any) -> None:
 
 @dataclass(frozen=True)
 class Claimed:
-    """An order that this process holds. `data` was put `waited` seconds ago by Redis' clock; 0 for
-    an order of an earlier release. `is_returned`: a process that is gone has had it before."""
+    """An order claimed by this process. `data` was put `waited` seconds ago by Redis' clock; 0 for
+    an order of an earlier release. `is_returned`: a dead process had claimed the order before."""
 
     queue: str
     id: str
@@ -160,7 +159,7 @@ class _Job(Job):
 
 @lru_cache(maxsize=4096)
 def _queue(name: str, connection: Any) -> Queue:
-    """Cached: a new one asks Redis for its version before it takes the first job."""
+    """Cached, because a new queue asks Redis for its version before the first job."""
     return django_rq.get_queue(name, connection=connection, serializer=Serializer, job_class=_Job)
 
 
@@ -191,13 +190,13 @@ def put_all(orders: Iterable[tuple[str, Any]], ttl: int | None) -> None:
 
 
 def check_writes() -> None:
-    """Raise the RedisError with which Redis refuses to take orders now, if it does."""
+    """Raise the RedisError if Redis refuses orders now."""
     work_redis().set("queues:writes", "1", ex=60)
 
 
 def replace(name: str, orders: Sequence[Any]) -> None:
-    """Replace the orders of a queue by these, which never expire; for a queue that nobody claims
-    from. A reader may see some of both meanwhile."""
+    """Replace the orders of a queue that no process claims from by these, which never expire.
+    Meanwhile a reader may see old and new orders."""
     with work_redis().pipeline(transaction=False) as pipe:
         for job_id in _queue(name, work_redis()).get_job_ids():
             pipe.lrem(f"rq:queue:{name}", 1, job_id)
@@ -207,18 +206,18 @@ def replace(name: str, orders: Sequence[Any]) -> None:
 
 
 def claim(name: str, seconds: float) -> Claimed | None:
-    """Take the first order of a queue for `seconds`, as plain data; None when it is empty."""
+    """Claim the first order of a queue for `seconds`, as plain data; None if the queue is empty."""
     for order in _claim([name], seconds)[0]:
         return Claimed(name, order[1], _decoder(Any).decode(_data(order[2]))[2][0], order[3])
     return None
 
 
 def claim_all(names: Sequence[str], seconds: float, kind: Any) -> tuple[list[Claimed], int]:
-    """Take the first order of each of these queues for `seconds`, decoded as `kind`: one script.
+    """Claim the first order of each queue for `seconds`, decoded as `kind`: one script.
 
-    Also returns how many of the queues were looked at: it ends early with the order that reaches
-    CLAIM_BYTES, so that no process holds a gigabyte. Data that is no `kind` is logged and dropped;
-    the lease of its rows brings the work back.
+    Also returns the number of queues that were asked: the claim ends early with the order that
+    reaches CLAIM_BYTES, so that no process holds a gigabyte. Data that is no `kind` is logged and
+    dropped; the lease of its rows brings the work back.
     """
     readable, unreadable = [], []
     decode = _decoder(kind).decode
@@ -238,7 +237,7 @@ _Row = tuple[str, str, bytes, float, bool]  # queue, job id, data, age, was it t
 
 
 def _claim(names: Sequence[str], seconds: float) -> tuple[list[_Row], int]:
-    """The orders taken, and how many queues were looked at.
+    """The claimed orders, and the number of queues that were asked.
 
     One script, so that a killed process leaves an entry with its claim, or no entry.
     """
@@ -263,7 +262,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _data(data: bytes) -> bytes:
-    """A job's data, which RQ itself compresses and we do not; uncompressed, it is a JSON list."""
+    """A job's data. RQ compresses data, this module does not; uncompressed data is a JSON list."""
     return data if data.startswith(b"[") else zlib.decompress(data)
 
 
@@ -286,8 +285,8 @@ def forget(pipe: Pipeline, name: str, job_id: str) -> None:
 
 
 def put_last(orders: Iterable[Claimed]) -> None:
-    """Give orders back, to the end of their queues: others come first. An order that is no longer
-    claimed, because our claim was over, stays where it is."""
+    """Give orders back to the end of their queues, so that other orders come first. An order whose
+    claim was over stays where it is."""
     for order in orders:
         lists = [f"rq:queue:{order.queue}:intermediate", f"rq:queue:{order.queue}"]
         script = work_redis().register_script(_PUT_LAST)
@@ -309,15 +308,15 @@ def lengths(names: Sequence[str]) -> dict[str, tuple[int, int]]:
 
 
 def with_orders(names: Collection[str]) -> list[str]:
-    """The queues among `names` that may have orders, waiting or claimed; the others have none.
+    """The queues among `names` that may have waiting or claimed orders. Other queues have none.
 
-    A round trip that spares asking thousands of empty queues; of a few all are returned.
+    This round trip saves asking thousands of empty queues. Of a few names all are returned.
     """
     return _with_entries(names, "", ":intermediate")
 
 
 def with_waiting_orders(names: Collection[str]) -> list[str]:
-    """The same for orders that wait: nobody has claimed them."""
+    """Like `with_orders`, for waiting orders, which no process has claimed."""
     return _with_entries(names, "")
 
 
@@ -330,11 +329,11 @@ def _with_entries(names: Collection[str], *endings: str) -> list[str]:
 
 
 def oldest_seconds(name: str) -> float:
-    """Age of the oldest order that waits or is claimed, by Redis' clock; 0 for an empty queue."""
+    """Age of the oldest waiting or claimed order, by Redis' clock; 0 for an empty queue."""
     connection = work_redis()
     queue = _queue(name, connection)
     ages = [0.0]
-    # The oldest is at one of the ends: an order that had to wait for a lock was put last.
+    # The oldest order is at one of the ends, because an order that waits for a lock is put last.
     ends = [(key, at) for key in (queue.key, queue.intermediate_queue_key) for at in (0, -1)]
     for key, at in ends:
         job_id: Any = connection.lindex(key, at)

@@ -1,4 +1,4 @@
-"""The mapping that django-rq takes as RQ_QUEUES.
+"""The mapping RQ_QUEUES for django-rq.
 
 django-rq raises KeyError for a queue that is not declared and lists only declared ones; ours come
 and go with subscriptions and CRMs. So the mapping has an entry for every name that a flow allows,
@@ -33,7 +33,7 @@ def has_only_copies(name: str) -> bool:
 
 
 class RqQueues(dict[str, Any]):
-    """RQ_QUEUES: every valid name exists; iteration lists the fixed ones and those in Redis."""
+    """RQ_QUEUES: every valid name exists; iteration lists fixed names and names in Redis."""
 
     def _config(self) -> dict[str, Any]:
         return {
@@ -54,7 +54,7 @@ class RqQueues(dict[str, Any]):
         return isinstance(name, str) and is_allowed(name)
 
     def names(self) -> list[str]:
-        """Fixed names first, then what Redis lists; only the fixed ones while it is unavailable."""
+        """Fixed names first, then names from Redis, unless Redis is unavailable."""
         try:
             keys: Any = work_redis().smembers("rq:queues")
         except RedisError:

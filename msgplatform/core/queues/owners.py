@@ -1,9 +1,9 @@
-"""One process at a time owns a queue and may take orders from it, for a time that it renews.
+"""Ownership of queues: one process owns a queue, takes its orders, and renews the ownership.
 
 An owner renews its queue while it holds any of the queue's orders. An order that was claimed from a
-queue without an owner, or from an owner's queue and not by that owner, is a stray: its holder is
-dead or stands still, long before the claim is over, and another process may take it back. So who
-could not renew in time works on nothing before it has renewed, and asked `held`.
+queue without an owner, or by another process than the owner, is a stray: its holder is dead or
+stands still, long before the claim is over, and another process may take the order back. So a
+process that could not renew in time works on no order before it has renewed, and called `held`.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from msgplatform.core.connections import work_redis
 from msgplatform.core.queues.jobs import CLAIMS, QUEUES, Claimed
 
-OWNER = "queues:owner:"  # string per name, expiring: the process that may pop its queues
+OWNER = "queues:owner:"  # string per name, expiring: the owner of its queues
 
 # KEYS: for each name its owner key, then its queues' lists. ARGV: me, milliseconds, then for each
-# name how many queues it has. Returns the indices of the names that have work in one of their
-# queues and that nobody else owns; the same script renews their ownership.
+# name how many queues it has. Returns the indices of names with work in one of their queues and
+# without another owner; the same script renews their ownership.
 _OWN = """
 redis.call('DEL', KEYS[1] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local won, at = {}, 1
@@ -36,9 +36,9 @@ for i = 1, #ARGV - 2 do
 end
 return won
 """
-# KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of those that another has, and of
-# those that were missing (they ran out, or Redis was flushed), which are taken again: there may be
-# work in flight.
+# KEYS: owner keys. ARGV: me, milliseconds. Returns the indices of keys with another owner, and of
+# missing keys (expired, or Redis was flushed), which are taken again, because work may be in
+# flight.
 _RENEW = """
 redis.call('DEL', KEYS[1] .. ':none')  -- as in _OWN
 local lost, lapsed = {}, {}
@@ -61,13 +61,13 @@ end
 
 
 def own(names: Sequence[str], owner: str, seconds: float) -> list[str]:
-    """Of these queues, those with work that `owner` now owns for `seconds`: one script."""
+    """The queues with work, among these, that `owner` now owns for `seconds`: one script."""
     return own_groups({name: [name] for name in names}, owner, seconds)
 
 
 def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) -> list[str]:
-    """The same for groups of queues that are owned together: name of the group → its queues.
-    Returns the names with work in one of their queues that `owner` now owns. One script."""
+    """Like `own`, for groups of queues that are owned together: name of the group → its queues.
+    Returns the groups with work in a queue that `owner` now owns. One script."""
     if not groups:
         return []
     keys: list[str] = []
@@ -81,8 +81,8 @@ def own_groups(groups: Mapping[str, Sequence[str]], owner: str, seconds: float) 
 
 
 def renew(names: Sequence[str], owner: str, seconds: float) -> tuple[list[str], list[str]]:
-    """Keep owning queues whose messages are still in flight. Returns those that another process
-    owns by now, and those that nobody owned: another may have done so meanwhile."""
+    """Keep owning queues with messages in flight. Returns the queues that another process owns now,
+    and the queues without an owner, which another process may have owned meanwhile."""
     if not names:
         return [], []
     script = work_redis().register_script(_RENEW)
@@ -97,8 +97,8 @@ def disown(names: Sequence[str], owner: str) -> None:
         work_redis().register_script(_DISOWN)(keys=[OWNER + name for name in names], args=[owner])
 
 
-# KEYS: each queue's owner key and intermediate list. ARGV: me. Returns for each queue the orders
-# claimed from it; none of a queue that another owns.
+# KEYS: each queue's owner key and intermediate list. ARGV: me. Returns for each queue its claimed
+# orders; none if another process owns the queue.
 _CLAIMED = """
 local claimed = {}
 for i = 1, #KEYS / 2 do
@@ -124,8 +124,8 @@ return 1
 
 
 def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[tuple[str, str]]:
-    """Queue and job id of claimed orders that neither another process nor `owner` works on;
-    `own_ids` are the orders that `owner` has in hand. One script."""
+    """Queue and job id of claimed orders that no process works on; `own_ids` are the orders that
+    `owner` has in flight. One script."""
     if not names:
         return []
     keys = [key for name in names for key in (OWNER + name, f"rq:queue:{name}:intermediate")]
@@ -138,8 +138,8 @@ def strays(names: Sequence[str], owner: str, own_ids: Collection[str]) -> list[t
     ]
 
 
-# KEYS: an order's intermediate list and job, and so on. ARGV: their ids. Returns the indices of the
-# orders that are claimed, and were so all the time.
+# KEYS: an order's intermediate list and job, and so on. ARGV: their ids. Returns the indices of
+# orders that have been claimed all the time.
 _HELD = """
 local held = {}
 for i = 1, #ARGV do
@@ -151,7 +151,7 @@ return held
 
 
 def held(orders: Sequence[Claimed]) -> list[Claimed]:
-    """Of these orders that a process claimed, those that nobody has taken back. One script."""
+    """The orders, among these claimed ones, that no process has taken back. One script."""
     if not orders:
         return []
     keys = [key for o in orders for key in (f"rq:queue:{o.queue}:intermediate", f"rq:job:{o.id}")]
@@ -160,15 +160,15 @@ def held(orders: Sequence[Claimed]) -> list[Claimed]:
 
 
 def take_back(orders: Sequence[tuple[str, str]], owner: str) -> list[tuple[str, str]]:
-    """Put strays (queue, job id) back at the front of their queues, as returned; gives those that
-    are there. A queue that another owns meanwhile is left to that.
+    """Put strays (queue, job id) back at the front of their queues, marked as returned; gives the
+    strays that still exist. A queue with a new owner is left to that owner.
 
-    A holder that lives after all asks `held`. `jobs.done` removes an order that it has finished,
-    wherever the order is.
+    A holder that is alive after all calls `held`. `jobs.done` removes an order that it has
+    finished, wherever the order is.
     """
     with work_redis().pipeline(transaction=False) as pipe:
         script = work_redis().register_script(_TAKE_BACK)
-        for name, id in reversed(orders):  # the first of them will be in front
+        for name, id in reversed(orders):  # so that the first stray is in front
             lists = [f"rq:queue:{name}:intermediate", f"rq:queue:{name}"]
             keys = [CLAIMS, QUEUES, OWNER + name, *lists, f"rq:job:{id}"]
             script(keys=keys, args=[owner, f"{name}|{id}", id], client=pipe)

@@ -34,10 +34,10 @@ log = logging.get(__name__)
 # A claim that ended so many seconds ago has no order: `recover` has recovered the order by then.
 _STALE_SECONDS = 30
 
-# Takes an order out of a registry, and puts it back at the front of its queue or drops it. This is
-# one script, so that two processes cannot both put the order back, and a killed one loses none.
-# A claimed order is left to its claimer: `recover` sees it in the intermediate list. If an RQ
-# worker has taken the order out of that list, the order stays in the registry until the claim ends.
+# Takes an order out of a registry, and puts it back at the front of its queue or drops it. One
+# script, so that two processes cannot both put an order back, and a killed process loses no order.
+# The script skips a claimed order, because `recover` reads it from the intermediate list. If an RQ
+# worker removed the order from that list, the order stays in the registry until its claim ends.
 # KEYS: registry, queue, intermediate list, claims, job, other keys of the job. ARGV: member of the
 # registry, job id, member of the claims, now, '1' to put the order back.
 _RECOVER_FROM_REGISTRY = """
@@ -59,9 +59,9 @@ if redis.call('DEL', KEYS[5]) == 1 then return 'dropped' end
 return ''
 """
 
-# Removes empty queues from RQ's set of queues, and returns the indices of the others. No queue with
-# work is missed: this is one script, and `put` adds the name of a queue together with its entry.
-# KEYS: RQ's set of queues, then the lists and registries of each queue. ARGV: members of the set.
+# Removes empty queues from RQ's set of queues, and returns the indices of the others. The script
+# misses no queue with orders, because `put` adds the queue's name and the order in one step. KEYS:
+# RQ's set of queues, then the lists and registries of each queue. ARGV: members of the set.
 _WITH_ENTRIES = """
 local others, each = {}, (#KEYS - 1) / #ARGV
 for i = 1, #ARGV do
@@ -77,8 +77,8 @@ return others
 """
 _QUEUES_PER_SCRIPT = 500
 
-# Moves an entry back to the front of its queue, unless it was put back and claimed since. KEYS:
-# queue, intermediate list, claims. ARGV: job id, member of the claims, now.
+# Moves an entry back to the front of its queue, unless a process has claimed it again. KEYS: queue,
+# intermediate list, claims. ARGV: job id, member of the claims, now.
 _PUT_BACK = """
 redis.call('DEL', KEYS[3] .. ':none')  -- a full Redis lets a script go on that began by freeing
 local claimed = redis.call('ZSCORE', KEYS[3], ARGV[2])
@@ -115,11 +115,12 @@ class _Entry(NamedTuple):
 
 
 def recover(is_only_copy: Callable[[str], bool], grace: float = 60.0) -> int:
-    """Recover orders whose claim has ended, and orders in RQ's registries; returns their number.
+    """Recover orders whose claim has ended or that are in RQ's registries; drop expired orders.
 
-    `is_only_copy(queue)` is true if the orders of the queue hold data that is nowhere else: such an
-    order goes back to the front of its queue. Other orders are dropped, since they are made again
-    from the database. An entry without a claim gets one of `grace` seconds first.
+    `is_only_copy(queue)` is true if the queue's orders are the only copy of their data: such an
+    order goes back to the front of its queue. Other orders are dropped, because the database has
+    their data. An entry without a claim first gets a claim of `grace` seconds. Returns the number
+    of recovered and dropped orders.
     """
     connection = work_redis()
     queues = _queues_with_entries(connection)
@@ -239,7 +240,7 @@ def _recover_registries(queues: Sequence[Queue], is_only_copy: Callable[[str], b
 
 
 def _registry_entries(queues: Sequence[Queue], now: float) -> list[_Entry]:
-    """The entries of all registries without those that a worker runs, in one round trip."""
+    """The entries of all registries, without orders that a worker runs, in one round trip."""
     registries: list[tuple[Queue, str, float | str]] = []
     for queue in queues:
         registries.append((queue, StartedJobRegistry.key_template.format(queue.name), now))

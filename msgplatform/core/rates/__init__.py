@@ -1,1 +1,1 @@
-"""How fast and how often: rate limit, circuit breaker, backoff."""
+"""Rate limit, circuit breaker, backoff."""

@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt. All times in seconds."""
+"""Pauses before the next attempt. All times are in seconds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def delay(
 
 
 class Backoff:
-    """Growing pauses of a loop that finds nothing to do; `reset()` when it finds something.
+    """Growing pauses of a loop without work; call `reset()` when there is work.
 
     The n-th pause is min(cap, first × factor^(n − 1)), then jitter, so that processes started
     together do not stay in step: no pause is longer than cap × (1 + jitter).
@@ -58,9 +58,9 @@ class Backoff:
         self._pause = first
 
     def next(self) -> float:
-        """The pause to make now; the one after it is longer."""
+        """The present pause. The following pause is longer."""
         pause = self._pause
-        # Jitter is added to the result only, so that it does not change how the pauses grow.
+        # Jitter is added only to the result, so that it does not change the growth of pauses.
         self._pause = min(self._cap, pause * self._factor)
         return jittered(pause, self._jitter, self._rng)
 

@@ -1,11 +1,11 @@
-"""A circuit breaker: stop calling what keeps failing, then try again with one probe.
+"""A circuit breaker: stops calls to a failing receiver, then tries one probe.
 
     closed ── failures in a row, or their share in a window ──▶ open
-    open ── its time is over; the next caller is the probe ──▶ half-open
-    half-open ── the probe succeeds ──▶ closed;  it fails ──▶ open, for longer
+    open ── the pause is over; the next call is the probe ──▶ half-open
+    half-open ── the probe succeeds ──▶ closed;  the probe fails ──▶ open, for longer
 
-No clock and no I/O: every call says what time it is, in seconds of one clock that does not go back.
-Not thread-safe; its owner is one loop.
+A breaker has no clock and no I/O: the caller passes `now`, in seconds of one monotonic clock. Not
+thread-safe; its owner is one loop.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class State(StrEnum):
     HALF_OPEN = "half-open"
 
 
-# As metrics show it.
+# The numbers of the states in metrics.
 STATE_NUMBERS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 
 
@@ -32,10 +32,10 @@ STATE_NUMBERS = {State.CLOSED: 0, State.HALF_OPEN: 1, State.OPEN: 2}
 class Policy:
     """When to open and for how long (seconds).
 
-    `failures_in_a_row` opens it; so does a share of failures of at least `failure_share` among
-    at least `min_results` results of the last `window` seconds. It stays open for `first`, each
-    time in a row `factor` longer up to `cap`, give or take `jitter`. If a probe has no result
-    after `probe_timeout`, another probe may start.
+    The breaker opens after `failures_in_a_row`, or if at least `failure_share` of at least
+    `min_results` results of the last `window` seconds are failures. The first pause is `first`;
+    each further pause in a row is `factor` times as long, up to `cap`, give or take `jitter`. If a
+    probe has no result after `probe_timeout`, another probe may start.
     """
 
     failures_in_a_row: int = 5
@@ -60,14 +60,15 @@ class Breaker:
         self._rng = rng
         self.state = State.CLOSED
         self.opened_in_a_row = 0
-        self.opened_at = 0.0  # when the last failure opened it
-        self._since: float | None = None  # calls that started before this no longer count
-        self._retry_at = 0.0  # open: when a probe may go; half-open: when the probe is given up
+        self.opened_at = 0.0  # when a failure last opened the breaker
+        self._since: float | None = None  # results of calls that started earlier are ignored
+        self._retry_at = 0.0  # open: when a probe may start; half-open: when another may
         self._row = 0
         self._slices: deque[list[int]] = deque()  # [number of the slice, results, failures]
 
     def resume(self, now: float, wait: float, opened_in_a_row: int, opened_at: float) -> None:
-        """Take over from another breaker of the same receiver, which is open for `wait` seconds."""
+        """Take over the state of another breaker of the same receiver, which is open for `wait`
+        seconds."""
         self.state = State.OPEN
         self.opened_in_a_row = max(1, opened_in_a_row)
         self.opened_at = opened_at
@@ -75,7 +76,7 @@ class Breaker:
         self._retry_at = now + wait
 
     def allow(self, now: float) -> bool:
-        """True if a call may start now. While the breaker is not closed that call is the probe."""
+        """True if a call may start now. Unless the breaker is closed, the call is the probe."""
         if self.state is State.CLOSED:
             return True
         if now < self._retry_at:
@@ -86,17 +87,16 @@ class Breaker:
         return True
 
     def probe_now(self, now: float) -> None:
-        """The next call may be the probe; nothing changes unless the breaker is open."""
+        """End the pause of an open breaker: the next call may be the probe."""
         if self.state is State.OPEN:
             self._retry_at = min(self._retry_at, now)
 
     def wait(self, now: float) -> float:
-        """Seconds until `allow` can say yes; 0 when it would now."""
+        """Seconds until `allow` can return True."""
         return 0.0 if self.state is State.CLOSED else max(0.0, self._retry_at - now)
 
     def success(self, now: float, start: float | None = None, calls: int = 1) -> None:
-        """Note that a call that started at `start` (default: now) succeeded; or `calls` of them,
-        none of which started earlier."""
+        """Note that `calls` calls succeeded. The first one started at `start` (default: now)."""
         if self._is_stale(now, start):
             return
         self._row = 0
@@ -126,8 +126,8 @@ class Breaker:
             self._open(now)
 
     def _is_stale(self, now: float, start: float | None) -> bool:
-        """True if a result is to be ignored: the breaker is open, or the call began before the last
-        change of state. Dozens may still be in flight to a consumer that stopped answering."""
+        """True if a result is ignored: the breaker is open, or the call started before the last
+        change of state. Dozens of calls may be in flight when a receiver stops answering."""
         call_start = now if start is None else start
         return self.state is State.OPEN or (self._since is not None and call_start < self._since)
 
@@ -143,7 +143,7 @@ class Breaker:
         self._retry_at = now + pause
 
     def _change(self, now: float) -> None:
-        """A change of state: results of calls that started before it no longer count."""
+        """Note a change of state: results of earlier calls are ignored from now on."""
         self._since = now
         self._row = 0
         self._slices.clear()

@@ -1,22 +1,22 @@
 """Spread calls evenly: a rate limit as a generic cell rate algorithm (ITU-T I.371).
 
-No clock and no I/O: every call says what time it is, in seconds of one clock that does not go back.
-Not thread-safe; its owner is one loop.
+A limit has no clock and no I/O: the caller passes `now`, in seconds of one monotonic clock. Not
+thread-safe; its owner is one loop.
 """
 
 from __future__ import annotations
 
 import math
 
-# A loop that looks every few milliseconds must be able to send everything that fell due since its
-# last look. A burst of more than this would be what the limit is there to prevent.
+# A loop that looks every few milliseconds must be able to send all calls that became due since the
+# last look. The limit must prevent longer bursts.
 BURST_SECONDS = 0.05
 
 
 class RateLimit:
     """At most `rate` calls a second (0: no limit), and at most `burst` at the same moment.
 
-    In any stretch of T seconds there are no more than rate × T + burst calls.
+    In any T seconds there are at most rate × T + burst calls.
     """
 
     def __init__(self, rate: float) -> None:
@@ -29,7 +29,7 @@ class RateLimit:
         self.burst = max(1, math.floor(rate * BURST_SECONDS))
 
     def allowance(self, now: float) -> float:
-        """How many calls may start now: a whole number, or infinity."""
+        """The number of calls that may start now: a whole number, or infinity."""
         if not self.rate:
             return math.inf
         ahead = max(0.0, (self._due - now) * self.rate)  # calls made before their even time
@@ -48,7 +48,7 @@ class RateLimit:
         return max(0.0, self._due - now - (self.burst - 1) / self.rate)
 
     def hold(self, now: float) -> None:
-        """Assume a full burst just now, by a process that kept the same limit before us."""
+        """Assume a full burst just now, by a former process with the same limit."""
         self.take(now, self.burst)
 
     def is_idle(self, now: float) -> bool:

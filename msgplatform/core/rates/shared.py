@@ -13,7 +13,7 @@ from typing import Any
 from redis import Redis
 from redis.commands.core import Script
 
-# The algorithm of `rate_limit.py`, by Redis' clock. The burst is longer: each costs a round trip.
+# The algorithm of `rate_limit.py`, by Redis' clock. Bursts are longer, as each costs a round trip.
 BURST_SECONDS = 0.1
 
 # KEYS: when the next call is due. ARGV: rate, wanted, burst in seconds.
@@ -36,8 +36,8 @@ local wait = math.max(0, (due - at) - (burst - 1) / rate)
 return {allowed, math.ceil(wait * 1000)}
 """
 
-# KEYS: counter. ARGV: limit, window in ms, count (0: only look). Answers whether it is allowed (1),
-# what is left, and the milliseconds until the window ends.
+# KEYS: counter. ARGV: limit, window in ms, count (0: only look). Returns 1 if allowed, the
+# remaining units, and the milliseconds until the window ends.
 _SPEND = """
 local limit, add = tonumber(ARGV[1]), tonumber(ARGV[3])
 local spent, allowed
@@ -57,7 +57,7 @@ return {allowed and 1 or 0, math.max(limit - spent, 0), ends}
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """How a quota stands: `left` are units until `reset`, the seconds until the window ends."""
+    """The state of a quota: `left` units remain for `reset` seconds, until the window ends."""
 
     is_allowed: bool
     left: int
@@ -65,19 +65,20 @@ class Spent:
 
     @property
     def wait(self) -> float:
-        """Seconds until another one may pass; 0: now."""
+        """Seconds until another unit may pass; 0: now."""
         return 0.0 if self.is_allowed else self.reset
 
 
 class SharedRateLimit:
     """Spread the calls of all processes evenly: at most `rate` a second (0: no limit), and at most
-    a burst of BURST_SECONDS at the same moment. `key` holds it in Redis."""
+    a burst of BURST_SECONDS at the same moment. `key` is the key in Redis."""
 
     def __init__(self, redis: Callable[[], Redis], key: str) -> None:
         self._redis, self._key = redis, key
 
     def take(self, rate: float, count: int) -> tuple[int, float]:
-        """How many of `count` calls start now, and the seconds until more may."""
+        """The number of calls, `count` at most, that may start now; and the seconds until more
+        may."""
         if not rate or count <= 0:
             return max(0, count), 0.0
         arguments = [rate, count, BURST_SECONDS]
@@ -90,19 +91,20 @@ class SharedRateLimit:
 
 
 class Quota:
-    """At most a number of units in a window of time, which begins with the first unit."""
+    """Limits the units in a window of time, which begins with the first unit."""
 
     def __init__(self, redis: Callable[[], Redis]) -> None:
         self._redis = redis
 
     def spend(self, key: str, limit: int, seconds: float, count: int = 1) -> float:
-        """Count `count` units and return 0; if that would exceed `limit`, count none and return the
-        seconds until the window ends. With `count` 0 only look whether one more would be allowed.
+        """Count `count` units and return 0; if they exceed `limit`, count none and return the
+        seconds until the window ends. With `count` 0 only check whether another unit would be
+        allowed.
         """
         return self.take(key, limit, seconds, count).wait
 
     def take(self, key: str, limit: int, seconds: float, count: int = 1) -> Spent:
-        """Like `spend`, with the units that are left afterwards."""
+        """Like `spend`, with the remaining units."""
         arguments = [limit, int(seconds * 1000), count]
         answer: Any = self._script(keys=[key], args=arguments, client=self._redis())
         is_allowed, remaining, milliseconds = answer

@@ -1,6 +1,7 @@
-"""Secrets as they are stored: encrypted with ENCRYPTION_KEY's first key, read with any of its keys.
+"""Stored secrets, encrypted with the first key of ENCRYPTION_KEY, and decrypted with any of its
+keys.
 
-What is stored is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of the text in UTF-8.
+The stored text is `enc1:` and a Fernet token (AES-128-CBC with HMAC-SHA256) of the text in UTF-8.
 `core.fields` has the model fields that use this.
 """
 
@@ -22,7 +23,8 @@ _SEALED = PREFIX.encode()
 
 
 class State(StrEnum):
-    """How a value is stored. OLD and CLEAR are to be encrypted again, UNREADABLE lacks its key."""
+    """The state of a stored value. OLD and CLEAR must be encrypted again; UNREADABLE lacks its
+    key."""
 
     CURRENT = "under the first key"
     OLD = "under an old key"
@@ -73,8 +75,8 @@ def seal(clear: bytes) -> bytes:
 
 
 def unseal(stored: bytes) -> bytes:
-    """The content that `seal` made bytes of; other bytes are returned as they are. Nothing is
-    cached. Raises Undecryptable."""
+    """The content of bytes from `seal`; other bytes are returned as they are. Not cached. Raises
+    Undecryptable."""
     if not is_sealed(stored):
         return stored
     try:
@@ -84,7 +86,7 @@ def unseal(stored: bytes) -> bytes:
 
 
 def reseal(stored: bytes) -> bytes | None:
-    """The same content under the first key; None if it is so already. Raises Undecryptable."""
+    """The same content under the first key; None if already so. Raises Undecryptable."""
     try:
         _fernet(_keys()[:1]).decrypt(stored[len(_SEALED) :])
     except InvalidToken:
@@ -97,7 +99,7 @@ def state(stored_text: str) -> State:
     if not is_encrypted(stored_text):
         return State.CLEAR if stored_text else State.CURRENT
     keys = _keys()
-    # With the first key alone: MultiFernet does not say which of its keys decrypted a text.
+    # Try the first key alone, because MultiFernet does not tell which key decrypted a text.
     if _can_decrypt(keys[:1], stored_text):
         return State.CURRENT
     return State.OLD if _can_decrypt(keys, stored_text) else State.UNREADABLE
@@ -123,7 +125,7 @@ def _fernet(keys: tuple[str, ...]) -> MultiFernet:
     return MultiFernet([Fernet(key) for key in keys])
 
 
-# By keys too: tests and a change of settings must not get results of other keys.
+# The cache is by keys too: tests and changed settings must not get results of other keys.
 @lru_cache(maxsize=65_536)
 def _decrypt_with_any(stored_text: str, keys: tuple[str, ...]) -> str:
     try:

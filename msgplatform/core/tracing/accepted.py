@@ -1,4 +1,4 @@
-"""The spans of the intake of items that are traced: from the request until they are durable.
+"""The spans of traced items in an intake: from the request until the items are durable.
 
 A span begins before the transaction that stores its item, which also stores its context: the spans
 of later programs are its children.
@@ -16,7 +16,7 @@ from msgplatform.core.tracing.context import Start, is_on
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-Spans = Mapping[int, "Span"]  # by the ids that the items get
+Spans = Mapping[int, "Span"]  # by the new ids of the items
 
 
 class TracedItem(Protocol):
@@ -28,7 +28,7 @@ class TracedItem(Protocol):
 
 
 def begin(flow: str, items: Sequence[TracedItem]) -> Spans:
-    """Begin the spans of the items that are traced; usually there are none."""
+    """Begin the spans of the traced items; usually there are none."""
     if not is_on():
         return {}
     return {
@@ -48,7 +48,7 @@ def remember(begun: Spans, new_ids: Sequence[int]) -> None:
 
 
 def end(begun: Spans, items: Sequence[TracedItem], verdicts: Sequence[Verdict]) -> None:
-    """End the spans; that of a duplicate names the message that was stored before."""
+    """End the spans. The span of a duplicate names the message that was stored before."""
     if not begun:
         return
     for item, verdict in zip(items, verdicts, strict=True):

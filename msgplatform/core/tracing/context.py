@@ -2,8 +2,8 @@
 
     traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
 
-A header that breaks the specification is ignored, as the specification says. `tracestate` is not
-carried: the platform adds nothing to it, and a participant may drop it.
+A header that breaks the specification is ignored, as the specification says. `tracestate` is
+dropped, as a participant may: the platform adds nothing to it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from structlog.contextvars import bound_contextvars
 
 Kind = Literal["internal", "server", "client", "producer", "consumer"]  # of a span
 Value = str | int | float | bool  # of a span's attribute
-MAX_LINKS = 500  # of one span, and so of a batch
+MAX_LINKS = 500  # of a span, and so of a batch
 # Version 00 has exactly these parts; a later version may have more, behind another "-".
 _FORM = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?")
 _SAMPLED = 1
@@ -43,7 +43,7 @@ class Context(NamedTuple):
 
 
 class Start(NamedTuple):
-    """A message that is traced: its parent (None: the message begins a trace), and when it came, in
+    """The start of a traced message: its parent (None: the message begins a trace), and its time in
     unix nanoseconds."""
 
     parent: Context | None
@@ -51,12 +51,12 @@ class Start(NamedTuple):
 
 
 def is_on() -> bool:
-    """True if traces are exported. During the rehearsal of a restore nothing leaves."""
+    """True if traces are exported, which a rehearsal of a restore must not do."""
     return bool(settings.OTEL_EXPORTER_OTLP_ENDPOINT) and settings.OUTBOUND
 
 
 def parse(text: str) -> Context | None:
-    """The context of a `traceparent`; None for a text that is none."""
+    """The context of a `traceparent`; None for an invalid text."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         return None
@@ -67,14 +67,14 @@ def parse(text: str) -> Context | None:
 
 
 def trace_id_of(text: str) -> str:
-    """The id of the trace that a stored `traceparent` names; '' for a text that is none."""
+    """The id of the trace that a stored `traceparent` names; '' for an invalid text."""
     context = parse(text)
     return context.trace_id if context else ""
 
 
 def of_request(header: str) -> AbstractContextManager[None]:
-    """While a request is handled: its header `traceparent` ('': it has none), and its trace in the
-    lines of the log."""
+    """Set the header `traceparent` of the request ('': none) for the block, and put its trace into
+    log lines."""
     return _of_traced_request(header) if header and is_on() else nullcontext()
 
 
@@ -89,22 +89,22 @@ def _of_traced_request(header: str) -> Iterator[None]:
 
 
 def in_log(context: Context | None) -> AbstractContextManager[None]:
-    """Name the trace in the lines of the log; nothing for a message that is not traced."""
+    """Put the trace into log lines; no effect for a message that is not traced."""
     if context is None or not context.is_sampled:
         return nullcontext()
     return bound_contextvars(trace_id=context.trace_id)
 
 
 def log_facts(header: str) -> dict[str, str]:
-    """The facts of a log line about a request with this header: its trace, if it is traced."""
+    """The facts of a log line about a request with this header: the trace, if any."""
     context = parse(header) if header and is_on() else None
     return {"trace_id": context.trace_id} if context and context.is_sampled else {}
 
 
 def begin(header: str | None = None) -> Start | None:
-    """Decide whether a message that comes in now is traced; None: it is not.
+    """Decide whether a new message is traced; None: not traced.
 
-    `header` is the message's own `traceparent`; without one the request's counts.
+    `header` is the message's own `traceparent`; by default the request's header counts.
     """
     if not is_on():
         return None

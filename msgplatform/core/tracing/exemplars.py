@@ -1,5 +1,5 @@
-"""Exemplars of histograms: the last observation of each bucket that was traced. They are in the
-work Redis, and may be lost with it."""
+"""Exemplars of histograms: the last traced observation of each bucket. The work Redis keeps them,
+and may lose them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from msgplatform.core.connections import RedisError, work_redis
 from msgplatform.core.tracing.context import is_on
 
 _EXEMPLARS = "platform:exemplars"
-# Prometheus takes an exemplar with the scrape; an old one leads to a trace that is deleted.
+# Prometheus takes an exemplar with the scrape; an old exemplar leads to a deleted trace.
 MAX_EXEMPLAR_SECONDS = 3600.0
 
 
 class Exemplar(NamedTuple):
-    """An observation of a histogram that was traced; `at` in unix seconds."""
+    """A traced observation of a histogram; `at` in unix seconds."""
 
     trace_id: str
     value: float
@@ -39,7 +39,7 @@ Key = tuple[str, tuple[str, ...], str]  # metric, values of its labels, bound
 
 
 def note(observations: Sequence[Observation]) -> None:
-    """Keep the last exemplar of each bucket. Without Redis nothing is kept."""
+    """Keep the last exemplar of each bucket, if Redis answers."""
     now = time.time()
     fields: dict[Any, Any] = {
         "\x1f".join((observation.metric, *observation.labels, observation.bound)): (

@@ -1,5 +1,5 @@
-"""How many spans were exported and dropped, by all processes, and which of them cannot export. All
-of it is in the work Redis, and may be lost with it."""
+"""The numbers of exported and dropped spans of all processes, and the processes that cannot export.
+The work Redis keeps these figures, and may lose them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgplatform.core.tracing.context import is_on
 
 _SPANS, _FAILING = "platform:spans", "platform:traces"
 _EXPORTED, _DROPPED = "exported", "dropped"
-# A process that cannot export says so again within this time.
+# A process that cannot export reports again within this time.
 _FAILING_SECONDS = 90.0
 _MAX_WHY = 200
 
@@ -49,7 +49,7 @@ class Tally:
 
     @briefly()
     def report(self) -> None:
-        """Add what came since the last report; without Redis the next one does."""
+        """Add the figures since the last report; without Redis the next report adds them."""
         totals = {_EXPORTED: self.exported, _DROPPED: self.dropped}
         with suppress(RedisError):
             for outcome, total in totals.items():

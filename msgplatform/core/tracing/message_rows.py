@@ -1,7 +1,7 @@
-"""The table `message_trace`: which trace a message belongs to, for programs that handle it later.
+"""The table `message_trace`: the traces of messages, for programs that handle a message later.
 
-It has a row for each traced message of Notify, SMS (when it is archived) and CRM sync, and for no
-other. Programs read it only while traces are on.
+The table has a row for each traced message of Notify, SMS (when archived) and CRM sync, and no
+other rows. Programs read it only while traces are on.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ _CHUNK = 500
 
 
 def insert(contexts: Mapping[int, Context]) -> None:
-    """Remember the contexts of messages, in the transaction that stores these. It can be
-    repeated."""
+    """Store the contexts of messages, in the messages' transaction. May be repeated."""
     if contexts:
         rows = [(message, context.text) for message, context in contexts.items()]
         sql.insert_or_keep(TABLE, ("id", "traceparent"), rows)
 
 
 def read(ids: Iterable[int]) -> dict[int, Context]:
-    """Message → context, of those messages that are traced. Asks nothing while traces are off."""
+    """Message → context, for traced messages among these. Reads nothing while traces are off."""
     if not is_on():
         return {}
     contexts: dict[int, Context] = {}

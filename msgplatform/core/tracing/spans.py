@@ -1,7 +1,7 @@
 """Spans of messages and of batches. Every function may be called while traces are off.
 
 A message's spans are children of the span of its intake, in its caller's trace. The span of a batch
-is in a trace of its own and links to the messages: a batch belongs to no one caller.
+is in a trace of its own with links to the messages, because a batch has no single caller.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ def start(
     links: Iterable[Context] = (),
     **attributes: Value,
 ) -> Span:
-    """Begin a span, for a message that is traced; `at` in unix nanoseconds, now without it.
+    """Begin a span of a traced message; `at` in unix nanoseconds, by default now.
 
-    Without a `parent` it begins a trace.
+    A span without `parent` begins a trace.
     """
     span: Span = _starters[0](name, parent, kind, at, links, _prefix(attributes))
     return span
@@ -43,7 +43,7 @@ _starters: list[Callable[..., Span]] = []
 
 
 def set_exporter(start: Callable[..., Span]) -> None:
-    """Export spans by this; without it there are no traces."""
+    """Set the function that begins exported spans. Without an exporter there are no traces."""
     _starters[:] = [start]
 
 
@@ -68,7 +68,7 @@ def record(
     error: str = "",
     **attributes: Value,
 ) -> Context:
-    """Record a span that is over; times in unix nanoseconds. Returns its context."""
+    """Record an ended span; times in unix nanoseconds. Returns the span's context."""
     span = start(name, parent, kind=kind, at=started_at, links=links, **attributes)
     end(span, at=ended_at, error=error)
     return context_of(span)
@@ -93,8 +93,8 @@ class Step(NamedTuple):
 def record_steps(
     name: str, started_at: int, steps: Sequence[Step], size: int, kind: Kind = "internal"
 ) -> None:
-    """Record what a batch of `size` messages did with those that are traced: a span of the batch,
-    and one of each message with a link to it. Nothing when none is traced."""
+    """Record the work of a batch of `size` messages: a span of the batch, and a span with a link to
+    it for each traced message. No spans if no message is traced."""
     if not steps:
         return
     batch = record_batch(f"{name} batch", started_at, [step.parent for step in steps], size)
@@ -106,7 +106,7 @@ def record_steps(
 
 
 def context_of(span: Span) -> Context:
-    """The context that children of the span have as their parent."""
+    """The context of the span, as the parent of its children."""
     of_span = span.get_span_context()
     return Context(f"{of_span.trace_id:032x}", f"{of_span.span_id:016x}")
 
@@ -128,8 +128,7 @@ def now() -> int:
 
 
 def _prefix(attributes: Mapping[str, Value]) -> dict[str, Value]:
-    """The attributes under the platform's prefix; those of the conventions have names of their
-    own."""
+    """The attributes with the platform's prefix, unless OpenTelemetry's conventions name them."""
     return {_CONVENTIONS.get(name, f"msgplatform.{name}"): v for name, v in attributes.items()}
 
 

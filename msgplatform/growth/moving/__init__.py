@@ -1,5 +1,5 @@
-"""A business system moves from one cell to another, in a file: what was set up for it as a
-platform file has it, its API keys and its idempotency keys.
+"""Move a business system from one cell to another, in a file with its objects (as in a platform
+file), its API keys and its idempotency keys.
 
 system_file  the lines of the file: a header, objects and keys, and a last line with the checksum
 exporting    write the file

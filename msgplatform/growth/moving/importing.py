@@ -1,10 +1,10 @@
-"""Store a business system from a file: everything is looked at before anything is written.
+"""Store a business system from a file. The whole file is checked before a row is written.
 
     the whole file ─▶ refusals ─▶ one transaction: objects as a platform file is applied, API keys,
     with the work held and the system switched off ─▶ idempotency keys, page by page ─▶ the system
     as it was in the old cell
 
-An import that was killed is repeated with the same file: it goes on with the keys.
+After a kill, repeat the import with the same file: the import goes on with the keys.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Refused(InvalidInput):
 
 
 def import_file(path: Path, say: Callable[[str], None]) -> int:
-    """Import the system; returns the number of its idempotency keys. `say` gets sentences about the
-    progress. Raises InvalidInput."""
+    """Import the system; returns the number of its idempotency keys. `say` gets the progress in
+    sentences. Raises InvalidInput."""
     file = Reader(path)
     name = file.header.system
     _refuse_place(file.header)
@@ -108,8 +108,8 @@ def resume(path: Path) -> int:
 
 
 def code_for_proxy(path: Path) -> str:
-    """This cell in a line for the proxy. Raises InvalidInput where the file was not imported, as in
-    the cell that the system leaves: its requests would come back."""
+    """The code of this cell for the proxy. Raises InvalidInput unless this cell imported the file:
+    the old cell's code would send requests back to the old cell."""
     file = Reader(path)
     if not _is_logged(DONE, file):
         raise Refused(
@@ -120,8 +120,8 @@ def code_for_proxy(path: Path) -> str:
 
 
 def names_for_proxy(path: Path) -> list[str]:
-    """The names by which a proxy finds the cell of a request, as `deploy/nginx/cells.conf` makes
-    them: prefixes of API keys, and names that are in an address. Raises InvalidInput."""
+    """The names by which a proxy finds the cell of a request (`deploy/nginx/cells.conf`): prefixes
+    of API keys, and names in addresses. Raises InvalidInput."""
     names = []
     for line in Reader(path):
         if isinstance(line, ApiKeyLine):
@@ -181,11 +181,11 @@ def _store_objects(file: Reader) -> None:
     try:
         description = reading.read_sent(Text(sections), SealedSecrets())
         for entry in description.entries:
-            with suppress(Http404):  # the system is not there, nor what it has
+            with suppress(Http404):  # neither the system nor its objects exist here
                 resource = entry.kind(_ACTOR, **entry.address)
                 if entry.kind.system_lookup and resource.rows().exists():
                     raise Refused(_words(entry))
-        description.sections.clear()  # nothing else of them is looked at
+        description.sections.clear()  # `apply` must not look at other objects in these sections
         outcome = applying.apply(description, applying.Options(_ACTOR, is_move=True))
     except FileFaults as faults:
         raise Refused(f"{faults} Nothing was changed.") from None

@@ -22,7 +22,7 @@ import msgspec
 from msgplatform.core.errors import InvalidInput
 
 VERSION = 1
-# An event type has a schema and an example; nothing else is so long.
+# The longest line is an event type with its schema and example.
 MAX_LINE_BYTES = 4 * 1024 * 1024
 
 
@@ -73,7 +73,7 @@ Line = ObjectLine | ApiKeyLine | KeyLine
 
 
 def fingerprint(encryption_key: str) -> str:
-    """A short name of an encryption key. The key is random: nobody finds it by its fingerprint."""
+    """A short name of an encryption key. It does not reveal the key, which is random."""
     return hashlib.sha256(f"msgplatform: {encryption_key}".encode()).hexdigest()[:16]
 
 
@@ -96,8 +96,8 @@ class Writer:
 
 
 class Reader:
-    """A file that is whole. Raises InvalidInput for a file that is cut short or changed, or of
-    another form or release."""
+    """Reads a complete file. Raises InvalidInput for a file that is cut short or changed, or of
+    another format or release."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

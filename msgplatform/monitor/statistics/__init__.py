@@ -1,6 +1,6 @@
 """The counters of the flows: over time, by group, as a file.
 
-Each flow says what its counters mean (`core/flows/activity.py`).
+Each flow declares the meaning of its counters (`core/flows/activity.py`).
 
 points       a flow's counters in steps of time, and their sum
 groups       the sums of each group of a dimension, ranked by failures; the lines of a CSV file

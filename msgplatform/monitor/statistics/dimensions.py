@@ -23,7 +23,7 @@ _MAX_ID = 2**63 - 1
 class BySystem(Dimension):
     """The business system to which a message belongs.
 
-    `relation` is a foreign key of the flow to Biz, so that its admin can be asked for names.
+    `relation` is a foreign key of the flow to Biz: the admin looks names up by this key.
     """
 
     name = SYSTEM
@@ -44,7 +44,7 @@ class BySystem(Dimension):
 
 
 class BySubject(Dimension):
-    """The row whose id is the subject of a counter; with `sign` -1, whose negative id is."""
+    """The row whose id is the subject of a counter. With `sign` -1 the subject is minus the id."""
 
     names_subjects = True
 
@@ -74,8 +74,8 @@ class BySubject(Dimension):
 
 
 def named_rows(rows: QuerySet[Any], keys: Collection[str]) -> Mapping[str, Group]:
-    """The groups that stand for rows, by their ids as text; one statement. Their pages are those of
-    the admin."""
+    """The groups of these rows, by id as text, with their pages in the admin. Runs one
+    statement."""
     if not keys:
         return {}
     page = f"admin:{rows.model._meta.app_label}_{rows.model._meta.model_name}_change"
@@ -87,7 +87,7 @@ def named_rows(rows: QuerySet[Any], keys: Collection[str]) -> Mapping[str, Group
 
 
 def row_id(key: str, field: str) -> int:
-    """The id that a group's key stands for. Raises InvalidInput."""
+    """The id in a group's key. Raises InvalidInput."""
     if not (key.isascii() and key.isdecimal()) or len(key) > 19 or int(key) > _MAX_ID:
         raise InvalidInput(_("There is no such choice."), field)
     return int(key)

@@ -1,7 +1,7 @@
 """The sums of each group of a flow's dimensions, ranked by failures; and the lines of a CSV file.
 
-All dimensions come from the same sums, one for each business system, subject and counter. Their
-number depends on how many subscriptions, gateways and the like exist, not on messages.
+All dimensions use the same sums, one for each business system, subject and counter. The number of
+sums grows with subscriptions, gateways and the like, not with messages.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _WHOLE = Group("", "")
 
 @dataclass(frozen=True)
 class Line:
-    """A group and its counters of the whole time."""
+    """A group and its counters of the whole period."""
 
     group: Group
     counts: Counts
 
 
 def sums(query: CounterQuery) -> Sums:
-    """The counters of the whole time, by what they are about. One statement for each table that is
-    read."""
+    """The counters of the whole period by system, subject and name. Runs one statement for each
+    table."""
     columns = ("biz_id", "subject", "name")
     totals: Counter[Key] = Counter()
     for rows in query.rows_of_sum():
@@ -43,15 +43,15 @@ def sums(query: CounterQuery) -> Sums:
 
 
 def table(query: CounterQuery, dimension: Dimension, totals: Sums) -> list[Line]:
-    """The groups of a dimension as `rank_groups` sorts them, each message counted once; `totals`
-    come from `sums`."""
+    """The groups of a dimension in the order of `rank_groups`. Each message counts once. `totals`
+    is the result of `sums`."""
     if not dimension.is_apart and not query.activity.is_apart(query.selection):
         totals = {key: value for key, value in totals.items() if key.subject >= 0}
     return rank_groups(query.activity, dimension, totals)
 
 
 def whole(totals: Sums) -> Counts:
-    """The counters by their name alone, each message counted once."""
+    """The counters by name only. Each message counts once."""
     counts: Counter[str] = Counter()
     for key, value in totals.items():
         if key.subject >= 0:
@@ -60,7 +60,7 @@ def whole(totals: Sums) -> Counts:
 
 
 def rank_groups(activity: Activity, dimension: Dimension, totals: Sums) -> list[Line]:
-    """The groups of a dimension: first by failures, then by failed attempts, then by deliveries."""
+    """The groups of a dimension, sorted by failures, then failed attempts, then deliveries."""
     groups = dimension.groups(totals.keys())
     counts: dict[Group, Counter[str]] = defaultdict(Counter)
     for key, group in groups.items():
@@ -76,7 +76,7 @@ def rank_groups(activity: Activity, dimension: Dimension, totals: Sums) -> list[
 
 
 def answers(activity: Activity, counts: Counts) -> list[tuple[str, int]]:
-    """(title, how many) of each answer with which attempts failed, the most frequent first."""
+    """(title, count) of each answer to failed attempts, the most frequent first."""
     if activity.answer is None:
         return []
     totals: Counter[str] = Counter()
@@ -87,8 +87,7 @@ def answers(activity: Activity, counts: Counts) -> list[tuple[str, int]]:
 
 
 def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterator[list[str]]:
-    """A line for every step in which anything was counted, and for each group of the dimension; the
-    header first.
+    """The header, then a line for every step with counts and for each group of the dimension.
 
     Times are ISO 8601 with their zone, days are dates; figures in seconds, shares from 0 to 1.
     Raises InvalidInput before the first line.
@@ -108,7 +107,7 @@ def csv_lines(query: CounterQuery, dimension: Dimension | None = None) -> Iterat
         for rows in tables
         for piece in time_steps.in_order(rows)
     )
-    # The rows come in the order of their steps: no more than one step is in memory.
+    # Rows are sorted by step, so that only one step is in memory.
     for at, step_rows in groupby(counter_rows, key=lambda row: row[0]):
         counts: dict[Group, Counter[str]] = defaultdict(Counter)
         for _at, *key, value in step_rows:

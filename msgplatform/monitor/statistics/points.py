@@ -29,7 +29,7 @@ from msgplatform.monitor.time_steps import Step
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """The counters of one step; a name without a count is left out."""
+    """The counters of one step, without names that have no count."""
 
     at: datetime
     counts: Counts
@@ -37,8 +37,8 @@ class Point:
 
 @dataclass(frozen=True)
 class CounterQuery:
-    """The counters of a flow in a period; `selection` is dimension → key of a group. With `systems`
-    those of these business systems alone."""
+    """The counters of a flow in a period. `selection` is dimension → key of a group. `systems`
+    limits the counters to these business systems."""
 
     activity: Activity
     step: Step
@@ -52,8 +52,8 @@ class CounterQuery:
         time_steps.starts(self.step, self.since, self.until)
 
     def series(self) -> list[Point]:
-        """A Point for every step, also for those in which nothing happened. One statement for each
-        table that is read."""
+        """A Point for every step, also for steps without counts. Runs one statement for each table
+        that it reads."""
         starts = time_steps.starts(self.step, self.since, self.until)
         counts: dict[datetime, Counter[str]] = defaultdict(Counter)
         for rows in self.rows():
@@ -69,29 +69,29 @@ class CounterQuery:
         return condition if self.systems is None else condition & Q(biz_id__in=self.systems)
 
     def rows(self) -> list[QuerySet[Any]]:
-        """The counters in which each message counts once; each with `at`, the start of its step.
-        They are in one table or in several, see `time_steps.rows`."""
+        """The counters in which each message counts once, with `at`, the start of the step. Several
+        tables may hold them, see `time_steps.rows`."""
         tables = self.rows_of_groups()
         if self.activity.is_apart(self.selection):
             return tables
         return [rows.filter(WHOLE) for rows in tables]
 
     def rows_of_groups(self) -> list[QuerySet[Any]]:
-        """Like `rows`, with the counters of dimensions that are counted apart."""
+        """Like `rows`, including the counters of dimensions that are counted apart."""
         tables = time_steps.rows(self.step, self.since, self.until)
         return [self._of_flow(rows.filter(self.condition)) for rows in tables]
 
     def rows_of_sum(self) -> list[QuerySet[Any]]:
-        """Like `rows_of_groups`, for the sum of the whole time: without `at`, and with hours
-        instead of the minutes that they sum up."""
+        """Like `rows_of_groups`, for the sum of the whole period: without `at`, and with hours
+        instead of their minutes."""
         tables = time_steps.rows_of_sum(self.step, self.since, self.until)
         return [self._of_flow(rows.filter(self.condition)) for rows in tables]
 
     def _of_flow(self, rows: QuerySet[Any]) -> QuerySet[Any]:
         if rows.model is not MinuteCounter or self.activity.names_subjects(self.selection):
             return rows.filter(flow=self.activity.counters)
-        # Not by the column itself: SQLite would choose the index that begins with it, and read
-        # every minute that is kept.
+        # Filter an expression, not the column `flow`: with the column SQLite would choose an index
+        # that begins with `flow`, and read all minutes.
         aliased_rows: QuerySet[Any] = rows.alias(of=Concat("flow", Value("")))
         return aliased_rows.filter(of=self.activity.counters)
 

@@ -1,7 +1,7 @@
-"""The last minutes of every flow for the overview, and the groups in most trouble in the last hour.
+"""The last minutes of every flow, and the last hour's groups in most trouble, for the overview.
 
-The statement for the minutes names no flow, so that a database has no index to choose but the one
-by minute: how many rows it reads depends on the span, not on how long counters are kept.
+The statement for the minutes names no flow, so that the database must choose the index by minute:
+the number of rows it reads depends on the span, not on the retention of counters.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ _HOUR, _INSTANT = timedelta(hours=1), timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Span:
-    """How far back the overview looks: `points` steps of `length`, the last one unfinished."""
+    """The time that the overview shows: `points` steps of `length`. The last step is unfinished."""
 
     length: timedelta
     points: int
 
     def starts(self, now: datetime) -> list[datetime]:
-        """The start of every step; steps begin at whole multiples of their length."""
+        """The start of every step. Steps begin at multiples of their length."""
         last = self.start(now)
         return [last - self.length * n for n in reversed(range(self.points))]
 
     def start(self, at: datetime) -> datetime:
-        """The start of the step that a time lies in."""
+        """The start of the step of this time."""
         return at - timedelta(seconds=at.timestamp() % self.length.total_seconds())
 
 
 def series(
     flows: Iterable[Flow], span: Span, now: datetime, systems: Collection[int] | None = None
 ) -> Mapping[str, list[Point]]:
-    """Flow → a Point for every step up to now. Flows that count nothing are left out. With
-    `systems` the counters of these business systems, without what is not in the database."""
+    """Flow → a Point for every step up to now, without flows that count nothing. With `systems`
+    only the counters of these business systems that are in the database."""
     starts = span.starts(now)
     activities = {
         activity.counters: (flow, activity) for flow in flows if (activity := flow.health.activity)
@@ -64,7 +64,7 @@ def series(
         else _live_counts(activity, span, starts[0], now)
         for flow, activity in activities.values()
     }
-    # Hours are added up already, but for the last ones.
+    # All hours but the last ones have been added up.
     step: Step = "minute" if span.length < _HOUR else "hour"
     for rows in time_steps.rows(step, starts[0], now + _INSTANT):
         own_rows = rows if systems is None else rows.filter(biz_id__in=systems)
@@ -96,8 +96,8 @@ def _live_counts(
 class Trouble:
     """A group of a flow's first dimension, such as a subscription.
 
-    `failures` and `failed_attempts` are those of the last hour; `oldest_seconds` is None when
-    nothing is late."""
+    `failures` and `failed_attempts` are of the last hour; `oldest_seconds` is None if nothing is
+    late."""
 
     flow: Flow
     group: Group
@@ -113,11 +113,11 @@ def worst(
     late: float,
     systems: Collection[int] | None = None,
 ) -> list[Trouble]:
-    """Groups with failures first, then those that lag most, then those with most failed attempts.
+    """Groups in trouble, sorted by failures, then by lag, then by failed attempts.
 
-    `lags` are the `Status.oldest_by` of the flows; a lag below `late` seconds is no
-    trouble. With `systems` by the counters of these business systems. One statement for the
-    counters, and at most three for the names of each flow.
+    `lags` are the `Status.oldest_by` of the flows; a lag below `late` seconds is ignored. `systems`
+    limits the counters to these business systems. Runs one statement for the counters, and at most
+    three for the names of each flow.
     """
     activities = [
         (flow, flow.health.activity)

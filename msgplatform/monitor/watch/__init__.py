@@ -1,9 +1,9 @@
-"""Watches the platform itself: silent programs, unavailable servers, work that waits.
+"""The watch over the platform itself: silent programs, unavailable servers, work that waits.
 
-Every daemon runs the watch beside its loop, so that those that live can report those that do not;
-the one that holds the lease looks for all. Without the work Redis nobody can hold the lease, and
-each daemon reports that Redis. An alert is a row, so an unavailable database raises none:
-`/metrics` and the log report it.
+Every daemon runs the watch beside its loop, so that running programs report dead ones. The daemon
+that holds the lease looks for all. Without the work Redis nobody can hold the lease, and each
+daemon reports the unavailable Redis. An alert is a row, so that `/metrics` and the log, not alerts,
+report an unavailable database.
 
 watch        the look, and the thread that looks
 programs     those that do not run

@@ -15,14 +15,14 @@ _DATABASE = "database"  # the only subject of both kinds
 
 
 class ClusterOfDatabases:
-    """The state at the last look. An alert comes at the second look in a row: a change of the
-    writer, and a restart of a server, take less than the time between two."""
+    """The state at the last look. An alert needs two looks in a row, because a change of the writer
+    or a restart of a server takes less than the time between two looks."""
 
     def __init__(self) -> None:
         self._kinds_before: set[str] = set()
 
     def forget(self) -> None:
-        """Another process looks: what this one has seen is too old."""
+        """Another process looks, so that the last look of this process is too old."""
         self._kinds_before.clear()
 
     def report(self) -> None:

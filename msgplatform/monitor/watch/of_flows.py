@@ -1,7 +1,7 @@
 """The watch over flows: work that waits, failures, the conditions of each flow.
 
-How much waited is noted minute by minute of the last day, for the overview's curves: the last look
-of a minute counts. It is kept in the work Redis alone: what is lost with that is a curve.
+For the overview's curves the watch notes minute by minute how many messages wait; the last look of
+a minute counts. Only the work Redis keeps these numbers: losing Redis loses a curve.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from msgplatform.monitor.watch.unread import Errors, noting
 if TYPE_CHECKING:
     from msgplatform.core.flows.contract import Flow
 
-KEPT_MINUTES = 1440  # of what waited
+KEPT_MINUTES = 1440  # of the curves of backlogs
 _EXPIRE_SECONDS = 2 * KEPT_MINUTES * 60
 
 
@@ -63,7 +63,7 @@ def report_backlogs() -> Errors:
 
 
 def note_backlogs() -> None:
-    """For the overview's curves. A flow whose servers do not answer leaves a gap."""
+    """Note the backlogs for the overview's curves. A flow whose servers do not answer has a gap."""
     with noting({}, ["backlogs"]):
         statuses = {flow.name: flow.health.status() for flow in flows.all()}
         store_backlogs(
@@ -72,13 +72,13 @@ def note_backlogs() -> None:
 
 
 def store_backlogs(backlogs: Mapping[str, int], now: float | None = None) -> None:
-    """Flow → messages that wait now. Raises RedisError."""
+    """Store flow → messages that wait now. Raises RedisError."""
     minute = int((time.time() if now is None else now) // 60)
     pipeline = work_redis().pipeline(transaction=False)
     for flow, backlog in backlogs.items():
         redis_key = _backlogs_key(flow)
         pipeline.hset(redis_key, str(minute), str(backlog))
-        # One older field with each new one; a gap in the curve leaves some to the expiry.
+        # Delete old fields. After a gap in the curve some remain until the key expires.
         pipeline.hdel(redis_key, *(str(minute - KEPT_MINUTES - n) for n in range(5)))
         pipeline.expire(redis_key, _EXPIRE_SECONDS)
     pipeline.execute()
@@ -94,7 +94,7 @@ def read_backlogs(flow_names: Iterable[str]) -> dict[str, dict[float, int]]:
         name: {
             int(minute) * 60.0: int(value)
             for minute, value in rows.items()
-            if minute.isdigit() and value.isdigit()  # somebody else may write into that Redis
+            if minute.isdigit() and value.isdigit()  # other programs may write into this Redis
         }
         for name, rows in zip(names, pipeline.execute(), strict=True)
     }
@@ -105,15 +105,14 @@ def _backlogs_key(flow: str) -> str:
 
 
 def report_failures() -> Errors:
-    """An alert for each place that has failures, until they were sent again or somebody
-    acknowledged them."""
+    """An alert for each place with failures, until these are resent or acknowledged."""
     errors: Errors = {}
     for flow in flows.all():
         if flow.health.failures_alert:
             continue
         with noting(errors, kinds := [f"{flow.name}.{FAILURES}"]):
             failures = flow.health.failures()
-            # An open alert may be about a place that the list has no room for.
+            # A full list may lack a place that has an open alert.
             undecided_keys = _Every() if len(failures) >= MAX_FAILURES else ()
             alerts.reconcile(kinds, list(_failure_conditions(flow, failures)), undecided_keys)
     return errors
@@ -130,16 +129,16 @@ def report_conditions() -> Errors:
     for flow in flows.all():
         if flow.health.condition_kinds:
             with noting(errors, flow.health.condition_kinds):
-                # No list: a condition is looked up after the open alerts were read, so that an
-                # alert that a program raises in between is not resolved.
+                # An iterator, not a list: conditions must be read after the open alerts, or an
+                # alert that a program raises between the two would be resolved.
                 alerts.reconcile(flow.health.condition_kinds, flow.health.conditions())
     return errors
 
 
 def resolve_undeclared() -> None:
-    """Resolve the open alerts of kinds that no flow declares in its runbooks, and about the
-    backlogs of no flow: an earlier release raised them, or one with other FLOWS, and no program of
-    this one looks at what they are about."""
+    """Resolve open alerts of kinds that no runbook declares, and about backlogs of flows that are
+    not in FLOWS. An earlier release, or one with other FLOWS, raised these alerts, and no program
+    looks at their conditions any more."""
     declared_kinds = PLATFORM.union(*(flow.health.runbooks for flow in flows.all()))
     open_kinds = alerts.open_kinds()
     undeclared_kinds = {kind for kind in open_kinds if kind.partition(":")[0] not in declared_kinds}

@@ -1,5 +1,4 @@
-"""Programs that do not work: silent for long, ended by themselves again and again, or failing at
-every turn."""
+"""Programs that do not work: silent, ending again and again, or failing at every turn."""
 
 from __future__ import annotations
 
@@ -22,26 +21,25 @@ from msgplatform.monitor.watch import SILENT, key
 
 # role → unix seconds of the last heartbeat seen. A program that never ran is not reported.
 _SEEN = "platform:seen"
-# Seconds in which every turn of a program has failed; and of one turn, which may wait for a
-# statement, and go on to the next.
+# Seconds in which every turn of a program failed; seconds of one turn, which may run several slow
+# statements.
 STANDSTILL_SECONDS, HANG_SECONDS = 60.0, 180.0
 
 
 class Programs:
-    """Since when this process has found each program silent."""
+    """The programs that this process has found silent, and since when."""
 
     def __init__(self) -> None:
-        # Role → since when (monotonic) every look of this process has found no heartbeat of it.
+        # Role → monotonic time of the first look that found no heartbeat of the program.
         self._silent: dict[str, float] = {}
 
     def forget(self) -> None:
-        """Nothing is known of programs: their silence is counted anew."""
+        """Begin anew to measure silence, since this process has not read heartbeats for a while."""
         self._silent.clear()
 
     def report(self, beats: Collection[Heartbeat]) -> None:
-        """An alert for each program that this process itself has found silent for long enough (of
-        what was before its first look it knows nothing, since Redis may have been unavailable), and
-        for each that ends again and again, or hung."""
+        """An alert for each program that is silent, ends again and again, or hangs. Silence counts
+        from this process's first look, because Redis may have been unavailable before."""
         roles, now = flows.roles(), time.monotonic()
         latest: dict[str, float] = {}
         for beat in beats:
@@ -72,7 +70,8 @@ def stands_still(beat: Heartbeat) -> bool:
 
 
 def _standstill(beat: Heartbeat) -> Condition:
-    """One of a role's processes is enough: it may hold queues that no other process serves."""
+    """The condition for one process. One of the role's processes is enough for an alert, because it
+    may own queues that no other process serves."""
     since, part, why = beat.standstill
     text = lazy_message(
         _(

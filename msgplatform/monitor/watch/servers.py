@@ -1,7 +1,6 @@
-"""Servers and machines: a Redis that does not answer or is nearly full, a disk that is, few nodes
-for ids.
+"""Servers and machines: a silent or nearly full Redis, a nearly full disk, few nodes for ids.
 
-Each program reports the disk of its machine with its heartbeat, so that whoever looks sees all.
+Each program's heartbeat has the free space of its machine's disk, for the process that looks.
 """
 
 from __future__ import annotations
@@ -24,29 +23,30 @@ from msgplatform.core.tracing import figures
 from msgplatform.monitor.watch import DISK, IDS, MEMORY, REDIS, TRACES, key
 
 GIB = 1 << 30
-MIN_FREE = 0.10  # of a disk, and of the memory that a Redis may use
-# An open alert stays until a little more is free: it would come and go otherwise.
+MIN_FREE = 0.10  # of a disk, and of a Redis's memory limit
+# An open alert stays until a little more is free, so that it does not flap.
 _FREE_AGAIN = 0.12
-# A disk that will be full so soon, at the pace of the last hour, is reported too …
+# A disk is also reported if it will be full within this time, at the pace of the last hour.
 FULL_WITHIN_SECONDS = 12 * 3600.0
-# … and its alert stays while it would be full so soon …
+# An open alert stays while the disk will be full within this longer time.
 _FULL_AGAIN_SECONDS = 18 * 3600.0
-# … when it was watched for so long: a file that was just written is no pace.
+# The pace needs samples over the first time, so that one new file is no pace; samples older than
+# the second time are dropped.
 _MIN_TREND_SECONDS, _MAX_TREND_SECONDS = 1800.0, 3600.0
-# A machine that no program has reported for so long is gone, as a container is that was made anew.
+# A machine without heartbeats for this time is gone, such as a container that was replaced.
 _GONE_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that a Redis uses, and the most that it may use; 0: it has no limit."""
+    """Bytes that a Redis uses, and its limit in bytes (0: none)."""
 
     used: int
     limit: int
 
     @property
     def free(self) -> float:
-        """The share of its limit that is free; 1 without a limit."""
+        """The free share of the limit; 1 without a limit."""
         return max(0.0, 1 - self.used / self.limit) if self.limit else 1.0
 
 
@@ -80,7 +80,7 @@ def memory() -> dict[str, Memory]:
 
 
 def report_memory() -> None:
-    """An alert for each Redis that will soon refuse what takes memory."""
+    """An alert for each Redis that is nearly full: a full one refuses writes."""
     variables = {role.name: role.variable for role in flows.redis_roles()}
     memories = memory()
     holding = [
@@ -125,7 +125,7 @@ def report_traces() -> None:
 
 
 def report_id_nodes() -> None:
-    """An alert when few nodes for ids are left: a program that gets none makes no message."""
+    """An alert if few nodes for ids are left. A program without a node cannot make messages."""
     count = id_nodes.count_held()
     condition = Condition(
         IDS,
@@ -146,21 +146,21 @@ def report_id_nodes() -> None:
 
 
 def disks(beats: Collection[Heartbeat]) -> dict[str, Heartbeat]:
-    """Host → the latest heartbeat that says what is free on its disk."""
+    """Host → its latest heartbeat with the free space of the disk."""
     latest = sorted((beat for beat in beats if beat.disk_bytes), key=lambda beat: beat.at)
     return {beat.host: beat for beat in latest}
 
 
 class Disks:
-    """How the free space of each machine's disk changed in the last hour."""
+    """The free space of each machine's disk over the last hour."""
 
     def __init__(self) -> None:
         self._samples: dict[str, deque[tuple[float, int]]] = {}  # host → (monotonic, bytes free)
-        # Key of an open alert → since when (monotonic) nobody has reported its machine.
+        # Key of an open alert → monotonic time since which its machine has sent no heartbeat.
         self._gone: dict[str, float] = {}
 
     def forget(self) -> None:
-        """Another process looks: machines that were gone may be back."""
+        """Another process looks, so that machines may come back unnoticed by this one."""
         self._gone.clear()
 
     def report(self, beats: Collection[Heartbeat]) -> None:
@@ -174,7 +174,7 @@ class Disks:
         self._samples = samples
         for host in machines:
             self._gone.pop(key(DISK, host), None)
-        # An open alert about a disk stays while it is nearly full: it would come and go otherwise.
+        # An open alert stays while its disk is nearly full, so that it does not flap.
         near = {
             key(DISK, host): beat.disk_free_bytes < _FREE_AGAIN * beat.disk_bytes
             or self.full_in(host, _FULL_AGAIN_SECONDS) is not None
@@ -204,8 +204,8 @@ class Disks:
             )
 
     def full_in(self, host: str, within: float = FULL_WITHIN_SECONDS) -> float | None:
-        """Seconds until this disk is full at the pace of the last hour; None when that is not
-        `within` so many."""
+        """Seconds until this disk is full at the pace of the last hour; None if not less than
+        `within`."""
         samples = self._samples[host]
         (start, before), (now, free) = samples[0], samples[-1]
         if now - start < _MIN_TREND_SECONDS or free >= before:
@@ -215,8 +215,8 @@ class Disks:
 
 
 class _Undecided:
-    """Keys of alerts of which nothing is decided: of disks that have only a little more than too
-    little (`near`, by key), and of machines that nobody has reported for a while."""
+    """Keys of alerts that stay as they are: of disks that are nearly full (`near`, by key), and of
+    machines without a heartbeat, until they count as gone."""
 
     def __init__(self, near: Mapping[str, bool], gone: dict[str, float]) -> None:
         self._near, self._gone = near, gone
@@ -231,9 +231,9 @@ class _Undecided:
 def report_unavailable(
     errors: Mapping[str, RedisError], before: Collection[str], only: str = ""
 ) -> None:
-    """An alert at the second look that finds a server unavailable: a restart takes less than the
-    time between two looks. `before` has those that the last look machines; `only` is the one server
-    that was asked, '' when all were."""
+    """An alert for each server that two looks in a row found unavailable: a restart takes less than
+    the time between two looks. `before`: names from the last look. `only`: the one server that this
+    look asked, '' for all."""
     variables = {role.name: role.variable for role in flows.redis_roles()}
     undecided_keys = {key(REDIS, name) for name in errors}
     if only:

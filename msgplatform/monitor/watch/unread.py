@@ -1,7 +1,7 @@
-"""An alert for alerts that cannot be looked up, since they are neither raised nor resolved.
+"""An alert about alerts whose conditions cannot be read: they are neither raised nor resolved.
 
-Code that reads a condition may raise an error that nobody foresaw, and would only log it every few
-seconds. An unavailable server is different: it has an alert already, or answers again soon.
+An unforeseen error of code that reads conditions would only be logged every few seconds. An
+unavailable server is different: it has an alert of its own, or answers again soon.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from msgplatform.monitor.watch import WATCH, key
 
 log = logging.get(__name__)
 
-# Looks in a row that a database may refuse: a lock or a slow moment is over by then.
+# Looks in a row that a database may refuse. A lock or a slow moment does not last longer.
 MAX_REFUSALS = 4
 
 
-# The kind of alert that could not be looked up → why.
+# The kind of alert whose conditions could not be read → the error.
 Errors = dict[str, Exception]
 
 
 @contextmanager
 def noting(errors: Errors, kinds: Collection[str]) -> Iterator[None]:
-    """Collect the error of the block: it leaves alerts of these kinds as they are, and does not
-    keep the watch from its other looks."""
+    """Catch the block's error and add it to `errors` for these kinds. Their alerts stay as they
+    are, and the watch goes on with other kinds."""
     try:
         yield
     except UNAVAILABLE as error:
@@ -43,13 +43,14 @@ def noting(errors: Errors, kinds: Collection[str]) -> Iterator[None]:
 
 
 class UnreadAlerts:
-    """The kinds that one process could not look up, from one look to the next."""
+    """The kinds whose conditions this process could not read, from look to look."""
 
     def __init__(self) -> None:
         self._looks: dict[str, int] = {}  # kind → looks in a row
 
     def report(self, errors: Errors) -> None:
-        """Raise an alert for each kind that cannot be looked up, and resolve those that can be."""
+        """Raise an alert for each kind that cannot be read, and resolve the alerts of other
+        kinds."""
         self._looks = {kind: self._looks.get(kind, 0) + 1 for kind in errors}
         holding = []
         for kind, error in errors.items():

@@ -41,25 +41,26 @@ _LEASE = Lease(work_redis, "platform:watch", 3 * LOOK_SECONDS)
 
 
 class Watch:
-    """The memory of one process from one look to the next. Only the watch's thread uses it."""
+    """The state of one process from look to look. Only the watch's thread uses it."""
 
     def __init__(self, role: str = "") -> None:
-        self._role = role  # of the program; without one nothing is reported about its server
+        self._role = role  # the program's; '': its database server is not reported
         self._me = f"{os.getpid()}-{uuid.uuid4().hex[:12]}"
         self._next = Every(LOOK_SECONDS)
-        self._next.restart()  # the first look comes when the other programs had time to start
+        self._next.restart()  # other programs may still be starting
         self._programs, self._disks, self._unread = Programs(), Disks(), UnreadAlerts()
         self._database = ClusterOfDatabases()
         # Names of the Redis servers that the last look found unavailable.
         self._unavailable: set[str] = set()
         self._without_database = False
         self._senders = alerts.senders()
-        # True if this process looks for all, or none can: without the work Redis each one sends.
+        # True if this process holds the lease, or none can: without the work Redis every process
+        # sends.
         self._may_send = False
 
     def turn(self) -> None:
-        """Look when it is time. Ask the database each time: a connection to a server that is gone
-        is made anew, and this process says which server it writes to."""
+        """Look if a look is due. Ask the database at every turn: this renews a lost connection, and
+        reports the server to which this process writes."""
         if self._next.take():
             self.look()
         else:
@@ -69,14 +70,13 @@ class Watch:
                 sender.turn(self._may_send)
 
     def look(self) -> None:
-        """Raise alerts for the conditions that hold now and resolve the others, as far as this
-        process can tell."""
-        if not self._database_answers():  # no alert can be stored, so there is nothing to look for
+        """Raise alerts for the conditions that hold now and resolve all others."""
+        if not self._database_answers():  # alerts cannot be stored
             return
         try:
             self._may_send = _LEASE.hold(self._me)
             if not self._may_send:
-                # Another process looks. If the lease comes to us, we begin with our own looks.
+                # Another process looks. If this process gets the lease, it begins anew.
                 self._programs.forget()
                 self._database.forget()
                 self._disks.forget()
@@ -85,15 +85,15 @@ class Watch:
             beats = heartbeats.alive()
         except RedisError as error:
             self._may_send = True
-            # Without heartbeats nothing is known of programs: their silence is counted anew.
+            # Without heartbeats the silence of programs cannot be measured.
             self._programs.forget()
             self._report_redis({WORK.name: error}, only=WORK.name)
             return
         errors: Errors = {}
         with noting(errors, [REDIS]):
             self._report_redis(servers.unavailable())
-        # For a server that hangs this look has waited long enough: with more such waits the lease
-        # would be over, and the next look would be another process's first.
+        # This look has already waited for a hanging server. Without short time limits the lease
+        # would end during the look, and another process would begin anew.
         with briefly() if self._unavailable else nullcontext():
             self._look_at_all(beats, errors)
 
@@ -142,10 +142,11 @@ class Watch:
 
 
 def watch(role: str) -> ThreadLoop:
-    """A thread of its own: a database that hangs holds up no work. `role` is the program's."""
+    """The watch in a thread of its own, so that a hanging database does not delay the program.
+    `role` is the program's."""
     return ThreadLoop("watch", Watch(role).turn, every=writers.REPORT_SECONDS)
 
 
 def is_held() -> bool:
-    """True if a program looks after the platform now. Raises RedisError."""
+    """True if a program watches the platform now. Raises RedisError."""
     return bool(work_redis().exists(_LEASE.key))

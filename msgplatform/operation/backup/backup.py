@@ -1,9 +1,9 @@
 """A backup: a folder with a dump of each database by the engine's own tool, a copy of each Redis
-that holds the truth, and the list of erasures. The keys go into a folder of their own.
+whose data is not in a database, and the list of erasures. The keys go into another folder.
 
 The main database comes before the archive's, and Redis last: a message that moves meanwhile is in
-both copies, never in neither. Each dump is checked, and repeated when the server changed a table
-under it. `manifest.json` is written last: a folder without it is no backup.
+both copies, never missing. Each dump is checked, and repeated if a table changed during the dump.
+`manifest.json` is written last: a folder without it is no backup.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from msgplatform.core.servers.private_server import find_program, private_direct
 from msgplatform.operation.supervision.platform import embedded_redis
 
 MANIFEST = "manifest.json"
-ERASURES = "erasures.jsonl"  # of `company/person_data`, which may be left out
+ERASURES = "erasures.jsonl"  # of the feature `company/person_data`
 _TRIES = 3
-# What begins with `loose` only MySQL's own tools know.
+# Only MySQL's own tools know the option that begins with `loose`; MariaDB's ignore it.
 _DUMP_OPTIONS = (
     "--single-transaction", "--skip-triggers", "--hex-blob", "--no-tablespaces",
     "--loose-set-gtid-purged=OFF",
 )  # fmt: skip
 _TABLE = re.compile(rb"CREATE TABLE `([^`]+)` \(")
-_FILE_TABLES = (  # but SQLite's own
+_FILE_TABLES = (  # without SQLite's own tables
     "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
 )
-_END = b"-- Dump completed"  # the first words of the last line, from MySQL and MariaDB alike
+_END = b"-- Dump completed"  # the last line of MySQL's and MariaDB's tools
 Say = Callable[[str], None]
 Manifest = dict[str, Any]
 
 
 class BackupRefused(Permanent):
-    """A tool is missing, or the folder, the database or the backup is not one that fits."""
+    """A tool is missing, or the folder, the database or the backup does not fit."""
 
 
 class DumpIncomplete(NotNow):
-    """A dump ended early, or lacks a table; the next one may be whole."""
+    """A dump ended early or lacks a table. The next dump may be complete."""
 
 
 def make(folder: Path, keys_folder: Path | None, say: Say) -> Manifest:
@@ -117,13 +117,13 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def fingerprint(key: str) -> str:
-    """A name of an encryption key, from which the key cannot be guessed: it has 256 random bits."""
+    """A name of an encryption key. The name does not reveal the key, which has 256 random bits."""
     return hashlib.sha256(f"msgplatform backup {key}".encode()).hexdigest()[:16]
 
 
 @contextmanager
 def embedded_servers() -> Iterator[None]:
-    """The Redis servers that `up` runs by itself, started for the block if they do not run."""
+    """Start the Redis servers that `up` runs by itself for the block, unless they run already."""
     with ExitStack() as stack:
         for server in embedded_redis(Path(settings.STATE_DIR)).values():
             if not server.answers():
@@ -134,8 +134,8 @@ def embedded_servers() -> Iterator[None]:
 def client_command(
     connection: BaseDatabaseWrapper, names: Sequence[str], options: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
-    """The command line of the first of these programs that is installed, for the database of a
-    connection, and its environment, which holds the password. Raises BackupRefused."""
+    """The command line of the first installed program of `names`, for the connection's database,
+    and its environment with the password. Raises BackupRefused."""
     program = find_program(*names)
     if program is None:
         raise BackupRefused(f"{names[0]} is not installed: apt-get install mariadb-client")
@@ -179,7 +179,7 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
 
 
 def _copy_file(connection: Any, path: Path) -> set[str]:
-    """Copy a SQLite database as it is at one moment, with the changes of its write-ahead log."""
+    """Copy a SQLite database as of one moment, with its write-ahead log. Returns the tables."""
     path.unlink(missing_ok=True)
     connection.ensure_connection()
     with closing(connection.Database.connect(path)) as copy:
@@ -191,8 +191,8 @@ def _copy_file(connection: Any, path: Path) -> set[str]:
 
 
 def _dump_server(connection: Any, path: Path) -> set[str]:
-    """Dump a database without its triggers, which `migrate` makes for its own user; returns the
-    tables that are in it whole."""
+    """Dump a database without its triggers, which `migrate` makes for its own user. Returns the
+    tables that the dump has completely."""
     programs = engines.of_connection(connection).dump_programs
     command, environment = client_command(connection, programs, [*_DUMP_OPTIONS])
     whole, table, line = set(), "", b""
@@ -216,7 +216,7 @@ def _dump_server(connection: Any, path: Path) -> set[str]:
 
 
 def _copy_redis(role: RedisRole, folder: Path) -> None:
-    """Copy what a Redis holds at one moment, as the files with which an empty server with an
+    """Copy the data of a Redis as of one moment, as files from which a new server with an
     append-only file starts."""
     program = find_program("redis-cli", "valkey-cli")
     if program is None:
@@ -235,7 +235,7 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
     environment = dict(os.environ)
     if parts.password:
         environment["REDISCLI_AUTH"] = unquote(parts.password)
-    # Since Redis 7 the append-only file is a folder with a list of its parts.
+    # The append-only file is a folder with a list of its parts since Redis 7.
     is_folder = int(str(role.client().info("server")["redis_version"]).partition(".")[0]) >= 7
     base = "appendonlydir/appendonly.aof.1.base.rdb" if is_folder else "appendonly.aof"
     private_directory((folder / base).parent)
@@ -251,7 +251,7 @@ def _copy_redis(role: RedisRole, folder: Path) -> None:
 
 
 def _write_keys(folder: Path) -> None:
-    """One file for each key, with the name that the settings look for in STATE_DIR."""
+    """Write one file for each key, with the name that the settings look for in STATE_DIR."""
     values = {
         "secret_key": "" if settings.SECRET_KEY_MISSING else settings.SECRET_KEY,
         "encryption_key": ",".join(settings.ENCRYPTION_KEYS),

@@ -1,6 +1,6 @@
-"""The way back from a backup: into empty databases, with no program running.
+"""Restore a backup into empty databases, with no program running.
 
-The steps are repeated in full after an error: the databases are made empty again first.
+After an error empty the databases again and repeat all steps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from msgplatform.operation.backup.backup import (
 
 
 def restore(folder: Path, say: Say) -> None:
-    """Load a backup, bring it up to date and repair what it cannot know. `say` gets a sentence for
+    """Load a backup, migrate it, and repair changes after the backup. `say` gets a sentence for
     people after each step. Raises BackupRefused before anything is changed, and errors of servers
     and commands."""
     manifest = read(folder)
@@ -54,7 +54,7 @@ def restore(folder: Path, say: Say) -> None:
             call_command("migrate", database=alias, interactive=False, verbosity=0)
             say(f"Database {alias}: migrated")
         recoveries = [recovery for flow in flows.all() for recovery in flow.recoveries]
-        # What the work Redis knows of the time after the backup is read before it is emptied.
+        # Some recoveries read the work Redis, which is newer than the backup, before it is emptied.
         recoveries.sort(key=lambda recovery: not recovery.reads_work_redis)
         is_emptied = False
         for recovery in recoveries:
@@ -72,7 +72,7 @@ def restore(folder: Path, say: Say) -> None:
 
 
 def read(folder: Path) -> Manifest:
-    """The manifest of a backup whose files are whole. Raises BackupRefused."""
+    """The manifest of a backup. Raises BackupRefused if a file is missing or damaged."""
     try:
         manifest: Manifest = json.loads((folder / MANIFEST).read_text())
         files = manifest["files"]
@@ -87,7 +87,7 @@ def read(folder: Path) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Raises BackupRefused unless the backup fits to these settings, and nothing is overwritten."""
+    """Raises BackupRefused if the backup does not fit the settings, or would overwrite data."""
     if programs := sorted({beat.role for beat in heartbeats.alive()}):
         raise BackupRefused(
             f"Stop every program first: run_{programs[0]} runs, or was killed within the last "

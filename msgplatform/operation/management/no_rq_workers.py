@@ -1,8 +1,8 @@
 """Refuses django-rq's commands.
 
-The queues hold work orders, which the platform's own daemons take and deliver. An RQ worker would
-fail every order it takes, and its messages would wait until their lease is over. Even `rqstats`
-acts on jobs: RQ cleans its registries whenever it counts them, and reads them with pickle.
+The queues hold work orders for the platform's own daemons. An RQ worker would fail every order that
+it takes, and the order's messages would wait until their lease is over. Even `rqstats` acts on
+jobs: RQ cleans its registries whenever it counts them, and reads jobs with pickle.
 
 `msgplatform` is before `django_rq` in INSTALLED_APPS, so these commands replace django-rq's.
 """
@@ -18,7 +18,7 @@ from msgplatform.core import flows
 _ASK_FOR_HELP = ("-h", "--help")
 
 
-# Command → the sentence about its replacement; all others are replaced by the daemons.
+# Command → the sentence about its replacement. The daemons replace all other commands.
 _INSTEAD = {
     "rqcron": "To run a command of your own regularly, use cron or a systemd timer.",
     "rqenqueue": "Send messages over the REST API; /api/docs/ describes it.",
@@ -31,14 +31,14 @@ _INSTEAD = {
 
 
 class Command(BaseCommand):
-    """A command of django-rq that says why it does nothing here, and what to use instead."""
+    """A command of django-rq that does nothing but say why, and what to use instead."""
 
     help = "Not used: the platform has no RQ workers. Run it to see what to use instead."
     requires_system_checks = ()
     instead = ""  # a sentence about what to use instead; '' names the daemons
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """Ignores all arguments but those for help."""
+        """Ignores all arguments but the options for help."""
         self.instead = _INSTEAD.get(argv[1], "")
         super().run_from_argv(
             [*argv[:2], *(argument for argument in argv[2:] if argument in _ASK_FOR_HELP)]

@@ -1,4 +1,4 @@
-"""The address at which the web server listens, and the one that people open."""
+"""The address at which the web server listens, and the address that people open."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def resolve(name: str, port: int) -> str:
 
 
 def public_url(host: str, port: int) -> str:
-    """PUBLIC_URL; without it plain http, if only this machine is served. Raises Refused.
+    """PUBLIC_URL; if it is not set, plain http for this machine only. Raises Refused.
 
-    For other machines only the operator knows the address, and passwords must not be sent to them
-    in clear text unless the operator says so.
+    Only the operator knows the address for other machines, and only the operator may decide that
+    passwords go to other machines in clear text.
     """
     if settings.PUBLIC_URL_SET:
         return str(settings.PUBLIC_URL)
@@ -42,7 +42,7 @@ def public_url(host: str, port: int) -> str:
 
 
 def own_url(host: str, port: int) -> str:
-    """SANDBOX_URL; without it the web server as this machine's programs reach it."""
+    """SANDBOX_URL; if it is not set, the web server's address for programs of this machine."""
     if settings.SANDBOX_URL_SET:
         return str(settings.SANDBOX_URL)
     address = ipaddress.ip_address(host)
@@ -52,12 +52,12 @@ def own_url(host: str, port: int) -> str:
 
 
 def hold(host: str, port: int) -> sockets.socket:
-    """Keep this address for one platform, until the socket that is returned is closed. Raises
-    Refused if it is kept already, if a program listens there, or if this machine does not have it.
+    """Keep this address for one platform, until the returned socket is closed. Raises Refused if a
+    platform keeps the address, a program listens there, or this machine does not have it.
 
-    The web server shares its port with others of the same user (granian sets SO_REUSEPORT): two
-    platforms that start on one port at the same time would each get a part of the requests. A name
-    in the kernel, which ends with its process, lets one of them in. Only Linux has such names.
+    granian sets SO_REUSEPORT, so that two platforms of one user that start on one port at the same
+    time would each get a part of the requests. The socket's abstract name, which ends with the
+    process, admits only one platform. Only Linux has such names.
     """
     name = sockets.socket(sockets.AF_UNIX)
     try:

@@ -1,4 +1,4 @@
-"""supervisord's configuration for a list of programs. Only text, nothing is started here."""
+"""supervisord's configuration for a list of programs, as text. This module starts nothing."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from msgplatform.core.servers import child_process
 
 _LOG_BYTES = "10MB"
 _LOG_BACKUPS = 3
-# supervisord must never give a program up. With startsecs 0 no exit counts as a failed start,
-# however quick; only a process that could not be made at all does.
+# supervisord must never give a program up. With startsecs 0 even a quick exit is no failed start;
+# only a process that cannot be created is one.
 _NEVER_GIVE_UP = 1_000_000_000
 
 
@@ -26,15 +26,15 @@ class Unwritable(Permanent):
 
 @dataclass(frozen=True)
 class Program:
-    """One program, `processes` times. Lower priorities start first and stop last."""
+    """A program with a number of processes. Lower priorities start first and stop last."""
 
     name: str
     argv: Sequence[str]
     priority: int
     processes: int = 1
-    stop_seconds: int = 30  # how long it may take to end before it is killed
-    longest_pause: float = 5.0  # seconds between two starts when it keeps exiting at once
-    comes_and_goes: bool = False  # starts and stops while others of its priority run
+    stop_seconds: int = 30  # time to end before the program is killed
+    longest_pause: float = 5.0  # seconds between starts if the program exits at once
+    comes_and_goes: bool = False  # starts and stops alone, in its own group
 
     @property
     def group(self) -> str:
@@ -55,7 +55,7 @@ class Places:
 
     @property
     def pace(self) -> Path:
-        """The folder with the records of the last starts, one file for each process."""
+        """The folder with a file for each process: its last starts."""
         return self.run / "pace"
 
     @property
@@ -85,7 +85,7 @@ def _supervisord(places: Places) -> Iterable[str]:
     yield f"pidfile = {_value(places.run / 'supervisord.pid')}"
     yield "umask = 077"
     if os.geteuid() == 0:
-        yield "user = root"  # explicitly: otherwise it warns about it
+        yield "user = root"  # explicit, because supervisord warns otherwise
     yield ""
     yield "[unix_http_server]"
     yield f"file = {_value(places.socket)}"
@@ -97,7 +97,7 @@ def _supervisord(places: Places) -> Iterable[str]:
 
 
 def _groups(programs: Sequence[Program]) -> Iterable[str]:
-    """One group for each priority: groups stop one after another, the programs of a group together.
+    """One group for each priority: groups stop one after another, a group's programs together.
 
     A program that comes and goes has a group of its own: supervisord restarts a changed group as a
     whole.
@@ -127,8 +127,8 @@ def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
         yield "autorestart = true"
         yield "startsecs = 0"
         yield f"startretries = {_NEVER_GIVE_UP}"
-        # The first signal drains and the second kills. Sent to the whole process group, the workers
-        # of a program that signals them itself would get two.
+        # The first signal drains, the second kills. With true, workers would get two signals: from
+        # supervisord and from their own program.
         yield "stopasgroup = false"
         yield "killasgroup = true"
         yield f"stopwaitsecs = {program.stop_seconds}"
@@ -140,8 +140,8 @@ def _programs(programs: Sequence[Program], places: Places) -> Iterable[str]:
 
 
 def _value(value: object) -> str:
-    """A value that supervisord reads unchanged: it expands `%`, in some values twice, and cuts
-    comments off. Raises Unwritable."""
+    """The value, if supervisord reads it unchanged. Raises Unwritable for characters that
+    supervisord expands (`%`) or reads as a comment."""
     text = str(value)
     if re.search(r"[%\r\n]|\s[#;]", text):
         raise Unwritable(

@@ -1,4 +1,4 @@
-"""The whole platform on one machine: which programs run, and what must hold before they start."""
+"""The whole platform on one machine: its programs, and the conditions for their start."""
 
 from __future__ import annotations
 
@@ -27,26 +27,25 @@ log = logging.get(__name__)
 
 __all__ = ["Platform", "Refused", "is_running"]
 
-_REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons name their own
+_REDIS, _WEB, _BULK = 10, 100, 900  # priorities; daemons declare their own
 _DRAIN_SECONDS = 20
 _STOP_SECONDS = _DRAIN_SECONDS + 10  # to drain, and to close connections
 _POLL_SECONDS = 0.05
-_FOLLOW_SECONDS = 5.0  # how soon a change of own processes takes effect
+_FOLLOW_SECONDS = 5.0  # between two looks at the own processes of flows
 _WATCH_SECONDS = 1.0
-# Programs start when the web server listens, since callers wait for it and not for them; if it does
-# not, they start without it.
+# Seconds that daemons wait for the web server to listen, because callers wait for the web server.
+# Afterwards the daemons start in any case.
 _WEB_SECONDS = 30.0
 _WEB_POLL_SECONDS = 0.1
 
 
 class Platform:
-    """Redis if none is configured, the web server and every flow's daemons, supervised.
+    """Runs Redis (unless one is configured), the web server and every flow's daemons.
 
     `state_dir` must be the settings' STATE_DIR; `url` is the address that people open; `processes`
-    says how many processes of a command to run; `reservation` is the socket of `address.hold`, if
-    the caller keeps the address already. While the platform runs, it starts and stops the processes
-    that subscriptions or gateways have of their own. Call `start` from a thread that stays. Raises
-    Refused.
+    is command → number of processes; `reservation` is the socket of `address.hold`, if the caller
+    keeps the address already. The running platform also starts and stops the own processes of
+    subscriptions and gateways. Call `start` from a thread that stays. Raises Refused.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Platform:
         self.redis = embedded_redis(self.state_dir)
         self._lock = Lock(self.state_dir / "run")
         self._reservation = reservation
-        # supervisord first binds the name with its pid appended, and that must fit too.
+        # supervisord first binds the socket's name with its pid appended, which must fit too.
         longest = environment.socket_path("supervisor.sock.1234567")
         self._supervisor = Supervisor(
             self.state_dir,
@@ -98,7 +97,7 @@ class Platform:
         """Check, prepare the database, start everything. Raises Refused, ServerMissing."""
         private_directory(self.state_dir)
         private_directory(self.state_dir / "run")
-        # Before anything is touched: a second `up` must not migrate under the first one.
+        # Take the lock first, because a second `up` must not migrate under the first one.
         self._lock.take()
         try:
             for server in self.redis.values():
@@ -110,7 +109,7 @@ class Platform:
             self._supervisor.start()
             self._follower.start()
             self._observer.start()
-        except BaseException:  # also of a signal: the next `up` must not be refused
+        except BaseException:  # signals too: the next `up` must get the lock
             self._release()
             raise
         return self
@@ -126,11 +125,11 @@ class Platform:
         return True
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """supervisord's exit code, or None when it still runs after `seconds`."""
+        """supervisord's exit code; None if supervisord still runs after `seconds`."""
         return self._supervisor.wait(seconds)
 
     def request_stop(self) -> None:
-        """For signal handlers: the first call stops in order, the second kills."""
+        """Stop in order; a second call kills. Signal handlers may call this."""
         self._supervisor.request_stop()
 
     @property
@@ -143,7 +142,7 @@ class Platform:
 
     def stop(self) -> None:
         """Stop everything in order: daemons drain, then web, then Redis."""
-        self._follower.stop()  # first, or it would start processes again that are being stopped
+        self._follower.stop()  # first, because the follower starts processes
         self._observer.stop()
         self._supervisor.stop()
         self._release()
@@ -155,8 +154,8 @@ class Platform:
         self._lock.release()
 
     def _follow(self) -> float | None:
-        """Start the daemons, then start and stop processes as the settings say now, unless
-        everything is about to stop."""
+        """Start the daemons, later start and stop the own processes of flows; nothing during a
+        stop."""
         if self.stop_requested or self.wait(0) is not None:
             return None
         try:
@@ -173,8 +172,7 @@ class Platform:
         return None
 
     def _watch_programs(self) -> None:
-        """Look for programs that crash again and again or hang, unless everything is about to
-        stop."""
+        """Look for programs that crash again and again or hang; nothing during a stop."""
         if self.stop_requested or self.wait(0) is not None:
             return
         try:
@@ -184,12 +182,12 @@ class Platform:
                 log.warning("ended_programs_unknown", why=str(error)[:200])
 
     def pids(self) -> dict[str, int]:
-        """Process name → pid of those that run now."""
+        """Process name → pid, of running processes."""
         return self._supervisor.pids()
 
 
 def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
-    """The Redis servers to run ourselves: those that no variable names."""
+    """The Redis servers that `up` must run, because no variable names a server."""
     return {
         f"redis-{role.name}": RedisServer(
             state_dir / f"redis-{role.name}",
@@ -202,7 +200,7 @@ def embedded_redis(state_dir: Path) -> dict[str, RedisServer]:
 
 
 def web(host: str, port: int, workers: int) -> Program:
-    """The web server; when it is stopped it answers the requests that it has read."""
+    """The web server. A stop lets it answer the requests that it has read."""
     return Program(
         "web",
         [
@@ -216,8 +214,8 @@ def web(host: str, port: int, workers: int) -> Program:
 
 
 def daemons(processes: Mapping[str, int]) -> list[Program]:
-    """The daemons of every registered flow, and the one that runs bulk jobs, with the number of
-    processes that `processes` gives for a command. Raises Refused for an unknown command."""
+    """The daemons of every registered flow, and the daemon of bulk jobs. `processes` gives the
+    number of processes of a command. Raises Refused for an unknown command."""
     daemons_of_flows = [daemon for flow in flows.all() for daemon in flow.daemons]
     daemons_of_flows.append(dataclasses.replace(BULK, priority=_BULK))
     commands = [daemon.command for daemon in daemons_of_flows]
@@ -230,7 +228,7 @@ def daemons(processes: Mapping[str, int]) -> list[Program]:
 
 
 def own_processes() -> list[Program]:
-    """The further processes that flows need now. Raises errors of the database."""
+    """The own processes that flows need now. Raises errors of the database."""
     processes = [daemon for flow in flows.all() for daemon in flow.own_processes()]
     return [dataclasses.replace(_program(daemon), comes_and_goes=True) for daemon in processes]
 

@@ -1,8 +1,8 @@
-"""What must be there before the platform's programs start: tables, the files of pages, and a user
-who can log in to the console.
+"""Prepares tables, static files, and a user who can log in to the console, before the platform's
+programs start.
 
-Tables and files are prepared in a forked child, whose memory is free afterwards: `up` would hold
-what migrations load, some 35 MB, for as long as the platform runs.
+A forked child prepares tables and files, and frees its memory: `up` would otherwise keep the 35 MB
+that migrations load for as long as the platform runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def run(migrate: bool, say: Callable[[str], None]) -> None:
     """Apply missing migrations: always to SQLite, to a database server only with `migrate`; then
     collect static files. `say` gets a sentence for people before what takes long. Call it before
     the first thread. Raises Refused, and whatever else the child has raised."""
-    connections.close_all()  # a child that closed a connection of its parent's would end it
+    connections.close_all()  # a child that closes its parent's connection ends it
     receiving, sending = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=_run, args=(migrate, say, sending))
     child.start()
@@ -64,7 +64,7 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
             missing = schema_state.open_migrations(connection)
             if not missing:
                 continue
-            # A server's database may be used by other machines, with older programs.
+            # Other machines with older programs may use the database of a server.
             if not migrate and engines.of(alias).is_server:
                 raise Refused(
                     f"The database {alias} lacks {missing} migrations. Apply them with: "
@@ -72,8 +72,8 @@ def _prepare_databases(migrate: bool, say: Callable[[str], None]) -> None:
                 )
             if not connection.introspection.table_names():
                 say(f"Making the tables ({alias}): a first start takes up to two minutes.")
-            # The checks of `migrate` run before it, since it would stop in its middle otherwise.
-            # Warnings are left out: the embedded Redis does not run yet.
+            # Run the checks before `migrate`, which would stop in its middle otherwise. Ignore
+            # warnings, because the embedded Redis does not run yet.
             messages = checks.run_checks(tags=[checks.Tags.database], databases=[alias])
             serious = [text for text in messages if text.is_serious() and not text.is_silenced()]
             if serious:
@@ -95,19 +95,19 @@ FIRST_USER = "admin"
 
 
 def first_login_link() -> str:
-    """The path of the page where the first user chooses a password; '' if it is not needed.
+    """The path of the page where the first user chooses a password; '' if no page is needed.
 
-    The superuser `admin` is created, without a password, if there is no user at all. As long as the
-    only superuser has no password, and has never logged in, every call makes a link. All links end
+    The superuser `admin` is created, without a password, if there is no user at all. Every call
+    makes a link while the only superuser has no password and has never logged in. All links end
     when a password is chosen, and each after PASSWORD_RESET_TIMEOUT. Raises DatabaseError.
     """
     users = get_user_model().objects
     try:
         if not users.exists():
-            with suppress(IntegrityError):  # another machine has just created it
+            with suppress(IntegrityError):  # another machine created the user
                 users.create_superuser(FIRST_USER)
         superusers = list(users.filter(is_superuser=True, is_active=True)[:2])
-        # With a second one somebody else can set the password, and the terminal need not.
+        # A second superuser can set the password in the console, so that no link is needed.
         user = superusers[0] if len(superusers) == 1 else None
         if user is None or user.last_login or user.has_usable_password():
             return ""

@@ -1,5 +1,5 @@
-"""Watches supervisord's programs: those that end again and again, and those that hang, which it
-ends."""
+"""Watches supervisord's programs: reports programs that end again and again, and kills programs
+that hang."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from msgplatform.core.daemons.exits import MIN_EXITS, PERIOD_SECONDS, Exits
 from msgplatform.core.logged_errors import last_words
 
 HUNG_SECONDS = 60.0
-# Two looks may be further apart: then this process stood still, perhaps with all others.
+# A longer time between two looks counts as this: the whole machine may have stood still.
 _MAX_STEP_SECONDS = 5.0
 _TAIL_BYTES = 16_384
 
 
 class ProgramWatch:
-    """`logs` is the folder of the programs' logs; `say` writes to the terminal. A process without
-    a heartbeat for `hung_seconds` hangs; the record of the last one lasts for TTL_SECONDS of them.
+    """`logs` is the folder of the programs' logs; `say` writes to the terminal. A process without a
+    heartbeat for `hung_seconds` hangs; its last heartbeat stays in Redis for the first TTL_SECONDS.
     """
 
     def __init__(
@@ -38,14 +38,14 @@ class ProgramWatch:
         self._starts: dict[str, int] = {}  # process → its last start, in unix seconds
         self._ends: defaultdict[str, deque[float]] = defaultdict(deque)
         self._messages_at: dict[str, float] = {}  # process → the last message on the terminal
-        # pid of a process that has sent heartbeats → for how many seconds it has sent none
+        # pid of a process that has sent heartbeats → seconds without a heartbeat in Redis
         self._silences: dict[int, float] = {}
         self._last_look = time.monotonic()
-        self._hangs: list[tuple[float, Exits]] = []  # with the moment of each end (monotonic)
+        self._hangs: list[tuple[float, Exits]] = []  # (monotonic time of the end, the end)
         self._last_report: list[Exits] = []
 
     def look(self, processes: Sequence[Mapping[str, Any]]) -> None:
-        """`processes` is supervisord's information on each. Raises OSError."""
+        """Look at `processes`, supervisord's information on each. Raises OSError."""
         running = {int(info["pid"]): str(info["name"]) for info in processes if info["pid"]}
         for pid in self._hung_pids(running):
             self._end(pid, running[pid])
@@ -54,14 +54,14 @@ class ProgramWatch:
         report = [*self._looping(processes), *(end for _, end in self._hangs)]
         if not report and not self._last_report:
             return
-        with suppress(RedisError):  # the records are repeated at the next look
+        with suppress(RedisError):  # the next look reports again
             exits.report(report, [former for former in self._last_report if former not in report])
             self._last_report = report
 
     # -- programs that hang ------------------------------------------------------------------------
     def _hung_pids(self, running: Mapping[int, str]) -> list[int]:
-        """The running processes that have sent heartbeats, and send none any more while others of
-        this machine do. Without an answer of Redis, or of anybody, nobody's silence counts."""
+        """Pids of running processes that stopped sending heartbeats. Silence does not count while
+        Redis does not answer, or no process of this machine sends heartbeats."""
         now = time.monotonic()
         step = min(now - self._last_look, _MAX_STEP_SECONDS)
         self._last_look = now
@@ -82,11 +82,11 @@ class ProgramWatch:
         return [pid for pid, seconds in self._silences.items() if seconds >= limit]
 
     def _end(self, pid: int, name: str) -> None:
-        """Kill the process, which supervisord starts again; say so in its log and on the
+        """Kill the process (supervisord starts it again), and report that in its log and the
         terminal."""
         end = Exits(_program(name), 1, "", hung_seconds=round(self._hung_seconds))
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # a process that is stopped takes no other signal
+            os.kill(pid, signal.SIGKILL)  # a stopped process takes no other signal
         self._hangs.append((time.monotonic(), end))
         del self._silences[pid]
         log_file, text = self._logs / f"{name}.log", str(end.text)
@@ -114,7 +114,7 @@ class ProgramWatch:
                 log_file = self._logs / f"{name}.log"
                 exits_of_program = Exits(_program(name), len(ends), _last_words(log_file))
                 looping.append(exits_of_program)
-                # Once a minute, since the program ends every few seconds.
+                # Report once a minute, because the program ends every few seconds.
                 if now - self._messages_at.get(name, 0.0) >= PERIOD_SECONDS:
                     self._messages_at[name] = now
                     self._say(f"{name}: {exits_of_program.text} See {log_file}")

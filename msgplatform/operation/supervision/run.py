@@ -34,7 +34,7 @@ class Refused(PlatformError):
 
 
 class Lock:
-    """Allows one `up` for a state directory. An open file holds it, so it ends with the process."""
+    """The lock of a state directory, for one `up`. An open file holds it until the process ends."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / "up.lock"
@@ -102,15 +102,15 @@ class Supervisor:
         return [*self._programs, *self._others]
 
     def follow(self, others: Sequence[Program]) -> None:
-        """Run `others` beside the first programs, and stop those of the last call that are not
-        among them: those that come and go. Raises OSError, RpcError; then call it again."""
+        """Run `others` beside the first programs, and stop programs of the last call that are not
+        in `others`. Raises OSError, RpcError; then call it again."""
         if list(others) == self._others:
             return
         config = render([*self._programs, *others], self.places)
         self.places.config.write_text(config, encoding="utf-8")
         with self._rpc() as rpc:
             ((new_groups, _changed_groups, old_groups),) = rpc.supervisor.reloadConfig()
-            # New groups first: an old one may take a minute to drain.
+            # Start new groups first, because an old group may take a minute to drain.
             for group in new_groups:
                 rpc.supervisor.addProcessGroup(group)
             for group in old_groups:
@@ -136,15 +136,15 @@ class Supervisor:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                process_group=0,  # Ctrl-C reaches only us, and we stop it in order
+                process_group=0,  # Ctrl-C reaches only `up`, which stops all in order
             )
         self._wait_until_it_answers(self._process)
         if self.stop_requested and self._process.poll() is None:
-            self._process.terminate()  # the request came before there was a process
+            self._process.terminate()  # the stop was requested before the process existed
         return self
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
-        """Raises Refused, with the end of its logs, if it does not."""
+        """Raises Refused, with the end of the logs, if supervisord does not answer in time."""
         deadline = time.monotonic() + _START_SECONDS
         while not self._answers():
             if process.poll() is not None and self.stop_requested:
@@ -176,22 +176,21 @@ class Supervisor:
             return list(rpc.supervisor.getAllProcessInfo())
 
     def pids(self) -> dict[str, int]:
-        """Process name → pid of those that run now, supervisord among them."""
+        """Process name → pid, of running processes and supervisord."""
         if self._process is None or self._process.poll() is not None:
             return {}
         running = {info["name"]: int(info["pid"]) for info in self.processes() if info["pid"]}
         return {"supervisord": self._process.pid, **running}
 
     def request_stop(self) -> None:
-        """Begin to stop everything in order; called again, kill everything. For signal handlers."""
+        """Begin to stop everything in order; a second call kills. Signal handlers may call this."""
         is_second, self.stop_requested = self.stop_requested, True
         if self._process is not None and self._process.returncode is None:
-            # Not by Popen's methods, which take a lock: the handler may have interrupted its
-            # wait().
+            # Popen's methods take a lock, which the interrupted `wait()` may hold.
             os.kill(self._process.pid, signal.SIGKILL if is_second else signal.SIGTERM)
 
     def wait(self, seconds: float | None = None) -> int | None:
-        """supervisord's exit code, or None when it still runs after `seconds`."""
+        """supervisord's exit code; None if supervisord still runs after `seconds`."""
         if self._process is None:
             return 0
         try:
@@ -200,17 +199,17 @@ class Supervisor:
             return None
 
     def stop(self) -> None:
-        """Stop everything in order, the last started first; kill it all if that takes too long."""
+        """Stop everything, the last started first; kill everything after the programs' time."""
         if not self.stop_requested:
             self.request_stop()
-        # Groups stop one after another, each as long as its slowest program.
+        # Groups stop one after another. A group takes as long as its slowest program.
         slowest_last = sorted(self.programs, key=lambda program: program.stop_seconds)
         groups = {program.group: program.stop_seconds for program in slowest_last}
         if self.wait(sum(groups.values()) + _STOP_MARGIN_SECONDS) is None:
             self.kill()
 
     def kill(self) -> None:
-        """End it at once: the kernel kills the programs with supervisord."""
+        """Kill supervisord at once. The kernel kills the programs with supervisord."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

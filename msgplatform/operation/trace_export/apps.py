@@ -25,7 +25,7 @@ def _start(*arguments: Any) -> Any:
 
 @lru_cache(maxsize=1)
 def _export() -> ModuleType:
-    """The module that exports. Only a program that records spans loads OpenTelemetry."""
+    """The module `export`, imported at the first span: it loads OpenTelemetry."""
     for name in ("opentelemetry.metrics", "opentelemetry.sdk.metrics"):
         if name in sys.modules and sys.modules[name] is None:  # see `msgplatform/__init__.py`
             del sys.modules[name]

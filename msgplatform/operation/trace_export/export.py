@@ -1,8 +1,8 @@
 """Exports ended spans to the collector, over OTLP (HTTP, protobuf), in a thread of its own.
 
-Nothing waits for the collector. At most MAX_SPANS wait in memory, and what comes beyond is dropped
-and counted. OpenTelemetry's own queue is not used: it cannot say how much it dropped, tries nothing
-twice, and holds up the end of a process for half a minute when the collector hangs.
+No message waits for the collector. At most MAX_SPANS wait in memory; further spans are dropped and
+counted. OpenTelemetry's own queue is not used: it does not count dropped spans, never retries, and
+delays the end of a process by half a minute if the collector hangs.
 
 Only this module imports OpenTelemetry's SDK, and only while traces are on.
 """
@@ -45,13 +45,13 @@ from msgplatform.core.tracing.context import MAX_LINKS, Context, Kind, Value
 
 log = logging.get(__name__)
 
-MAX_SPANS = 2048  # that wait; about 6 KiB each
+MAX_SPANS = 2048  # spans in memory; about 6 KiB each
 BATCH = 512
 EVERY_SECONDS, IDLE_SECONDS = 1.0, 60.0
-# The end of a process waits for its last spans no longer than this.
+# Seconds that a process waits at its end for the export of its last spans.
 FLUSH_SECONDS = 3.0
 _FIRST_PAUSE, _MAX_PAUSE = 1.0, 30.0
-# What a collector answers that may take the same spans later (OTLP, "Retryable Response Codes").
+# Statuses after which the same spans are sent again (OTLP, "Retryable Response Codes").
 _RETRYABLE = frozenset({0, 429, 502, 503, 504})
 _PATH = "/v1/traces"
 # The collector is the operator's own, so private networks are allowed; metadata addresses are not.
@@ -88,10 +88,10 @@ def _span_context(context: Context) -> SpanContext:
     )
 
 
-@lru_cache(maxsize=1)  # one for the process: it has a thread of its own
+@lru_cache(maxsize=1)  # one for the process, because it starts a thread
 def _tracer() -> Tracer:
     host, pid = socket.gethostname(), os.getpid()
-    # The command that this process runs, such as run_sender; a web server has none.
+    # A daemon is named by its command, such as run_sender; a web server has no command.
     has_command = len(sys.argv) > 1 and sys.argv[1].startswith("run_")
     resource = Resource({
         "service.name": settings.OTEL_SERVICE_NAME,
@@ -101,7 +101,7 @@ def _tracer() -> Tracer:
         "msgplatform.program": sys.argv[1] if has_command else "web",
         **({"msgplatform.cell": label} if (label := cells.own().label) else {}),
     })  # fmt: skip
-    # The sampling was decided when the message came: only its spans are begun at all.
+    # ALWAYS_ON, because sampling was decided at intake: other messages begin no spans.
     provider = TracerProvider(
         sampler=ALWAYS_ON, resource=resource, shutdown_on_exit=False,
         span_limits=SpanLimits(max_links=MAX_LINKS),
@@ -109,20 +109,20 @@ def _tracer() -> Tracer:
     queue = SpanQueue(Collector())
     provider.add_span_processor(queue)
     queue.start()
-    # A web worker ends as a child of multiprocessing does, any other program as Python does.
+    # `Finalize` runs at the end of a web worker, a child of multiprocessing; `atexit` elsewhere.
     util.Finalize(None, queue.shutdown, exitpriority=1)
     atexit.register(queue.shutdown)
     return provider.get_tracer("msgplatform")
 
 
 class SpanQueue(SpanProcessor):
-    """Ended spans that wait for the collector. `on_end` may be called in any thread."""
+    """Ended spans that wait for the collector. Any thread may call `on_end`."""
 
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
         self._spans: deque[ReadableSpan] = deque()
-        self._batch: list[ReadableSpan] = []  # the thread's own, until the collector has it
-        self._is_idle = False  # written by the thread: the next span must wake it
+        self._batch: list[ReadableSpan] = []  # only the thread uses it
+        self._is_idle = False  # the thread sleeps: the next span must wake it
         self._is_shut = False
         self._dropped = 0
         self._lock = threading.Lock()
@@ -143,18 +143,18 @@ class SpanQueue(SpanProcessor):
             self._loop.wake()
 
     def shutdown(self) -> None:
-        """Export what waits, within FLUSH_SECONDS. Later calls do nothing."""
+        """Export the waiting spans, within FLUSH_SECONDS. Later calls do nothing."""
         if not self._is_shut:
             self._is_shut = True
             self._loop.stop(FLUSH_SECONDS)
 
     # -- the thread ------------------------------------------------------------------------------
     def _turn(self) -> float:
-        """Export a batch; the seconds until the next. Never raises: a collector that is away is
-        one line in the log, and another one when it is back."""
+        """Export all waiting spans; returns the seconds until the next turn. Never raises: the log
+        has one line when the collector fails, and one when it is back."""
         if self._is_idle and self._spans:
             self._is_idle = False
-            return EVERY_SECONDS  # others follow the first
+            return EVERY_SECONDS  # wait for more spans
         while self._batch or self._spans:
             if not self._export(settings.OTEL_EXPORTER_OTLP_TIMEOUT / 1000):
                 self._report()
@@ -162,7 +162,7 @@ class SpanQueue(SpanProcessor):
             self._pause.reset()
         self._report()
         self._is_idle = True
-        # A span that came just before has not woken this thread.
+        # A span that ended just before `_is_idle` was set has not woken this thread.
         return 0.0 if self._spans else IDLE_SECONDS
 
     def _flush(self) -> None:
@@ -173,14 +173,14 @@ class SpanQueue(SpanProcessor):
         self._report()
 
     def _export(self, seconds: float) -> bool:
-        """Hand one batch to the collector; False if it comes again later."""
+        """Send one batch to the collector; False if the batch must be sent again."""
         while self._spans and len(self._batch) < BATCH:
             self._batch.append(self._spans.popleft())
         try:
             body = encode_spans(self._batch).SerializeToString()
             status, why = self._collector.post(body, seconds)
         except Exception:
-            # A span that cannot be encoded would come again and again.
+            # Drop the batch, because its encoding would fail again.
             log.exception("spans_not_encoded", spans=len(self._batch))
             self._tally.dropped += len(self._batch)
             self._batch = []
@@ -212,7 +212,7 @@ class SpanQueue(SpanProcessor):
 
 
 class Collector:
-    """The collector's address; used by one thread."""
+    """A client of the collector, for one thread."""
 
     def __init__(self) -> None:
         self._url = settings.OTEL_EXPORTER_OTLP_ENDPOINT + _PATH
@@ -220,7 +220,7 @@ class Collector:
         self._engine: http.Engine | None = None
 
     def post(self, body: bytes, seconds: float) -> tuple[int, str]:
-        """The status of the answer (0: none came), and a sentence for one that is not 2xx."""
+        """Post a body. The status of the answer (0: no answer), and the reason of a failure."""
         if self._engine is None:
             self._engine = http.engine_from_settings(
                 guard=http.AddressGuard(_ANYWHERE), window=1, max_connections=1

@@ -1,7 +1,8 @@
-"""Databases as they differ: an engine says in its own words what the platform asks of a database.
+"""The differences between databases: an engine has the database's own SQL for each request of the
+platform.
 
 Nothing else of the platform looks at a connection's vendor (tests/unit/platform/test_engines.py).
-Another database is one more module here, and a run of `tests/engines` on it.
+Another database needs one more module here, and a run of `tests/engines`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def of(using: str = DEFAULT_DB_ALIAS) -> Engine:
 
 
 def of_connection(connection: Any) -> Engine:
-    """The engine of a connection; to tell MariaDB from MySQL, a first time for each connection asks
-    the server. Raises NotSupportedError for any other database."""
+    """The engine of a connection. The first call for each connection asks the server, to tell
+    MariaDB from MySQL. Raises NotSupportedError for any other database."""
     if connection.vendor == "sqlite":
         return SQLITE
     if connection.vendor != "mysql":

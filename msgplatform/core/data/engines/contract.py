@@ -1,4 +1,4 @@
-"""What the platform asks of a database. The methods that do nothing here do nothing on a file with
+"""The requests of the platform to a database. Methods without effect here have none on a file with
 one writer."""
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Protocol
 
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-# A program that is frozen in the middle of a transaction holds locks. When it has said nothing for
-# 10 s the server undoes the transaction and closes the connection (a statement itself may take
-# 60 s); who waits for a lock repeats its step after 5 s (`transactions.retrying`).
+# A program that freezes in a transaction holds locks. After 10 s without a statement the server
+# rolls back and closes the connection (one statement may take 60 s). A program that waits 5 s for a
+# lock repeats its step (`transactions.retrying`).
 IDLE_TRANSACTION_SECONDS, LOCK_WAIT_SECONDS, STATEMENT_SECONDS = 10, 5, 60
 
 NEEDS_TRIGGER = "Grant TRIGGER on the database to this user"
@@ -30,7 +30,7 @@ class Fault(Enum):
 
     REFUSED = auto()  # credentials, privileges
     NO_DATABASE = auto()
-    NO_FILE = auto()  # there is none, or it may not be opened
+    NO_FILE = auto()  # the database does not exist, or may not be opened
     NO_TABLE = auto()
     NO_COLUMN = auto()
     DAMAGED = auto()  # the file is none of a database
@@ -38,22 +38,22 @@ class Fault(Enum):
     LOST = auto()  # the connection broke; during COMMIT the outcome is not known
     LATER = auto()  # the statement is right and comes too early: locks, a restart, a full disk
     OUT_OF_RANGE = auto()
-    VALUE = auto()  # the same statement fails each time, and others do not
+    VALUE = auto()  # only this statement fails, each time
     OTHER = auto()
 
 
 class Problem(NamedTuple):
-    """A property of a server or a database with which the platform does not work, or not well."""
+    """A property of a server or a database that keeps the platform from working (well)."""
 
     text: str
     repair: str
     id: str = ""  # of the system check; '' if only `doctor` reports it
-    is_serious: bool = True  # False: it works, but not well
+    is_serious: bool = True  # False: the platform works, but not well
 
 
 class Cluster(NamedTuple):
-    """The state of a cluster (Galera) as one server of it says. `expected` is how many servers its
-    configuration names, at least one."""
+    """The state of a cluster (Galera), reported by one server. `expected` is the number of servers
+    in the configuration, at least one."""
 
     state: str  # of this server: "Synced", "Donor/Desynced", "Joined" …
     size: int
@@ -75,8 +75,8 @@ class Index:
 
 
 class Statements(NamedTuple):
-    """The server's time (UTC, as text), and what ran when it was read. `longest_seconds` is that of
-    the statement which may write and has run for the longest time; None without one."""
+    """The server's time (UTC, as text), and the statements at that time. `longest_seconds` is the
+    time of the longest running statement that may write; None without one."""
 
     now: str
     longest_seconds: int | None
@@ -84,7 +84,7 @@ class Statements(NamedTuple):
 
 
 class Activity(Protocol):
-    """What a server does at a moment, as far as its user may see it: the horizon of a source."""
+    """The present work of a server, as far as the user may see it; for the horizon of a source."""
 
     # The clock of transactions can lag behind that of statements.
     clock_lag: timedelta
@@ -101,46 +101,45 @@ class Activity(Protocol):
     def statements(self, rows: Rows) -> Statements: ...
 
     def oldest_transaction(self, rows: Rows, since: datetime) -> tuple[bool, str | None]:
-        """True if the server's list was made at `since` (whole seconds), when the caller's own
-        transaction began, or later; and when the oldest open transaction began that has written
-        (UTC, as text), None when there is none."""
+        """True if the server's list is not older than `since` (whole seconds), the beginning of the
+        caller's own transaction; and the beginning of the oldest open transaction that has written
+        (UTC, as text), or None."""
 
 
 class Engine(Protocol):
-    """SQL that a method returns is for a cursor with parameters: a literal % is doubled. A method
-    with a connection, a cursor or `rows` asks the database, and raises what that raises."""
+    """Returned SQL is for a cursor with parameters: a literal % is doubled. A method with a
+    connection, a cursor or `rows` asks the database, and raises the database's errors."""
 
     name: str
-    # Programs of several machines write at the same time; to a file, one writer at a time.
+    # True if several machines may write at the same time; a file has one writer at a time.
     is_server: bool
     has_partitions: bool
-    # A moment is stored in one way only, so that times sort as they are stored.
+    # True if a moment has only one stored form, so that stored times sort correctly.
     has_exact_times: bool
-    # An upsert finds a row by any unique key, not only by the one that it names.
+    # True if an upsert finds a row by any unique key, not only by the named key.
     finds_rows_by_any_key: bool
-    # The least by which two times of the database's clock differ, see `now`.
+    # The smallest difference of two times of the database's clock, see `now`.
     clock_step: timedelta
-    # Of columns that are compared byte by byte; None: columns without a collation are.
+    # The collation that compares byte by byte; None: columns without a collation do.
     exact_collation: str | None
-    # A join for which the database keeps the order in which the tables are written.
+    # A join that keeps the written order of the tables.
     ordered_join: str
-    # The server's own programs, its own before those of the other one; a file needs none.
+    # Names of the client programs, the engine's own first; a file needs none.
     dump_programs: Sequence[str] = ()
     load_programs: Sequence[str] = ()
-    row_word: str = ""  # before each row of a table that VALUES makes
-    # Behind a SELECT: shared locks, and locks that pass over rows which others have locked. The
-    # only writer needs none.
+    row_word: str = ""  # before each row of VALUES as a table
+    # After a SELECT: shared locks; locks that skip locked rows. A single writer needs none.
     share_lock: str = ""
     skip_locked: str = ""
-    bytes_type: str  # of CAST, by which a text is read as bytes, whatever its encoding
-    explain: str  # before a statement: its plan
-    begin: str  # a transaction that will write
+    bytes_type: str  # type for CAST of a text to bytes
+    explain: str  # before a statement, to get its plan
+    begin: str  # begins a transaction that will write
     backend: str  # Django's ENGINE for our own databases
-    # Django's OPTIONS for our own databases, and for writing into those of others.
+    # Django's OPTIONS for our own databases, and for writing into other systems' databases.
     options: dict[str, Any]
     writer_options: dict[str, Any]
-    time_types: frozenset[str]  # of columns that hold a date with a time
-    activity: Activity | None = None  # a file has none: whoever holds its lock is the only writer
+    time_types: frozenset[str]  # types of columns with date and time
+    activity: Activity | None = None  # a file has no activity: its lock admits one writer
 
     def __str__(self) -> str:
         return self.name
@@ -149,95 +148,97 @@ class Engine(Protocol):
 
     # -- words -----------------------------------------------------------------------------------
     def now(self, seconds: float = 0.0) -> str:
-        """The present time (UTC), `seconds` later or earlier, as models store it."""
+        """The present time (UTC) plus `seconds`, as models store it."""
 
     def age(self, time: str) -> str:
         """The seconds since a time (UTC)."""
 
     def checksum(self, columns: Iterable[str]) -> str | None:
-        """An expression that has another value when one of these columns, or expressions, has; with
-        a probability of 2^-32 it does not. None where the database has no checksums."""
+        """An expression that changes when one of these columns or expressions changes (but for a
+        chance of 2^-32). None if the database has no checksums."""
         return None
 
     def sum_of_checksums(self, columns: Iterable[str]) -> str | None:
-        """As `checksum`, for all rows of a group."""
+        """Like `checksum`, for all rows of a group."""
         return None
 
     def force_index(self, index: str) -> str:
-        """Behind a table's name: rows are found by this index, whatever statistics say. It must be
-        able to answer the statement. PRIMARY is the primary key."""
+        """A hint after a table's name: find rows by this index, in spite of statistics. The index
+        must be able to answer the statement. PRIMARY is the primary key."""
 
     def by_primary_key(self, connection: Connection, table: str) -> str:
-        """Behind a table's name, in an UPDATE too: rows are found by primary key."""
+        """A hint after a table's name, in an UPDATE too: find rows by primary key."""
 
     def delete_by_key(self, table: str) -> str:
         """A DELETE by primary key, up to WHERE."""
 
     def branch(self, select: str) -> str:
-        """A SELECT with an order and a limit of its own, as a part of a UNION."""
+        """A SELECT with its own order and limit, as a part of a UNION."""
 
     def choice(self, column: str, ids: Sequence[int]) -> str:
-        """A column's new value: a place for each of these ids, the old value for others."""
+        """A column's new value: a placeholder for each of these ids, the old value for other
+        rows."""
 
     def contains(self, column: str) -> str:
-        """True if the bytes of a column contain those of a parameter that `bytes_of` made."""
+        """The condition that a column's bytes contain the bytes of a parameter from `bytes_of`."""
 
     def bytes_of(self, text: str) -> str | bytes:
         """The parameter by which a text is compared with a column of bytes."""
 
     def exact(self, text: str) -> str:
-        """A text as bytes of one character set, whatever that of its column is."""
+        """A text as bytes of one character set, for a column of any character set."""
 
     def begins_with(self, column: str, prefix: str) -> dict[str, str]:
         """Conditions for `filter()` that an index of the column answers."""
 
     def equals(self, column: str, value: Any) -> dict[str, Any]:
-        """Conditions for `filter()`, for an index that has the column first, and then one that is
+        """Conditions for `filter()`, for an index with this column and then a column that is
         compared with a cursor."""
 
     # -- writing ---------------------------------------------------------------------------------
     def upsert(self, key: Sequence[str]) -> str:
-        """Behind the rows of an INSERT, before assignments to rows with the same key. MariaDB
-        assigns in their order, and each expression sees the values assigned before it."""
+        """The clause after the rows of an INSERT, before assignments to rows with the same key.
+        MariaDB assigns in order, and each expression sees the values that were assigned before."""
 
     def new_value(self, column: str) -> str:
-        """In an assignment of `upsert`: the value that would have been inserted."""
+        """The value to be inserted, for an assignment of `upsert`."""
 
     def keep(self, table: str, column: str) -> str:
-        """Behind the rows of an INSERT: rows whose key exists stay as they are. `column` is any of
-        the table."""
+        """The clause after the rows of an INSERT that leaves rows with an existing key as they are.
+        `column` is any column of the table."""
 
     def keep_newer(self, table: str, columns: Sequence[str], is_number: bool) -> str:
-        """Behind the rows of an INSERT: a row with exactly this key takes the new values unless its
-        version is greater. The first of `columns` is the key, a text unless `is_number`, and the
-        last one the version; all names are quoted."""
+        """The clause after the rows of an INSERT: an existing row with exactly this key takes the
+        new values unless its version is greater. The first of `columns` is the key (a text unless
+        `is_number`), the last one the version; all names are quoted."""
 
     def insert(
         self, cursor: Any, start: str, rows: Sequence[Row], clause: str = "", end: Row = ()
     ) -> None:
-        """Insert rows, each with the values of `end` behind its own, many in one statement, between
+        """Insert rows, each followed by the values of `end`, many in one statement, between
         `start`, which ends with VALUES, and `clause`."""
         return
 
     def overwrite_deleted(self, connection: Connection) -> None:
-        """Overwrite what this connection deletes from now on, where that would stay in a file."""
+        """Overwrite data that this connection deletes from now on, if it would stay in a file."""
         return
 
     def clear_log(self, connection: Connection) -> None:
-        """Remove overwritten values from a log that holds them; not within a transaction."""
+        """Remove overwritten values from the database's log; not within a transaction."""
         return
 
     # -- locks -----------------------------------------------------------------------------------
     def limit_lock_wait(self, connection: Connection, seconds: int) -> None:
-        """Wait at most so long for a lock that somebody else has, in this session."""
+        """Set how long this session waits for a lock of another session."""
 
     def allow_idle_transactions(self, connection: Connection, seconds: int) -> None:
-        """Let a transaction of this session be idle for so long before the server undoes it."""
+        """Set how long a transaction of this session may be idle before the server rolls it
+        back."""
         return
 
     def lock_name(self, connection: Connection, name: str) -> AbstractContextManager[bool]:
-        """Yields True while no other session locks this name in this database. Always true where
-        tables are not altered: rows may be deleted twice."""
+        """Yields True while no other session locks this name in this database. Always True if
+        tables are not altered: deleting rows twice does no harm."""
         return nullcontext(True)
 
     # -- partitions ------------------------------------------------------------------------------
@@ -246,8 +247,8 @@ class Engine(Protocol):
         return []
 
     def lock_table(self, connection: Connection, table: str) -> AbstractContextManager[None]:
-        """Within, nobody else can read or write the table, and it can be altered. Raises the error
-        of a lock after 2 s in which somebody kept it in use."""
+        """In the block only this session can read, write and alter the table. Raises a lock error
+        if other sessions keep the table in use for 2 s."""
         return nullcontext()
 
     # -- triggers --------------------------------------------------------------------------------
@@ -257,41 +258,42 @@ class Engine(Protocol):
     def update_trigger(
         self, name: str, table: str, values: Mapping[str, str], columns: Sequence[str]
     ) -> str:
-        """As `insert_trigger`, for changes of rows, at least those of `columns`."""
+        """Like `insert_trigger`, for updates of rows, at least updates of `columns`."""
 
-    # In a trigger: the time of the statement (UTC), as models store it; and the version of the row
-    # before, plus one, or the seconds since 1970 if those are more.
+    # Expressions in a trigger: the statement's time (UTC), as models store it; and the greater of
+    # the row's old version plus one and the seconds since 1970.
     trigger_time: str
     trigger_version: str
 
     def triggers(self, cursor: Any, table: str) -> dict[str, tuple[str, str, str]]:
-        """Name → body, definer, and the user who asks; both '' on a database without users."""
+        """Name → body, definer, present user; both users are '' on a database without users."""
 
     def trigger_body(self, statement: str) -> str:
         """The part of a statement that `triggers` gives back."""
 
     def refused_triggers(self, connection: Connection) -> str:
-        """The repair if the server does not let this user make triggers; '' if it does."""
+        """The repair if this user may not make triggers; '' if the user may."""
         return ""
 
     # -- the server ------------------------------------------------------------------------------
-    question: str = "SELECT 1"  # only a server that works answers it
+    question: str = "SELECT 1"  # only a working server answers
 
     def cluster(self, connection: Connection) -> Cluster | None:
-        """The cluster to which the server belongs; None for a server on its own."""
+        """The server's cluster; None for a single server."""
         return None
 
     def running_statements(self, connection: Connection) -> int:
-        """How many statements the server runs now, without this one. Needs no privilege."""
+        """The number of statements that the server runs now, without this one. Needs no
+        privilege."""
         return 0
 
     def running_connections(self, connection: Connection) -> set[int]:
-        """The connections that run a statement now, without this one. Those of other users are seen
-        with the privilege PROCESS only."""
+        """The connections that run a statement now, without this one. Connections of other users
+        need the privilege PROCESS."""
         return set()
 
     def connection_id(self, connection: Connection) -> int:
-        """The server's number of a connection; 0 when it is not open. Asks nobody."""
+        """The server's number of a connection; 0 if it is not open. Sends no statement."""
         return 0
 
     def refusal(self, connection: Connection) -> str:
@@ -299,27 +301,27 @@ class Engine(Protocol):
         return ""
 
     def problems(self, connection: Connection) -> Iterator[Problem]:
-        """Problems that keep the platform's tables from being made, or used."""
+        """Problems that keep the platform from making or using its tables."""
         return iter(())
 
     def settings(self, connection: Connection) -> Iterator[Problem]:
-        """Settings of the server by which accepted messages may be lost, or large ones refused."""
+        """Settings of the server that may lose accepted messages, or refuse large ones."""
         return iter(())
 
     # -- databases of others ---------------------------------------------------------------------
     def existing_only(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The entry of DATABASES for a database that is not made if it does not exist."""
+        """The entry of DATABASES for an existing database: a missing file is not created."""
 
     def reading(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """The entry of DATABASES for sessions that only read; call `only_read` for each."""
+        """The entry of DATABASES for read-only sessions; call `only_read` for each session."""
 
     def only_read(self, connection: Connection) -> None:
-        """Let a new session read only, whatever its user may do."""
+        """Make a new session read-only, whatever the user's privileges."""
         return
 
     def describe(self, rows: Rows, table: str) -> tuple[list[Column], list[Index], bool]:
-        """Columns and indexes of a table, and whether it is a view, which has no indexes. There are
-        no columns if there is no such table, or it may not be read."""
+        """The table's columns, its indexes, and True for a view (without indexes). There are no
+        columns if the table does not exist, or may not be read."""
 
     def time_kinds(self, columns: Iterable[Any]) -> dict[str, str]:
         """Columns of Django's introspection that hold times → "timestamp" (a moment, in the
@@ -327,11 +329,11 @@ class Engine(Protocol):
         return {}
 
     def time_fault(self, rows: Rows, table: str, column: str) -> str:
-        """The reason why times of a column do not sort as times; both names are quoted."""
+        """Why a column's values do not sort as times; both names are quoted."""
 
     def time_text(self, column: str) -> str:
         """A column's time as text."""
 
     def seek_condition(self, time: str, key: str) -> tuple[str, tuple[int, ...]]:
-        """The condition for rows behind a time and key, and for each place of it 0 (the time) or 1
-        (the key)."""
+        """The condition for rows after a time and key, and for each of its placeholders 0 (the
+        time) or 1 (the key)."""

@@ -21,7 +21,7 @@ from msgplatform.core.data.engines.contract import (
     Rows,
 )
 
-# Errors have hardly any numbers: their texts tell what is wrong. After these nothing happened.
+# SQLite's errors have hardly any numbers, only texts. Nothing happened after these errors.
 NOTHING_HAPPENED = (
     "database is locked",
     "unable to open database file",
@@ -62,7 +62,7 @@ class Sqlite(Engine):
     begin = "BEGIN IMMEDIATE"  # waiting for the lock later ends in an error
     backend = "django.db.backends.sqlite3"
     options: dict[str, Any] = {
-        # Deferred BEGIN lets two writers deadlock into "database is locked"; IMMEDIATE queues them.
+        # Deferred BEGIN lets two writers deadlock ("database is locked"). IMMEDIATE queues writers.
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,
         "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; "
@@ -92,8 +92,8 @@ class Sqlite(Engine):
         return "" if index == "PRIMARY" else f"INDEXED BY {index}"
 
     def by_primary_key(self, connection: Connection, table: str) -> str:
-        # Only an INTEGER PRIMARY KEY is the row id, which NOT INDEXED leaves; another one is an
-        # index like others, and NOT INDEXED would read the whole table.
+        # An INTEGER PRIMARY KEY is the row id, which NOT INDEXED allows. Another primary key is an
+        # index, and NOT INDEXED would read the whole table.
         quote = connection.ops.quote_name
         with connection.cursor() as cursor:
             cursor.execute(f"PRAGMA index_list({quote(table)})")
@@ -132,7 +132,7 @@ class Sqlite(Engine):
         return f"excluded.{column}"
 
     def keep(self, table: str, column: str) -> str:
-        # Behind INSERT … SELECT it needs a WHERE, which tells the clause from a join's ON.
+        # After INSERT … SELECT the clause needs a WHERE before it, or ON would belong to a join.
         return " ON CONFLICT DO NOTHING"
 
     def keep_newer(self, table: str, columns: Sequence[str], is_number: bool) -> str:
@@ -181,7 +181,7 @@ class Sqlite(Engine):
     def update_trigger(
         self, name: str, table: str, values: Mapping[str, str], columns: Sequence[str]
     ) -> str:
-        # Not of the columns that are set: the other trigger would set this one off.
+        # No column that the insert trigger sets: it would fire this trigger.
         names = ", ".join(columns)
         return f"CREATE TRIGGER {name} AFTER UPDATE OF {names} ON {table} {_setting(table, values)}"
 
@@ -222,7 +222,7 @@ class Sqlite(Engine):
         return columns, indexes, list(kinds) == [("view",)]
 
     def time_fault(self, rows: Rows, table: str, column: str) -> str:
-        """Any value is stored, and other forms sort otherwise."""
+        """SQLite stores any value, and other forms of a time sort in another order."""
         numbers = rows(
             f"SELECT {column} || '' FROM {table} "  # noqa: S608 - quoted names
             f"WHERE {column} < '' ORDER BY {column} DESC LIMIT 1"
@@ -260,8 +260,8 @@ def _quote(name: str) -> str:
 
 
 def _affinity(kind: str) -> str:
-    """The type that SQLite uses for a declared one, by its own rules. It has neither times nor
-    truth values: these are recognised by their names."""
+    """The type that SQLite uses for a declared type, by SQLite's rules. Times and truth values are
+    recognised by the declared name, because SQLite has no such types."""
     type_text = kind.lower()
     for parts, meaning in _AFFINITIES:
         if any(part in type_text for part in parts):

@@ -87,7 +87,7 @@ class Command(BaseCommand):
                     description, applying.Options(**options_of_run, removable=removable)
                 )
             except BaseException:
-                if options["new_secrets"]:  # it is empty, and would be in the way of the next try
+                if options["new_secrets"]:  # the empty file would stop the next try
                     options["new_secrets"].unlink(missing_ok=True)
                 raise
             self._write_secrets(outcome, file)
@@ -110,7 +110,7 @@ class Command(BaseCommand):
 
     @staticmethod
     def _new_secrets(path: Path | None) -> TextIO:
-        """A new file. It is made before anything is applied: afterwards the secrets would be
+        """A new file for new secrets. Make the file before `apply`, so that no secret can be
         lost."""
         if path is None:
             return Path(os.devnull).open("w")

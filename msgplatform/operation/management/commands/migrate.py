@@ -1,10 +1,10 @@
-"""Django's `migrate`, without the limit for the time that one statement may take.
+"""Django's `migrate`, without the time limit for one statement.
 
-Errors that the platform raises on purpose are one sentence, and a database whose load was cut short
-is refused. A new database belongs to the cell that CELL names.
+The platform's own errors are shown as one sentence. A database whose load was cut short is refused.
+A new database belongs to the cell that CELL names.
 
-A server goes on with a statement that its client gave up: a large table would be changed, and the
-migration not be noted as applied, so that it could never be applied again.
+The server goes on with a statement after its client has given up: a large table would be changed,
+but the migration not noted as applied, so that it could never be applied again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgplatform.core.data import cell_record, schema_state, transactions
 from msgplatform.core.errors import PlatformError
 
 _LIMITS = ("read_timeout", "write_timeout")
-# MySQL's: a table, column or key is there already, or one to be dropped is not.
+# MySQL's errors: a table, column or key exists already, or one to be dropped does not.
 _HALF_DONE = frozenset({1050, 1051, 1060, 1061, 1091})
 
 
@@ -32,7 +32,7 @@ class Command(migrate.Command):
         if patient == options_before:
             self._migrate(*args, **options)
             return
-        connection.close()  # its limits are those with which it was opened
+        connection.close()  # a connection keeps the time limits with which it was opened
         connection.settings_dict["OPTIONS"] = patient
         try:
             self._migrate(*args, **options)
@@ -52,7 +52,7 @@ class Command(migrate.Command):
         except (PlatformError, NotSupportedError) as error:
             raise CommandError(str(error)) from error
         except DatabaseError as error:
-            # MySQL and MariaDB commit each change of a table by itself.
+            # MySQL and MariaDB commit each change of a table at once.
             if transactions.error_code(error) not in _HALF_DONE:
                 raise
             raise CommandError(

@@ -55,8 +55,8 @@ class Command(BaseCommand):
             )
 
     def _renew_sealed(self) -> Counter[State]:
-        """Seal payloads anew, in rounds over all tables until one finds none under an old key: the
-        archiver moves payloads meanwhile, in either direction. The states in the last round."""
+        """Encrypt payloads anew, in rounds until no payload is under an old key: the archiver moves
+        payloads between tables meanwhile. Returns the states of the last round."""
         total: Counter[State] = Counter()
         for number in range(_MAX_ROUNDS):
             total.clear()

@@ -19,7 +19,7 @@ class Command(BaseCommand):
         if own == recorded:
             self.stdout.write(f"The database belongs to cell {own} already; nothing was changed.")
             return
-        # The lease of a killed program is over by itself; a frozen one loses its node.
+        # The lease of a killed program ends by itself; a frozen program loses its node.
         if running := IdNode.objects.filter(lease_until__gt=sql.now()).count():
             raise CommandError(
                 f"{running} programs still hold id nodes of this database. Stop every program, "

@@ -1,1 +1,1 @@
-"""Django's backend for MySQL and MariaDB, with what is true of a node of a cluster (ENGINE)."""
+"""Django's backend (ENGINE) for MySQL and MariaDB, with support for nodes of a cluster."""

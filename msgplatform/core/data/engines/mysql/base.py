@@ -1,9 +1,9 @@
-"""The connection of the platform's own databases: Django's, and what a cluster (Galera) needs.
+"""The connection of the platform's own databases: Django's, with additions for a cluster (Galera).
 
-- A new connection waits until its server has applied what the server before it has acknowledged:
-  after that it is the writer itself, and no answer is out of date.
-- A connection that is used again asks a table: a server without a quorum answers pings and
-  `SELECT 1`, and refuses everything else.
+- A new connection waits until its server has applied all changes that the former writer
+  acknowledged. Afterwards this server is the writer, and no answer is out of date.
+- A reused connection first reads a table: a server without a quorum answers pings and `SELECT 1`,
+  and refuses all other statements.
 - A connection knows its server, for the alert about two writers.
 - An error tells whether it came before COMMIT, when nothing of the transaction can be stored.
 - An error about a value is a DataError, whatever class mysqlclient has for its number.
@@ -31,8 +31,8 @@ from msgplatform.core.data.engines.mysql import error_codes
 
 
 class _MarkingErrors(DatabaseErrorWrapper):
-    """Marks an error that came before the COMMIT of a transaction, and tells refused values from a
-    server that is away."""
+    """Marks an error before the COMMIT of a transaction, and tells refused values from an
+    unavailable server."""
 
     def __init__(self, connection: DatabaseWrapper) -> None:
         super().__init__(connection)
@@ -67,7 +67,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         return _MarkingErrors(self)
 
     def check_database_version_supported(self) -> None:
-        """Django asks once for each database, before anything else."""
+        """Django calls this once for each database, before other methods."""
         if refusal := engines.of_connection(self).refusal(self):
             raise NotSupportedError(refusal)
 
@@ -78,14 +78,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def set_autocommit(
         self, autocommit: bool, force_begin_transaction_with_broken_autocommit: bool = False
     ) -> None:
-        # At the end of a transaction, which may be stored, it is switched on.
+        # Switching autocommit on ends a transaction, which may then be stored.
         with nullcontext() if autocommit else self._beginning():
             super().set_autocommit(autocommit, force_begin_transaction_with_broken_autocommit)
 
     def _set_autocommit(self, autocommit: bool) -> None:
-        """Django's hook for backends. MySQL has no limit for idle transactions, but one for idle
-        connections, which undoes the transaction, too: the statement that begins a transaction sets
-        it, and the one at its end sets it back. MariaDB reads it as a comment."""
+        """Django's hook for backends. MySQL has no limit for idle transactions, but its limit for
+        idle connections also rolls back: the statement that begins a transaction sets this limit,
+        and the one that ends it resets the limit. MariaDB reads both as comments."""
         if self.connection.get_autocommit() == autocommit:
             return
         seconds = "DEFAULT" if autocommit else str(self.idle_transaction_seconds)
@@ -107,7 +107,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         with self.cursor() as cursor:
             cursor.execute("SELECT @@hostname, @@port")
             host, port = cursor.fetchone()
-            # Not @@wsrep_on: MySQL, and a MariaDB that was built without Galera, do not know it.
+            # MySQL, and MariaDB built without Galera, do not know @@wsrep_on.
             cursor.execute("SHOW VARIABLES LIKE 'wsrep_on'")
             self.is_in_cluster = any(value == "ON" for _name, value in cursor.fetchall())
             if self.is_in_cluster:

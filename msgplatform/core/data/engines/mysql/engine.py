@@ -1,4 +1,4 @@
-"""MySQL, and what MariaDB does in the same way."""
+"""MySQL, and the part in which MariaDB is the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgplatform.core.data.engines.contract import (
 )
 from msgplatform.core.data.engines.mysql import error_codes, server, values
 
-# Behind a long read of a table we would wait, and everybody else behind us: better to try later.
+# Seconds to wait for a table lock. Other statements queue behind a waiting lock, so give up soon.
 _TABLE_WAIT_SECONDS = 2
 
 
@@ -36,21 +36,19 @@ class MySql(Engine):
     has_exact_times = True
     finds_rows_by_any_key = True
     clock_step = timedelta(microseconds=1)
-    # In the default collations `a` equals `A`.
+    # The default collations compare without case: `a` equals `A`.
     exact_collation = "utf8mb4_bin"
     ordered_join = "STRAIGHT_JOIN"
     row_word = "ROW"
     share_lock = "LOCK IN SHARE MODE"
     skip_locked = "FOR UPDATE SKIP LOCKED"
     bytes_type = "BINARY"
-    explain = (
-        "EXPLAIN FORMAT=TRADITIONAL"  # MySQL 9 answers with a tree unless it is asked for columns
-    )
+    explain = "EXPLAIN FORMAT=TRADITIONAL"  # MySQL 9 answers with a tree by default
     begin = "START TRANSACTION"
     backend = "msgplatform.core.data.engines.mysql"
-    # MySQL has no limit for idle transactions, reads it as a comment, and is told at the beginning
-    # of each transaction (`base.py`). The last part is a comment for MariaDB: by a skip scan MySQL
-    # would read a whole index for one page.
+    # MySQL reads the idle limit as a comment, since it has none (`base.py` limits each
+    # transaction). MariaDB reads the last part as a comment: with a skip scan MySQL reads a whole
+    # index for one page.
     options: dict[str, Any] = {
         "charset": "utf8mb4",
         "isolation_level": "read committed",
@@ -61,17 +59,17 @@ class MySql(Engine):
         " /*!80013 , optimizer_switch='skip_scan=off' */",
         "connect_timeout": 5,
         "local_infile": 0,  # no server may ask for files of this machine
-        # A connection that died without a word would otherwise hold its process for hours. In
-        # `migrate` there are no such limits.
+        # Without a time limit a dead connection blocks its process for hours. `migrate` has no
+        # limit.
         "read_timeout": STATEMENT_SECONDS,
         "write_timeout": STATEMENT_SECONDS,
     }
-    # As for our own: no gap locks hold up inserts of other programs, nobody waits long for the
-    # locks of others, a frozen process releases its own; only less patient with a silent server.
+    # `options` with shorter time limits. They also keep our locks from blocking other programs: no
+    # gap locks, short lock waits, and the server ends idle transactions.
     writer_options: dict[str, Any] = {**options, "read_timeout": 30, "write_timeout": 30}
     time_types = frozenset({"timestamp", "datetime"})
     activity = server.ServerActivity()
-    # Of a table: a node of Galera without a quorum answers `SELECT 1`, and refuses this (1047).
+    # Reads a table: a Galera node without a quorum answers `SELECT 1`, but refuses tables (1047).
     question = "SELECT 1 FROM django_migrations LIMIT 1"
 
     def fault(self, error: BaseException) -> Fault:
@@ -90,8 +88,8 @@ class MySql(Engine):
         return f"CRC32({_join_texts(columns)})"
 
     def sum_of_checksums(self, columns: Iterable[str]) -> str | None:
-        """No sum of CRC32: of two rows that swap texts of one length the differences often cancel,
-        since CRC32 is linear."""
+        """SHA2, not CRC32: CRC32 is linear, so its sum often stays equal when two rows swap texts
+        of one length."""
         return f"SUM(CAST(CONV(LEFT(SHA2({_join_texts(columns)}, 256), 15), 16, 10) AS UNSIGNED))"
 
     def force_index(self, index: str) -> str:
@@ -101,14 +99,14 @@ class MySql(Engine):
         return "FORCE INDEX (PRIMARY)"
 
     def delete_by_key(self, table: str) -> str:
-        # The form with a table list is the one that takes an index hint.
+        # Only the form with a table list takes an index hint.
         return f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY)"
 
     def branch(self, select: str) -> str:
         return f"({select})"
 
     def choice(self, column: str, ids: Sequence[int]) -> str:
-        # An id that is not in the list has no place: ELT of 0 is NULL.
+        # FIELD is 0 for an id that is not in the list, and ELT of 0 is NULL.
         places = ",".join(["%s"] * len(ids))
         return f"COALESCE(ELT(FIELD(id,{','.join(map(str, ids))}),{places}),{column})"
 
@@ -125,9 +123,9 @@ class MySql(Engine):
         return {f"{column}__istartswith": prefix}  # LIKE; `startswith` compares bytes
 
     def equals(self, column: str, value: Any) -> dict[str, Any]:
-        """For `column = value AND id < cursor` MariaDB may use only the first column of the index,
-        and skip over every row between the newest and the cursor. Given a range on both columns,
-        it starts at the cursor. SQLite does the opposite."""
+        """A range with equal bounds. For `column = value AND id < cursor` MariaDB may use only the
+        index's first column and read every row above the cursor. With two ranges MariaDB starts at
+        the cursor. SQLite needs the equality."""
         return {f"{column}__gte": value, f"{column}__lte": value}
 
     # -- writing ---------------------------------------------------------------------------------
@@ -141,8 +139,8 @@ class MySql(Engine):
         return f" ON DUPLICATE KEY UPDATE `{table}`.`{column}` = `{table}`.`{column}`"
 
     def keep_newer(self, table: str, columns: Sequence[str], is_number: bool) -> str:
-        # The version is the last to be assigned: earlier columns compare with the old one. The
-        # duplicate may be of another unique key: then the row belongs to another record.
+        # MySQL assigns the version last, so earlier columns compare with the old version. `takes`
+        # checks the key, because a duplicate of another unique key is another record.
         key, *value_columns = columns
         version = value_columns[-1]
         takes = (
@@ -170,8 +168,8 @@ class MySql(Engine):
     @contextmanager
     def lock_name(self, connection: Connection, name: str) -> Iterator[bool]:
         with connection.cursor() as cursor:
-            # A lock's name is global to the server, so it contains the schema's; MySQL takes names
-            # of up to 64 characters.
+            # A lock's name is global to the server, so it contains the schema's name. MySQL allows
+            # 64 characters.
             cursor.execute("SELECT DATABASE()")
             lock = f"{cursor.fetchone()[0]}.{name}"
             cursor.execute("SELECT GET_LOCK(SHA2(%s, 256), 0)", [lock])
@@ -195,7 +193,7 @@ class MySql(Engine):
     @contextmanager
     def lock_table(self, connection: Connection, table: str) -> Iterator[None]:
         with connection.cursor() as cursor:
-            # A process that freezes while it has locked the table loses its connection.
+            # A process that freezes with the lock loses its connection.
             cursor.execute(
                 f"SET SESSION lock_wait_timeout = {_TABLE_WAIT_SECONDS}, "
                 f"wait_timeout = {IDLE_TRANSACTION_SECONDS}"
@@ -290,10 +288,10 @@ class MySql(Engine):
         return dict(config)
 
     def reading(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        # A server that hangs keeps a reader no longer than these timeouts.
+        # A hanging server delays a reader at most for these timeouts.
         options = {
             **self.writer_options,
-            "init_command": "SET time_zone='+00:00'",  # the rest stays as the server has it
+            "init_command": "SET time_zone='+00:00'",  # other modes stay as the server has them
             "conv": values.conversions(),
         }
         return {**config, "OPTIONS": {**config["OPTIONS"], **options}}
@@ -346,7 +344,7 @@ class MySql(Engine):
 
 
 def _join_texts(columns: Iterable[str]) -> str:
-    # NULL would be left out; it differs from every text.
+    # CONCAT_WS would skip NULL, which must differ from every text.
     texts = ", ".join(f"IFNULL({column}, CHAR(1))" for column in columns)
     return f"CONCAT_WS(CHAR(0), {texts})"
 

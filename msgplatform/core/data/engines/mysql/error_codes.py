@@ -1,8 +1,8 @@
 """The meaning of the error numbers of MySQL and MariaDB.
 
-mysqlclient raises OperationalError for each number that it has no class for, refused values among
-them: the number says whether a server is away, the class does not. The numbers are those of
-MariaDB's "Error Codes" and of MySQL's "Server Error Message Reference".
+mysqlclient raises OperationalError for each number without a class, also for refused values: only
+the number says whether a server is away. The numbers are in MariaDB's "Error Codes" and in MySQL's
+"Server Error Message Reference".
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from django.db import DataError, IntegrityError
 from msgplatform.core.data.engines.contract import Fault
 
 LOCK_WAIT_TIMEOUT, DEADLOCK, SERVER_GONE, CONNECTION_LOST = 1205, 1213, 2006, 2013
-# MySQL's own: of NOWAIT, where MariaDB says LOCK_WAIT_TIMEOUT; and of a statement that the server
-# did not read, since it had closed the idle connection and undone its transaction.
+# MySQL's own numbers: for NOWAIT (MariaDB: LOCK_WAIT_TIMEOUT), and for a statement that the server
+# did not read, because it had closed the idle connection and rolled back its transaction.
 NOT_AT_ONCE, WAS_IDLE = 3572, 4031
-# A node of Galera without a quorum: it refuses every statement but those that ask no table, and it
-# may have lost the quorum during COMMIT.
+# A Galera node without a quorum refuses every statement that reads a table. The node may have lost
+# the quorum during COMMIT.
 NO_QUORUM, ERROR_DURING_COMMIT = 1047, 1180
-# The connection broke; if that was during COMMIT, the transaction may have been stored or not.
+# The connection broke. After a break during COMMIT the transaction may be stored or not.
 LOST = frozenset({SERVER_GONE, CONNECTION_LOST, WAS_IDLE})
 REPEATABLE = LOST | {LOCK_WAIT_TIMEOUT, DEADLOCK}
 MAY_BE_OF_COMMIT = LOST - {WAS_IDLE} | {NO_QUORUM, ERROR_DURING_COMMIT}
-# No room on the disk, for a temporary table or for the table itself: the statement did nothing.
+# The disk has no room for a temporary table or the table itself: the statement did nothing.
 _DISK_FULL = frozenset({1021, 1114})
-# A server that is not there, stops, has no connection left, is read only, or ended the statement:
-# any statement may fail, and may succeed later. A full disk is different: a person has to make
+# The server is absent, stops, has no free connection, is read only, or ended the statement: any
+# statement may fail, and may succeed later. A full disk is different, because a person has to make
 # room.
 AWAY = REPEATABLE | {
     *(1040, 1053, 1203, 1290, 1317, 1836, 1927, 1969, 2002, 2003, 2005, 3024, 3032, NOT_AT_ONCE),
     *(NO_QUORUM, ERROR_DURING_COMMIT),
 }
-# After these nothing of the transaction is stored: too many connections, no connection, no
+# Nothing of the transaction is stored after these errors: too many connections, no connection, no
 # privilege, lock timeout, deadlock, read only, a trigger whose user does not exist, no room. Any
 # other error may have come during COMMIT.
 NOTHING_HAPPENED = _DISK_FULL | {
@@ -42,8 +42,7 @@ NOTHING_HAPPENED = _DISK_FULL | {
 }
 
 OF_CLIENT = range(2000, 2100)  # most of them while connecting
-# The server's state is to blame, or its settings: a person may have to act, and no value would have
-# been taken.
+# The server's state or settings are to blame: every value would fail, and a person may have to act.
 OF_SERVER = (
     AWAY | _DISK_FULL | frozenset(OF_CLIENT) | {
         # files, memory, threads, temporary tables
@@ -57,7 +56,7 @@ OF_SERVER = (
     }
 )  # fmt: skip
 OF_LOCKS = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK, NOT_AT_ONCE, 1020, 1614, 1689})
-# A value is to blame: the same statement fails each time, and other rows do not.
+# A value is to blame: this statement fails each time, and other rows succeed.
 OF_VALUES = frozenset({
     # characters, collations, lengths
     *(1118, 1153, 1162, 1267, 1270, 1271, 1300, 1301, 1366, 1406, 3854, 3988),
@@ -100,6 +99,6 @@ def fault(code: int, error: BaseException) -> Fault:
 
 
 def column(text: str) -> str:
-    """The column that the text of an error names, '' when it names none."""
+    """The column that the text of an error names, or ''."""
     names = [quoted_name or field for quoted_name, field in _COLUMN.findall(text)]
     return names[-1] if names else ""  # an earlier match may be a value

@@ -1,5 +1,5 @@
-"""A server of MySQL or MariaDB: what it has to be like (its version, its character sets, its
-settings, the rights of our user), and what it does at a moment."""
+"""A server of MySQL or MariaDB: its requirements (version, character sets, settings, privileges of
+our user), and its present work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from msgplatform.core.data.engines.mysql import error_codes
 
 _TESTED = "MariaDB 10.11 and MySQL 9.7"
 
-# In `utf8` (utf8mb3), latin1 or gbk one emoji in a consumer's answer is refused (1366).
+# Columns in `utf8` (utf8mb3), latin1 or gbk refuse an emoji in a consumer's answer (1366).
 _COLUMNS = """
 SELECT table_name, column_name, column_type, is_nullable, column_default
 FROM information_schema.columns
@@ -23,8 +23,8 @@ WHERE table_schema = DATABASE() AND character_set_name IS NOT NULL
   AND character_set_name <> 'utf8mb4'
 ORDER BY table_name, ordinal_position
 """
-# A word in a server's version or its comment → a product that speaks MySQL's protocol, and what the
-# platform needs and it lacks.
+# A word in a server's version or comment → a product with MySQL's protocol, and the feature that
+# the platform needs and the product lacks.
 _OTHERS = {
     "tidb": ("TiDB", "triggers"),
     "vitess": ("Vitess", "triggers"),
@@ -35,8 +35,8 @@ _OTHERS = {
     "doris": ("Doris", "transactions"),
     "clickhouse": ("ClickHouse", "transactions"),
 }
-# A user without SUPER may make no trigger on a server with a binary log, or on a node of Galera,
-# which emulates one. MySQL skips what is between /*M! and */. @@wsrep_on would be an error of a
+# A user without SUPER may make no trigger on a server with a binary log, or on a Galera node, which
+# emulates a binary log. MySQL skips text between /*M! and */. @@wsrep_on would be an error in a
 # MariaDB that was built without Galera.
 _ASKS_FOR_SUPER = (
     "SELECT (@@log_bin /*M! OR EXISTS (SELECT 1 FROM information_schema.GLOBAL_VARIABLES "
@@ -46,7 +46,7 @@ _ASKS_FOR_SUPER = (
     """GRANTEE = CONCAT("'", SUBSTRING_INDEX(CURRENT_USER(), '@', 1), "'@'", """
     """SUBSTRING_INDEX(CURRENT_USER(), '@', -1), "'"))"""
 )
-# Rights are looked at before tables: with the privilege it fails since there is no such table.
+# Servers check privileges before tables: with the privilege the error is a missing table.
 _TRIGGER_ON_NOTHING = (
     "CREATE TRIGGER msgplatform_no_trigger BEFORE INSERT ON msgplatform_no_table "
     "FOR EACH ROW SET @msgplatform_no_value = 1"
@@ -85,8 +85,8 @@ def _product(connection: Any) -> tuple[str, str]:
 
 
 def problems(connection: Any) -> Iterator[Problem]:
-    """A product that was not tested; the database, if new tables get another character set; and
-    each table that has one. Tables of other programs in the same database are left out."""
+    """Problems: an untested product; a database whose new tables get another character set; each
+    table with another character set, without tables of other programs."""
     version, comment = _product(connection)
     if "percona" in comment.lower():
         yield Problem(
@@ -130,7 +130,7 @@ def character_sets(connection: Any) -> Iterator[Problem]:
 
 
 def refused_triggers(connection: Any) -> str:
-    """The repair if the server does not let this user make triggers, else ''."""
+    """The repair if this user may not make triggers, else ''."""
     with connection.cursor() as cursor:
         cursor.execute(_ASKS_FOR_SUPER)
         ((asks_for_super,),) = cursor.fetchall()
@@ -160,7 +160,7 @@ def settings(connection: Any) -> Iterator[Problem]:
             "SET GLOBAL innodb_flush_log_at_trx_commit=1",
             is_serious=False,
         )
-    # With a binary log InnoDB leaves the sync to it. Without both, a commit may be taken back.
+    # InnoDB leaves the sync to a binary log. Without both syncs a commit may be lost.
     if flush == 1 and has_log and sync != 1:
         yield Problem(
             f"a binary log with sync_binlog={sync}: a power cut loses accepted messages",
@@ -179,7 +179,7 @@ def settings(connection: Any) -> Iterator[Problem]:
 _READERS = (
     "^[[:space:](]*(select|show|set|use|explain|describe|analyze|optimize|check|kill)[[:space:]]"
 )
-# Everything else may write: stored events (`Connect`), bulk statements, commands of later servers.
+# All other commands may write: stored events (`Connect`), bulk statements, later commands.
 _NO_STATEMENTS = "'Sleep', 'Daemon', 'Binlog Dump', 'Binlog Dump GTID'"
 # The time of a replication thread is its lag. A user who logs in has no statement yet.
 _NO_WRITERS = "'system user', 'unauthenticated user'"
@@ -195,7 +195,7 @@ SELECT
 FROM information_schema.PROCESSLIST
 WHERE ID <> CONNECTION_ID() AND COMMAND NOT IN ({_NO_STATEMENTS})
 """  # noqa: S608 - constants
-# In the hour that a wall clock shows twice, the earlier moment is taken.
+# Of the hour that a wall clock shows twice, the query takes the earlier moment.
 _TRANSACTIONS = """
 SELECT
     COALESCE(MAX(own AND started >= CONVERT_TZ(%s, '+00:00', 'SYSTEM')), 0),
@@ -215,8 +215,8 @@ FROM (
 
 
 def processlist(rows: Rows) -> str:
-    """The table of a server's connections. That of information_schema fails on MySQL as soon as one
-    of them runs a statement with an emoji (3854)."""
+    """The table of a server's connections. On MySQL the table of information_schema fails if a
+    connection runs a statement with an emoji (3854)."""
     ((has_better,),) = rows(
         "SELECT @@performance_schema AND EXISTS (SELECT 1 FROM information_schema.TABLES "
         "WHERE TABLE_SCHEMA = 'performance_schema' AND TABLE_NAME = 'processlist')"
@@ -225,7 +225,7 @@ def processlist(rows: Rows) -> str:
 
 
 class ServerActivity:
-    # `trx_started` comes from a clock that moves on with the kernel's ticks: it can lag behind.
+    # `trx_started` comes from a clock that moves with the kernel's ticks, and can lag behind.
     clock_lag = timedelta(milliseconds=100)
 
     def now(self, rows: Rows) -> str:
@@ -245,10 +245,10 @@ class ServerActivity:
         return any(value not in ("OFF", "") for _name, value in variables)
 
     def statements(self, rows: Rows) -> Statements:
-        # Not `processlist`: the statements of stored events are missing there. Where MySQL fails
-        # for a statement with an emoji, the source is asked once more later.
+        # `processlist` lacks the statements of stored events. If MySQL fails for a statement with
+        # an emoji, the source is asked again later.
         ((now, longest, is_replicating, read_only),) = rows(_STATEMENTS)
-        # Later servers have more values than ON.
+        # Later servers have more values than ON and OFF.
         is_replica = bool(is_replicating) or read_only not in ("0", "OFF")
         return Statements(now, None if longest is None else int(longest), is_replica)
 

@@ -1,4 +1,4 @@
-"""Values as MySQL writes them in a statement, and reads them."""
+"""Values in the form in which a statement has them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Literal = Callable[[Any], bytes]
 def statements(
     connection: BaseDatabaseWrapper, rows: Sequence[Sequence[Any]], end: Sequence[Any] = ()
 ) -> Iterator[list[bytes]]:
-    """Rows as `(1, 'a', NULL)`, as many at a time as go into one statement; each with the values of
-    `end` behind its own."""
+    """Rows as `(1, 'a', NULL)`, each followed by the values of `end`, in portions of one
+    statement."""
     literals = _literals(connection)
     anything = connection.connection.literal
     last = b"".join(b"," + literals.get(type(v), anything)(v) for v in end) + b")"
