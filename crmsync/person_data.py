@@ -41,9 +41,9 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
 from msgplatform.core.personal import MARK
 
-_OPERATIONS = 20  # that one slice reads: each may hold hundreds of requests
+_OPERATIONS = 20  # operations of one slice: each may hold hundreds of requests
 _CHUNK = 500
-# Names of fields that say whose lead it is, without what is between their letters.
+# Names of fields that identify a person, after everything but letters is removed.
 _NO_LETTERS = re.compile(r"[\W_\d]+")
 _IDENTIFYING = frozenset({
     "email", "mail", "emailaddress", "phone", "phonenumber", "mobile", "mobilephone",
@@ -98,8 +98,8 @@ def _records_of(lead_ids: Sequence[int]) -> list[Record]:
 
 
 def _is_open(record: Record) -> bool:
-    """True until the CRM has confirmed the deletion; a deletion that the CRM refused waits for a
-    person. Not when somebody has dismissed it, or when the CRM never had the record."""
+    """True until the CRM has confirmed the deletion. A deletion that the CRM refused waits for a
+    person. False if somebody has dismissed the record, or the CRM never had it."""
     if record.state == Record.State.DISMISSED:
         return False
     if record.state == Record.State.DEAD:
@@ -131,7 +131,7 @@ def _delete_leads(_person: Person, rows: Sequence[Row]) -> int:
 def _erase_leads(_person: Person, rows: Sequence[Row]) -> int:
     lead_ids = [int(row.key) for row in rows]
     _erase_records([record.pk for record in _records_of(lead_ids)])
-    # Last: by its values a killed program's work is found once more.
+    # Erase the leads last: the work of a killed program is found again by their values.
     leads = Lead.objects.filter(id__in=lead_ids, is_delete=True)
     return transactions.retrying(lambda: leads.update(**_EMPTY))
 
@@ -149,7 +149,7 @@ def _erase_records(record_ids: Sequence[int]) -> int:
 
 
 def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
-    """Do not wait for the CRMs: what is on its way to them is dismissed."""
+    """End the wait for the CRMs: dismiss the records that are on their way."""
     lead_ids = [int(row.key) for row in rows if row.data["is_delete"]]
     record_ids = [record.pk for record in _records_of(lead_ids)]
     erasure.erase(record_ids)
@@ -194,7 +194,7 @@ def _erase_texts(person: Person, rows: Sequence[Row]) -> int:
 
 @transaction.atomic
 def _erase_text(person: Person, lead_ids: Sequence[int]) -> int:
-    # Locked, so that a change of `extra` by its business system is not lost.
+    # Lock the row: a change of `extra` by its business system must not be lost.
     rows = Lead.objects.select_for_update().filter(id__in=lead_ids).order_by("id")
     other_leads = [row for row in rows.values(*_COLUMNS) if not _is_of(person, row)]
     for row in other_leads:

@@ -19,7 +19,7 @@ from msgplatform.monitor.subjects import Subject
 
 # Every class of error that a try can end with, see `adapters.outcomes`.
 ERRORS = ("retry", "throttled", "invalid", "conflict", "auth", "unknown", "refused", "fault")
-# The database's URL is encrypted, and not needed for names.
+# The database's URL is encrypted; names do not need it.
 _SOURCE = Subject("source", _("source"), lambda: Source.objects.only("name"))
 _FAILED = {counters.failed(error): error for error in ERRORS}
 
