@@ -137,7 +137,7 @@ def _erase_leads(_person: Person, rows: Sequence[Row]) -> int:
 
 
 def _erase_records(record_ids: Sequence[int]) -> int:
-    """Everything that was sent, or is to be sent, about these records; how many requests."""
+    """Erase what was sent, or is to be sent, about these records; the number of requests."""
     erased = erasure.erase(record_ids)
     for some in chunks(list(record_ids), _CHUNK):
         items = Item.objects.filter(record_id__in=some).exclude(message__in=["", MARK])
@@ -219,7 +219,7 @@ def _find_operations(person: Person, cursor: str) -> Slice:
 
 
 def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any]]:
-    """Requests that are about the person, and of those about others the fields that name them."""
+    """Requests about the person, and the fields that name the person in requests about others."""
     if not person.is_in_bytes(data):
         return []
     try:
@@ -244,7 +244,7 @@ def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any
 def _own_keys(person: Person, policy_id: int, requests: Sequence[Request]) -> dict[str, str]:
     """The requests that are about the person: their keys → the keys of the records.
 
-    Of leads the lead itself says it; else a field that is an identifier and nothing more.
+    A lead itself tells whose it is. In other requests a field must be just the identifier.
     """
     policy = Policy.objects.filter(pk=policy_id).values("key_prefix", "source__name").first()
     prefix = policy["key_prefix"] if policy else ""
@@ -295,7 +295,7 @@ def _find_copies(person: Person, cursor: str) -> Slice:
 
 
 def stores() -> Sequence[PersonStore]:
-    """Leads first: their CRMs must learn of it before anything about them is erased."""
+    """Leads come first: CRMs must learn of the deletion before anything about them is erased."""
     return (
         PersonStore("crmsync.leads", _("leads"), _find_leads, _erase_leads, _end_leads,
                     prepare=_delete_leads, unconfirmed=_list_unconfirmed),

@@ -30,7 +30,7 @@ from msgplatform.core.flows.text import Text
 from msgplatform.messages import filter_fields, filters
 from msgplatform.messages.bulk import Row, Selected, bulk_action, select_in_places
 
-_BULK = "bulk"  # the action's user; the bulk job's own row says who started it
+_BULK = "bulk"  # user of handled entries; the bulk job's own row says who started it
 _CHUNK = 2000
 _State = Record.State
 _ENDINGS: Mapping[int, Ending] = {

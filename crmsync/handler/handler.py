@@ -33,7 +33,7 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker
 
-# Seconds for which a CRM belongs to its handler, which renews them: the wait after a kill.
+# Seconds of a CRM's ownership, which its handler renews. After a kill others wait this long.
 OWNERSHIP_SECONDS = 5.0
 # A signal wakes the loop for new orders, but not when a limit ends or a CRM loses its owner.
 _TURN_SECONDS = 0.1

@@ -104,7 +104,7 @@ def lead_indexes(policies_by_id: Policies) -> list[Index]:
 
 
 def matching_keys(rows: QuerySet[Record], values: Values, policies_by_id: Policies) -> list[str]:
-    """The keys of the records that match. The engine's check decides, not a WHERE."""
+    """The keys of the records that match. As in the engine, conditions are columns, not WHERE."""
     conditions, fits = _conditions(policies_by_id), Q()
     for name in OF_RECORDS:
         if name in values:

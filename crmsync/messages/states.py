@@ -104,7 +104,7 @@ def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str, str]]:
     rows = Record.objects.filter(id__in=record_ids).annotate(message=Subquery(last)).order_by()
     messages = {pk: (message or "", "") for pk, message in rows.values_list("id", "message")}
     dead = RecoveryEntry.objects.filter(record_id__in=record_ids, state=RecoveryEntry.State.OPEN)
-    # A newest open entry replaces the message of the last try.
+    # The newest open entry replaces the message of the last try.
     reasons = dead.order_by("id").values_list("record_id", "reason", "field")
     messages |= {pk: (reason, field) for pk, reason, field in reasons if pk is not None}
     error_classes = read_error_classes(open_records)

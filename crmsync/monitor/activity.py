@@ -25,7 +25,7 @@ _FAILED = {counters.failed(error): error for error in ERRORS}
 
 
 class _OfPolicy(Dimension):
-    """The CRM or source to which the policy of a counter belongs: `name` is a field of Policy."""
+    """The CRM or source of the policy to which a counter belongs; `name` is a field of Policy."""
 
     names_subjects = True
 

@@ -39,7 +39,7 @@ KINDS = (PAUSED, SOURCE, HORIZON, STALLED, DEAD, RECOVERY)
 UNREADABLE_SECONDS = 60.0
 HORIZON_SECONDS = 600.0
 STALLED_SECONDS = 600.0
-DEAD_SHARE, DEAD_OF = 0.05, 20  # in the last hour, of at least so many records
+DEAD_SHARE, DEAD_OF = 0.05, 20  # dead share of the last hour, minimum of records
 OPEN_FOR = timedelta(days=1)
 # Key of the last look at stalled CRMs, in the work Redis.
 STALLS = "crm:stalls"

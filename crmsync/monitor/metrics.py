@@ -61,7 +61,7 @@ def status() -> Status:
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest due record at each CRM that takes work; the platform alerts when it waits long."""
+    """The oldest due record at each CRM that takes work. The platform alerts when it waits long."""
     now, first = sql.now(), dict[Crm, datetime]()
     for progress in backlog.of_policies(now):
         if progress.takes_work and progress.due_at is not None and progress.due_at <= now:

@@ -76,8 +76,8 @@ def next_look(
     Raises InvalidInput.
     """
     if cron:
-        # A policy that has never looked looks at once, whatever its crontab line says. A policy
-        # whose time is over looks now.
+        # A policy without an earlier look looks at once, whatever its crontab line says. A policy
+        # that was held up looks now, not at a time that is over.
         due = max(now, _next(cron, timezone.localtime(last or now))) if last else now
     else:
         due = max(now, last + timedelta(seconds=interval)) if last else now

@@ -30,8 +30,8 @@ from msgplatform.core.errors import InvalidInput, Unavailable
 
 _ALL = {"active_test": False}  # inactive records too
 _PARTY, _CONTACTS = "party.party", "party.contact_mechanism"
-# These fields of a party are its first contact mechanism of the same type. They are stored in that
-# model, and can be changed only there.
+# These fields of a party are its first contact mechanism of the type with the field's name. Contact
+# mechanisms are a model of their own, and can be changed only there.
 _CONTACT_TYPES = frozenset({"phone", "mobile", "fax", "email", "website"})
 
 
