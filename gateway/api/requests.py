@@ -21,8 +21,8 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Everything but recipients and text; None stands for a field that was left out. Times are ISO
-    8601 with a zone."""
+    """Everything but recipients and text. None means that a field was left out. Times are ISO 8601
+    with a zone."""
 
     account: Annotated[str | None, text("Its name; left out: your default account")] = None
     extension: Annotated[
@@ -86,7 +86,7 @@ def request(biz: int, body: Send) -> Request:
 def accept_later(
     biz: int, body: Send, call: Callable[[Verdict | None, Exception | None], None]
 ) -> None:
-    """`accept.accept_later` for the fast intake, which knows bodies only."""
+    """`accept.accept_later` for the fast intake, which has only the body."""
     accept.accept_later(request(biz, body), call)
 
 
