@@ -21,7 +21,7 @@ from notify.models import BizReceive
 from notify.subscriptions.matching import compile_filter
 
 REPORT, REPORTS, MO = "sms.report", "sms.reports", "sms.mo"
-MAX_REPORTS = 200  # of an event: each has less than a 200th of the longest payload
+MAX_REPORTS = 200  # maximum of messages in an event, each less than a 200th of the longest payload
 _BEGIN, _END = b'{"reports":[', b"]}"
 
 

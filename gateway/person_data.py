@@ -89,7 +89,7 @@ def _digest(member: bytes) -> str:
 
 
 def _export(person: Person, message: Finished | Mo) -> dict[str, Any]:
-    """A message as an export has it; of one to or from somebody else what it says of the person."""
+    """A message in an export; of somebody else's message only what names the person."""
     mt: Any = message.mt if isinstance(message, Finished) else message
     if mt.user_number in person.phone_spellings:
         return dict(msgspec.to_builtins(message))

@@ -34,8 +34,8 @@ def look(
 
 
 def divert(gateway: int, leaving: Iterable[tuple[WaitingMessage, int]]) -> int:
-    """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
-    A message that has moved since, or was sent and would change its gateway, is left alone."""
+    """Move messages that `look` returned to another gateway, or with 0 end them as expired; how
+    many. Messages that moved since, or were sent and would change their gateway, are left alone."""
     flat: list[scripts.Argument] = []
     for message, gateway_id in leaving:
         flat += [message.mt.id, message.priority, message.position, gateway_id or ""]

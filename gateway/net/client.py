@@ -78,7 +78,7 @@ class Client:
         self._duplicates = Duplicates()
         self._count = connections
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wanted = asyncio.Event()  # there is something to send, or too many connections
+        self._wanted = asyncio.Event()  # set for messages to send, and by `resize`
         self._stopping = False
         self._ends: dict[Connection, Closed] = {}  # connections that were bound
         self.bound: list[Connection] = []

@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def write_raw(self, data: bytes) -> None:
-        """Bytes past the session, after what it has to send: for a simulated peer's faults."""
+        """Write bytes after the session's own, past the session: for a simulated peer's faults."""
         self._flush()
         self._transport.write(data)
 

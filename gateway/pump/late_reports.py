@@ -49,7 +49,7 @@ def settle(limit: int) -> int:
 
 
 def _settle_some(entries: Sequence[str]) -> list[str]:
-    """The settled entries. A call may be repeated as a whole: rows that were written are found."""
+    """Returns the settled entries. The call may be repeated: it finds written rows again."""
     settled_entries = []
     for entry in entries:
         report = msgspec.json.decode(entry, type=ReportIn)

@@ -60,7 +60,7 @@ class BindAuthentication:
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
         self._gateways: dict[Connection, tuple[int, float]] = {}
-        self._checked: dict[Connection, int] = {}  # the gateway whose login was right, until bound
+        self._checked: dict[Connection, int] = {}  # the right login's gateway, until bound
         self._received: Counter[Connection] = Counter()
         # By address: the number of connections, and the connections without a login, oldest first.
         self._from: Counter[str] = Counter()
@@ -116,9 +116,7 @@ class BindAuthentication:
         address = connection.address
         # Gateways may share an address: a wrong login of one must not keep the others out.
         guesser = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.is_delayed(
-            guesser
-        ):  # `admit` did not ask this for known addresses
+        if self.wrong_logins.is_delayed(guesser):  # `admit` did not ask this for known addresses
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
@@ -257,7 +255,7 @@ class Networks:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._by_gateway: dict[int, tuple[Network, ...]] = {}
-        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # with the time they are due
+        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # and when they are due
 
     def refresh(self) -> None:
         """Take over changes in the console, and the present addresses of names."""

@@ -58,9 +58,9 @@ class TimedOut:
 
 @record
 class Ignored:
-    """A frame that its owner need not act upon, with the reason. Its response, if any, is sent.
+    """A frame that needs no action of the owner, with the reason. Its response, if any, is sent.
 
-    `error` is None for a command that came before, and for a response that nothing waits for.
+    `error` is None for a repeated command, and for a response to no waiting command.
     """
 
     frame: bytes
