@@ -105,8 +105,8 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
     )  # fmt: skip
     with transaction.atomic(durable=True):
         mt = SgipMt.objects.select_for_update().filter(pk=row.mt_id).first()
-        # A pump that was killed before it dropped the Report may have written it. A row's id is
-        # younger than its Report: the key bounds the search for Reports without a message too.
+        # A killed pump may have written the Report before it dropped it. A row's id is younger than
+        # its Report, so that the key also bounds the search for Reports without a message.
         oldest = max(0, ids.first_id_at(at - _CLOCKS_APART))
         columns = {
             name: getattr(row, name)

@@ -113,7 +113,7 @@ class Link:
 
     # -- in the loop -----------------------------------------------------------------------------
     def start(self) -> None:
-        """Begin to connect. Without a readable password the link stays down, and has the reason."""
+        """Begin to connect. Without a readable password the link stays down, with the reason."""
         row, password = self.gateway.row, self.gateway.login_password
         if password is None:
             self.problem = self.gateway.problem

@@ -75,7 +75,7 @@ class Journal:
         return list(self._owed.values())
 
     def unreported(self, log: Path) -> Iterator[tuple[SequenceNumber, str]]:
-        """Submits and users that the log has as accepted, without a Report: a kill came between."""
+        """Submits and users that the log has as accepted, but that have no Report after a kill."""
         for submit, user, result in read_users(log):
             if not result and (submit, user) not in self._reported:
                 yield submit, user
@@ -91,7 +91,7 @@ class Journal:
             self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")
 
     def flush(self) -> None:
-        """Give written lines to the operating system: a killed process does not lose them then."""
+        """Give written lines to the operating system, which keeps them after a kill."""
         self._file.flush()
 
     def close(self) -> None:

@@ -125,7 +125,7 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
             say(str(error))
 
     def read() -> None:
-        """Read without Python's buffer: a thread that waits in it holds its lock to the end."""
+        """Read without Python's buffer, whose lock a waiting thread would hold to the end."""
         rest = b""
         with contextlib.suppress(RuntimeError, OSError):  # the loop, or the input, is closed
             while data := os.read(0, 65_536):

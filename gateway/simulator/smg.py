@@ -86,9 +86,9 @@ class Simulator:
         self._host, self._port = host, port
         self._login = login or Login("sp", "secret")
         self._known = dict(read_log(log))  # Submit's sequence → Result
-        # Lines that came together are one write: a killed simulator leaves no half of a Submit.
+        # Lines that came together are one write: a kill leaves no half of a Submit.
         self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
-        # Not from 0: commands before a restart, or of another simulator, must not be duplicates.
+        # Not from 0: commands before a restart, or of other simulators, must not be duplicates.
         self._sequences = SequenceSource(NODE, start=random.getrandbits(31))
         self._submits: Counter[Connection] = Counter()
         self._references = 0

@@ -74,9 +74,9 @@ class Endpoint:
         self._active = now
 
     def respond(self, request: Submit | Deliver | Report | UserRpt, result: int = 0) -> None:
-        """Answers a request of the peer once it is safe; after Closed, for the peer's next try."""
+        """Answers a request of the peer once it is safe; after Closed, for its next repetition."""
         frame = _RESULT(29, request.command_id | RESPONSE_BIT, *request.sequence, result)
-        # Noted even when it can no longer be sent: the request then comes over another connection.
+        # Remember the answer even if it cannot be sent: the request then comes again elsewhere.
         self._duplicates.answered(frame[8:20], result)
         if self.phase is not CLOSED:
             self._out.append(frame)

@@ -10,7 +10,7 @@ connection: gateways push Reports also over the one that the SP opened (§3.7).
        ▼                                                         ▼                        ▼
     CLOSED ◀──── from each: LOST, SILENT, PROTOCOL (the peer broke the rules) ────────────┘
 
-Once our Unbind was sent nothing is in flight: the connection ends as unbound also when the peer
+After our Unbind no command is in flight. The connection then ends as unbound also if the peer
 closes it, or is silent for some seconds, instead of answering.
 
 All times are seconds of one clock that never goes back, given as `now`.
