@@ -74,7 +74,7 @@ class BulkJobAdmin(ReadOnlyAdmin):
 
 
 class CounterFilter(PickFilter):
-    """The counters of which statistics are made: those that were counted are in no index."""
+    """The counters that statistics use. No index has the names in the table."""
 
     title = _("counter")
     parameter_name = "name"

@@ -95,7 +95,7 @@ class ResourceAdmin(ModelAdmin):
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
         form: Any = super().get_form(request, obj, change, **kwargs)
-        form.resource = self.resource(request.user.get_username())  # a class of this request's own
+        form.resource = self.resource(request.user.get_username())  # a class of this request
         if obj is not None and not self.has_change_permission(request, obj):
             # Django leaves out all fields, and with them the widgets that show lists.
             for column in self.opts.concrete_fields:

@@ -59,7 +59,7 @@ class RowsAdmin(ReadOnlyAdmin):
         row = number is not None and self.get_queryset(request).filter(pk=number).first()
         if not row:
             raise Http404(_("There is no such row; it may have been deleted by retention."))
-        # Checked after the row is found: people of the console may know that a row exists.
+        # Check permissions after finding the row: people of the console may know that it exists.
         may_act = self.has_operate_permission(request) if change else True
         if not (may_act and self.has_view_permission(request, row)):
             raise PermissionDenied
@@ -116,7 +116,7 @@ class RecentRowsList(BoundedList):
         ]
         if not other_filters and (not self.query or "q" in index_parameters):
             return rows
-        # The newest rows that match the filters with an index; the other filters see only these.
+        # The newest rows that match the filters with an index. Other filters see only these rows.
         newest: Any = self.root_queryset
         for spec in active_filters:
             if spec not in other_filters:

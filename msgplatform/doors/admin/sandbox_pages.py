@@ -76,7 +76,7 @@ class SandboxPages:
     help_texts: Mapping[str, Text]  # field of the behaviour → its description
     make_form: type[forms.Form]
     make_permissions: Sequence[str]
-    view_permissions: Sequence[str]  # links to what came, beside the row
+    view_permissions: Sequence[str]  # to see the calls, beside the row's permission
     answers_limited_people = False
 
     def __init__(self, model_admin: Any) -> None:

@@ -104,7 +104,7 @@ class Person(Resource):
     model = User
     serializer_class = PersonSerializer
     created_serializer_class = CreatedPersonSerializer
-    is_in_files = False  # people are of one platform
+    is_in_files = False  # all cells have the same people
     example = {"first_name": "Anna", "email": "anna@example.com", "groups": ["Operator"]}
     on_delete = (
         "Disables the person: they cannot log in, and are logged out. The audit log keeps the "
@@ -125,7 +125,7 @@ class Person(Resource):
         return User.objects.filter(username=self.name, username__contains=self.name)
 
     def new(self) -> User:
-        """Somebody without a password; such a person logs in to the console, so is staff."""
+        """Somebody without a password. People use the console, so they are staff."""
         if stored := User.objects.filter(username__iexact=self.name).first():
             raise InvalidInput(f"There is a person named {stored.username} already.", "name")
         if User.normalize_username(self.name) != self.name:
