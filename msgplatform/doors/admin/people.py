@@ -182,7 +182,7 @@ class LimitedUserForm(UserChangeForm):  # type: ignore[misc]  # it has no types
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: ignore[type-arg]  # has no types
-    """People. A new one is invited: a link, which serves once, leads to the password."""
+    """People. A new person is invited: a link, which works once, leads to the password."""
 
     form = LimitedUserForm
     add_form = InvitationForm

@@ -177,7 +177,7 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
         form: Any = super().get_form(request, *args, **kwargs)
         form.user = request.user  # the class belongs to this request
         if person_limits.is_limited(request):
-            form.base_fields.pop("systems", None)  # of keys without a system, which it cannot make
+            form.base_fields.pop("systems", None)  # keys without a system: they cannot make these
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:

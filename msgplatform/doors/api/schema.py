@@ -191,7 +191,7 @@ class PlatformSchema(AutoSchema):
             for parameter in operation.get("parameters", ()):
                 if parameter["in"] == "query" and not parameter.get("required"):
                     parameter["allowEmptyValue"] = True  # an empty one counts as absent
-        statuses = [429, 500, 503]  # of every operation: rate limit, error, server unavailable
+        statuses = [429, 500, 503]  # for every operation: rate limit, error, server unavailable
         if required_scope(self.view, self.method):
             statuses += [401, 403]
         if "requestBody" in operation:

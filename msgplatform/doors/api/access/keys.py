@@ -78,7 +78,7 @@ def management_scopes() -> dict[str, str]:
 
 
 def check_scopes(scope_names: Iterable[str], is_management: bool) -> list[str]:
-    """The scopes in order, each once. Raises InvalidInput for one that such a key cannot have."""
+    """The scopes in order, each once. Raises InvalidInput for one that the key cannot have."""
     names, valid_scopes = (
         sorted(set(scope_names)),
         management_scopes() if is_management else scopes(),
@@ -208,7 +208,7 @@ def _load(prefix: str, digest: str) -> ValidKey | None:
 
 
 def write_last_used(**_signal: object) -> None:
-    """Store when keys were used, at most once a minute each; called after the answer was sent.
+    """Store when keys were used, at most once a minute for each; called after the answer is sent.
 
     One thread does it at a time: while it waits for the database, others serve requests.
     """

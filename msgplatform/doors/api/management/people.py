@@ -104,7 +104,7 @@ class Person(Resource):
     model = User
     serializer_class = PersonSerializer
     created_serializer_class = CreatedPersonSerializer
-    is_in_files = False  # all cells have the same people
+    is_in_files = False  # people belong to one platform
     example = {"first_name": "Anna", "email": "anna@example.com", "groups": ["Operator"]}
     on_delete = (
         "Disables the person: they cannot log in, and are logged out. The audit log keeps the "
@@ -121,7 +121,7 @@ class Person(Resource):
     conflicts = ("PUT", "DELETE")
 
     def rows(self) -> QuerySet[User]:
-        # Exactly: MariaDB ignores case where it compares as a whole, but not where it looks within.
+        # Compare exactly: MariaDB ignores case in whole texts, but not when it looks inside.
         return User.objects.filter(username=self.name, username__contains=self.name)
 
     def new(self) -> User:

@@ -62,7 +62,7 @@ class System(Resource):
 
 
 def _of_name(name: str) -> dict[str, str]:
-    """Exactly: MariaDB ignores case where it compares as a whole, but not where it looks within."""
+    """Compare exactly: MariaDB ignores case in whole texts, but not when it looks inside."""
     return {"name": name, "name__contains": name}
 
 
@@ -102,7 +102,7 @@ class Key(Resource):
     scope = "manage:keys"
     system_lookup = "biz__name"
     answers_limited_keys = True
-    is_in_files = False  # a key is shown once and cannot be exported
+    is_in_files = False  # a key is shown once, and no file can have it
     model = ApiKey
     serializer_class = KeySerializer
     checked_fields = frozenset({"biz"})
@@ -160,7 +160,7 @@ class Key(Resource):
     @transaction.atomic
     def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
         if self.name != self.name.strip():
-            # The scopes would be stored without these, under another address.
+            # The name would be stored without the blanks, under another address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
         self.check_address()
         body = KeySerializer(data=data)

@@ -34,7 +34,7 @@ def _answer(
     """The problem as JSON or as a page. `reason` replaces the template's own sentence."""
     if request.path.startswith(API_PREFIX):
         return problem.response()
-    # No request and no context processors: an error page may touch no session or database.
+    # No request and no context processors: these may use a session or the database.
     context = {"detail": problem.detail, "reason": reason, **problem.more}
     page = loader.get_template(template).render(context)
     return HttpResponse(page, status=problem.kind.status)

@@ -14,7 +14,7 @@ from msgplatform.setup.platform_file import kinds
 from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
 _COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
-# These words describe the secret itself, but a reference takes its place.
+# Keywords about the secret itself: in a file a reference takes its place.
 _OF_SECRETS = ("maxLength", "minLength", "pattern", "format")
 
 
