@@ -54,7 +54,7 @@ class Condition:
 
 
 def open_alerts() -> QuerySet[Alert]:
-    """The open alerts: only they have a key in `open_key`, whose unique index finds them."""
+    """The open alerts, found by the unique index on `open_key`, which only they have."""
     return Alert.objects.filter(open_key__isnull=False)
 
 

@@ -67,7 +67,7 @@ class RateLimitMiddleware:
         return response
 
 
-# The theme's pages, below /admin/, set Cache-Control themselves.
+# The theme's pages below /admin/ set Cache-Control themselves.
 _PREFIXES = ("/console/", "/django-rq/")
 
 
@@ -86,7 +86,7 @@ class NeverStoredMiddleware:
 
 
 class CompressedPages(GZipMiddleware):
-    """Django's compression, which hides the length of its input (BREACH), for pages alone: a list
+    """Django's compression, which hides the length of its input (BREACH), only for pages: a list
     has 250 to 370 kB of HTML. Answers to programs are small or many, and static files are
     compressed when they are collected."""
 
@@ -195,7 +195,7 @@ class EndedSessionMiddleware:
             request,
             _("Your session had ended, so nothing was done. Log in, then do it again."),
         )
-        # Back to the page of the form that was sent, as a path of our own; else to the console.
+        # Lead back to the page of the sent form, if its path is on this host; else to the console.
         page = urlsplit(headers.get("Referer", ""))
         path = page._replace(scheme="", netloc="", fragment="").geturl()
         is_ours = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)

@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """`more` is how many rows are left out; `file` is the address of the file that has them."""
+    """`more`: the number of rows that are left out; `file`: the address of a file with all."""
 
     title: Text
     heading: Text

@@ -141,7 +141,7 @@ def _find_action(
     request: HttpRequest, able: Sequence[Flow], flow_name: str, action: str | None
 ) -> tuple[Flow, str]:
     """The flow and the action that an address names, or the first ones."""
-    # The permission for bulk jobs alone is not enough: what a job does needs that of one message.
+    # The permission for bulk jobs is not enough: a job also needs that for one message.
     if not able:
         raise PermissionDenied
     flow = flows.get(flow_name) if flow_name else able[0]
