@@ -50,7 +50,7 @@ class NotTaken(Unavailable):
 
 
 def target(address: Address, token: str = "") -> Target:
-    """The target of an address; `token` is a webhook's."""
+    """The function that hands lines over to an address; `token` is a webhook's."""
     place = address.place
     if address.kind is Kind.STDOUT:
         return _print

@@ -76,7 +76,7 @@ class LongPolls:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         is_replaced = wait.is_replaced
         if not self._watches_stop:
-            # All that wait are answered when the server begins to stop: it waits for their answers.
+            # A server that begins to stop waits for answers: all waiting requests are answered.
             self._watches_stop = True
             stopping.call_at_stop(loop, self._stop)
 
