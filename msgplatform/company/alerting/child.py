@@ -60,7 +60,7 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C for the program lets a message that is going go
+            start_new_session=True,  # the program's Ctrl-C must not stop a message in flight
         )
         if self._process.stdin:
             # The order is smaller than a pipe's buffer (64 KiB), so that the write does not wait.

@@ -46,7 +46,7 @@ def plan(now: datetime) -> int:
         for row in news if rules else ():
             if row.is_end:
                 continue
-            # Each channel is told once: of several rules by the one that sends earliest.
+            # Each channel gets the news once: of several rules, by the one that sends earliest.
             severity = matching.severity(row.alert.kind)
             rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
             for rule, channel in rules.about(row.alert, systems[row.alert.pk]):
@@ -78,7 +78,7 @@ def plan(now: datetime) -> int:
 
 
 def plan_repeats(now: datetime) -> int:
-    """Tell once more of open alerts that nobody has acknowledged; returns how many notices."""
+    """Repeat the news of open alerts that nobody has acknowledged; returns how many."""
     total = 0
     rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
     for rule in rules.prefetch_related("systems"):
@@ -132,8 +132,8 @@ def _tell(
         due = Due(max(due.earliest, half_hour), max(due.latest, half_hour))
     message = None
     if due is not None:
-        # Locked: nobody sends it before the notice is stored. A message that waits for its next
-        # attempt takes all that may go now; one of the morning holds nothing up.
+        # Lock the message: nobody sends it before the notice is stored. A message that waits for
+        # its next attempt takes all news that may go now; one for the morning delays none.
         rows = AlertMessage.objects.select_for_update().filter(
             rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
         )

@@ -28,7 +28,7 @@ from apprise.plugins.wecombot import NotifyWeComBot
 
 
 class Refused(Exception):
-    """Why the robot does not take a message, in its own words. `is_final` when no repeat helps."""
+    """The robot does not take the message, for a reason of its own. `is_final`: no repeat helps."""
 
     def __init__(self, text: str, is_final: bool = False) -> None:
         super().__init__(text)

@@ -34,7 +34,7 @@ class CheckedAddress:
 
 
 def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
-    """Check an address, without any traffic; one that apprise reads takes a second."""
+    """Check an address without any traffic; this takes a second if apprise reads it."""
     url = url.strip()
     if not url:
         return CheckedAddress(_("Enter the address."))

@@ -61,7 +61,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     latest: dict[str, AlertNotice] = {}
     alert_ids = defaultdict[str, set[int]](set)
     for notice in sorted(notices, key=lambda notice: notice.pk):
-        latest[notice.alert.key] = notice  # opened and resolved in one message: it is over
+        latest[notice.alert.key] = notice  # opened and resolved in one message: show the end
         alert_ids[notice.alert.key].add(notice.alert_id)
     rows = sorted(latest.values(), key=_rank)
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
@@ -131,7 +131,7 @@ def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
 
 
 def alert_url(alert: Alert | int) -> str:
-    """The alert's page in the console. Programs have no pages, so the path is written here."""
+    """The alert's page in the console. Some programs have no pages, so the path is here."""
     pk = alert if isinstance(alert, int) else alert.pk
     return f"{settings.PUBLIC_URL}/admin/msgplatform/alert/{pk}/change/"
 
