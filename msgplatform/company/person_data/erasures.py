@@ -46,7 +46,7 @@ def start(
 
 
 def checked_reason(person: Person, reason: str) -> str:
-    """The reason as it is kept. Raises InvalidInput for none, and for one that names the person."""
+    """The reason as it is stored. Raises InvalidInput for none, or one that names the person."""
     reason = reason.strip()
     if not reason or len(reason) > MAX_REASON:
         raise InvalidInput(_("Say why, in at most %d characters.") % MAX_REASON, "reason")

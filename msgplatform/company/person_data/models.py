@@ -47,7 +47,7 @@ class Erasure(models.Model):
     created_by = models.CharField(_("who"), max_length=150)
     created_at = models.DateTimeField(_("asked for"))
     finished_at = models.DateTimeField(_("finished"), null=True)
-    # True after a restore of the database, or on request: the erasure runs again.
+    # The time of a restore, or of a request to repeat: since then the erasure runs again.
     repeated_at = models.DateTimeField(_("repeated"), null=True)
     erased = models.JSONField(_("erased"), default=dict)
     open = models.JSONField(_("on their way"), default=dict)

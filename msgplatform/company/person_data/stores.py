@@ -38,7 +38,7 @@ def all_stores() -> list[PersonStore]:
 
 # -- the work Redis ------------------------------------------------------------------------------
 def _find_keys(person: Person, cursor: str) -> Slice:
-    """The orders of all flows, which end by themselves, and what sandboxes and the cache keep."""
+    """The orders of all flows, which end by themselves, and keys of sandboxes and the cache."""
     stores = (store for flow in flows.all() for store in flow.person_stores())
     prefixes = tuple(store.redis_prefix for store in stores if store.redis_prefix)
     return redis_keys.find(

@@ -67,7 +67,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
                 {"id": "company", "description": text, "url": reverse("company-confirm")},
             ]
         if SocialAccount.objects.filter(user_id=user.pk).exclude(provider="company").exists():
-            # It proves nothing, and would only sign in again: that page says what does.
+            # A chat's account proves nothing, and would only sign in again: the page says so.
             return [{"id": CHAT, "description": "", "url": reverse("console:confirm")}]
         return []
 

@@ -40,7 +40,7 @@ def _state(user: User) -> str:
 
 @never_cache
 def log_in(request: HttpRequest) -> HttpResponse:
-    """A page with a button: what merely opens the link, such as a preview, does not use it up."""
+    """A page with a button: merely opening the link, as a preview does, does not use it up."""
     user = None
     with suppress(signing.BadSignature, TypeError, ValueError):
         pk, state = signing.loads(request.GET.get("token", ""), salt=_SALT, max_age=LINK_SECONDS)

@@ -71,7 +71,7 @@ class ChoosePasswordView(PasswordResetConfirmView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
         title = _("Choose a password") if self.validlink else _("This link no longer works")
-        frame = {**admin.site.each_context(self.request), "site_url": ""}  # nothing opens there
+        frame = {**admin.site.each_context(self.request), "site_url": ""}  # no page would open
         return {**frame, **context, "title": title}
 
 
