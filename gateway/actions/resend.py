@@ -43,7 +43,7 @@ log = logging.get(__name__)
 
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
 _CHUNK = 500
-_FEW = 500  # Maximum of an account's messages for which its index is used
+_FEW = 500  # maximum of an account's messages for which its index is used
 
 _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",

@@ -156,7 +156,7 @@ class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tp_pid: int = 0
     tp_udhi: int = 0
     parts: int = 1
-    missing: int = 0  # the other parts did not come in time
+    missing: int = 0  # number of parts that did not come in time
     user_condition: int = 0
     sequence: str = ""
     at: float = 0.0  # when the MO, or the first part of a long one, came

@@ -285,7 +285,7 @@ def read(ids: Sequence[str]) -> list[Finished]:
 
 
 def forget(messages: Iterable[Finished]) -> set[str]:
-    """Delete all keys of messages that were archived as they were read. Returns the deleted ids.
+    """Delete all keys of messages that were archived as they were read; the ids that are gone.
 
     A message whose ending changed meanwhile stays: it will be published and archived once more. A
     message with newer facts, such as the Report of another part, stays too.

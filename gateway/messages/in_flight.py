@@ -30,7 +30,7 @@ from msgplatform.models import Biz
 _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis
 WALK_SECONDS = 0.1  # seconds of a walk through messages in flight for a list
 MAX_WALKED = 5000  # maximum of matches, of which the newest are shown
-_HITS = 50  # seconds of one piece of a search through texts
+_HITS = 50  # hits of one piece of a search through texts
 _ARCHIVED = frozenset({"gateway", "answer", "failed_since"})  # fields that only the archive has
 
 

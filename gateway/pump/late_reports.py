@@ -105,7 +105,7 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
     )  # fmt: skip
     with transaction.atomic(durable=True):
         mt = SgipMt.objects.select_for_update().filter(pk=row.mt_id).first()
-        # A killed pump may have written the Report before it dropped it. A row's id is younger than
+        # A killed pump may have written the Report without dropping it. A row's id is younger than
         # its Report, so that the key also bounds the search for Reports without a message.
         oldest = max(0, ids.first_id_at(at - _CLOCKS_APART))
         columns = {

@@ -55,7 +55,7 @@ class Link:
         self.is_asleep = False
         self.state_changed = True  # True if other processes should know now
         self.bound_since: dict[Connection, float] = {}
-        self._idle: set[Connection] = set()  # True if idle connections were unbound
+        self._idle: set[Connection] = set()  # connections that were unbound as idle
         self.sent = self.received = 0
         self._arrivals, self._changed = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)

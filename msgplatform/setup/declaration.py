@@ -122,8 +122,8 @@ class Declaration:
 
     @classmethod
     def visible_rows(cls, rows: QuerySet[Any], systems: Collection[str]) -> QuerySet[Any]:
-        """The rows that a caller with a limit to these business systems may see (empty: all). A
-        kind that belongs to the platform shows all rows."""
+        """The rows that a caller with a limit to these business systems may see (empty: no limit).
+        A kind that belongs to the platform shows all rows."""
         if not systems or not cls.system_lookup:
             return rows
         return rows.filter(**{f"{cls.system_lookup}__in": systems})

@@ -74,7 +74,7 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     count = len(parameters)
     if count + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
-    if method.call is None:  # each call runs on its own: a failed call answers its fault
+    if method.call is None:  # system.multicall: each call on its own; a failed one answers a fault
         (calls,) = parameters
         if not isinstance(calls, list) or not 1 <= len(calls) <= MAX_CALLS:
             raise InvalidInput(f"give an array of 1 to {MAX_CALLS} structs", "calls")

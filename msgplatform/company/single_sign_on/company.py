@@ -91,8 +91,8 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
 
     @property
     def basic_auth(self) -> bool:
-        """True for the header, the default (Discovery 1.0, 3). Raises Refused if the provider takes
-        the secret neither in the header nor in the form."""
+        """True if the secret goes into the header, the default (Discovery 1.0, 3). Raises Refused
+        if the provider takes it neither there nor in the form."""
         methods = self.openid_config.get("token_endpoint_auth_methods_supported")
         if not isinstance(methods, list) or not methods:
             return True

@@ -87,7 +87,7 @@ class RowsAdmin(ReadOnlyAdmin):
         return show_page(self, request, template or self.page_template, **{**frame, **context})
 
 
-MAX_RECENT_ROWS = 20_000  # Number of newest rows to which a filter without an index is applied
+MAX_RECENT_ROWS = 20_000  # number of newest rows to which a filter without an index is applied
 
 
 class RecentRowsList(BoundedList):

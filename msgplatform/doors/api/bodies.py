@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 
-KEY_PATTERN = "^[!-~]+$"  # the same limit as in `idempotency.check_key`
+KEY_PATTERN = "^[!-~]+$"  # the same characters as in `idempotency.check_key`
 MAX_BATCH = 1000  # items of one request
 
 
