@@ -21,8 +21,8 @@ Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Options(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Everything but recipients and text. None means that a field was left out. Times are ISO 8601
-    with a zone."""
+    """Everything but recipients and text; None stands for a field that was left out. Times are ISO
+    8601 with a zone."""
 
     account: Annotated[str | None, text("Its name; left out: your default account")] = None
     extension: Annotated[

@@ -59,7 +59,7 @@ class Link:
         self.sent = self.received = 0
         self._arrivals, self._changed = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)
-        # The worker's thread counts the first, the loop the second. The difference is between them.
+        # The worker's thread counts the first, the loop the second: the difference is on its way.
         self._given_count = self._taken_count = 0
         self._answers: deque[Response] = deque()  # the loop appends, the worker's thread takes
         self._next_wake = Every(_WAKE_EVERY)

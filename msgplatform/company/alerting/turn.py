@@ -24,7 +24,7 @@ from msgplatform.monitor.statistics.points import CounterQuery
 
 _HOUR = time(8, 0)
 WEEK = timedelta(days=7)
-_MAX_SYSTEMS = 20  # groups of a flow with most failures; the summary has the number of the others
+_MAX_SYSTEMS = 20  # systems of a flow with most failures; the summary has the number of the others
 
 
 def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:

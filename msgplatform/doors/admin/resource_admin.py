@@ -76,7 +76,7 @@ class ResourceAdmin(ModelAdmin):
 
     resource: ClassVar[type[Resource]]
     form = ResourceForm
-    # True if people may delete a row. None: if DELETE deletes the row and does not switch it off.
+    # True if people may delete rows. None: only if DELETE deletes and does not switch off.
     may_delete: bool | None = None
     # Form fields of the admin's own, by column. They get `label`, `help_text` and `required`.
     form_fields: Mapping[str, Callable[..., forms.Field]] = {}
