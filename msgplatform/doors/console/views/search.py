@@ -31,8 +31,8 @@ from msgplatform.person_limits import answers_limited_people
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
-MIN_TEXT = 3  # characters: nearly every message has fewer
-MIN_CJK = 2  # characters if one is Chinese, Japanese or Korean: words have two
+MIN_TEXT = 3  # characters: shorter texts are in nearly every message
+MIN_CJK = 2  # characters, if one is Chinese, Japanese or Korean: words have two
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _ID = re.compile("[0-9]{15,19}")
 TEXT_HOURS = 24
