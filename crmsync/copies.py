@@ -36,11 +36,11 @@ PREFIX = f"{INDEX}:"
 PAGE = 500
 _SLOT_SECONDS = 600
 _DAY_SECONDS = 86_400
-# An operation's `start_at` and its id, or the ids of its records, come from two clocks.
+# `start_at` and the ids of an operation or of its records may come from two clocks.
 EARLIER = timedelta(minutes=5)
-_ENTRY_BYTES = 64  # what Redis needs for an entry of a hash besides its value
-# Texts that nearly every copy holds, the most frequent last. Copies that are stored are read with
-# them: a change needs another first byte.
+_ENTRY_BYTES = 64  # bytes that Redis needs for an entry besides its value
+# Texts of nearly every copy, the most frequent last. Stored copies are read with this dictionary: a
+# change needs another first byte.
 _DICTIONARY = (
     b'"deleted":true"erased":true},"deleted":false"email":"@163.com","@qq.com","@gmail.com",'
     b'"mobile":"phone":"1380"name":"first_name":"last_name":"city":"address":"company":null,'
@@ -79,7 +79,7 @@ def keep(operation: Operation) -> None:
     slot, value = _slot(operation.pk), _encode(operation, bytes(operation.data))
     with work_redis().pipeline(transaction=False) as pipe:
         pipe.hsetnx(f"{PREFIX}{slot}", str(operation.pk), value)
-        # A repeated call counts twice, which only makes the bound a little smaller.
+        # A repeated call counts twice, which only drops copies a little earlier.
         pipe.hincrby(INDEX, str(slot), _size(value))
         pipe.expire(f"{PREFIX}{slot}", _kept_seconds())
         pipe.expire(INDEX, _kept_seconds())
@@ -89,8 +89,8 @@ def keep(operation: Operation) -> None:
 
 
 def overwrite(operation: Operation | Copy, data: bytes) -> None:
-    """Write the copy of an operation with these data, whether there is one or not; without one
-    only while it would still be kept."""
+    """Write the copy of an operation with these data. A copy that does not exist is made only while
+    it would still be kept."""
     slot = _slot(operation.id)
     with work_redis().pipeline(transaction=False) as pipe:
         if _slot_end(slot) + _kept_seconds() <= time.time():
@@ -98,18 +98,18 @@ def overwrite(operation: Operation | Copy, data: bytes) -> None:
         else:
             pipe.hset(f"{PREFIX}{slot}", str(operation.id), _encode(operation, data))
             pipe.hincrby(INDEX, str(slot), 0)
-            # A moment, and not EXPIRE … NX, which Redis 6.2 does not have.
+            # An absolute time: Redis 6.2 does not have EXPIRE … NX.
             pipe.expireat(f"{PREFIX}{slot}", _slot_end(slot) + _kept_seconds())
         pipe.execute()
 
 
 def _drop_old_slots() -> None:
-    """Delete slots whose time is over, and the oldest ones while all exceed the bound."""
+    """Delete slots whose time is over, then the oldest ones while all exceed the bound."""
     oldest_kept = time.time() - _kept_seconds()
     sizes = _slot_sizes()
     excess = sum(sizes.values()) - settings.CRM_COPIES_MB * 1024 * 1024
     slots_to_drop: list[int] = []
-    for slot in sorted(sizes)[:-1]:  # the newest one is written to
+    for slot in sorted(sizes)[:-1]:  # programs write to the newest slot
         is_over = _slot_end(slot) < oldest_kept
         if not is_over and excess <= 0:
             break
@@ -137,7 +137,7 @@ def read(operation_ids: Sequence[int]) -> Mapping[int, Copy]:
         for slot, slot_ids in by_slot.items():
             pipe.hmget(f"{PREFIX}{slot}", list(map(str, slot_ids)))
         values = pipe.execute()
-    # Both are in the order of the slots.
+    # Ids and values have the order of the slots.
     pairs = zip(chain(*by_slot.values()), chain(*values), strict=True)
     copies = [_decode(operation_id, value) for operation_id, value in pairs if value is not None]
     return {copy.id: copy for copy in copies if copy}

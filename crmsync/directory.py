@@ -59,7 +59,7 @@ def page(appkey: str) -> Page | None:
 
 
 class Origins(Snapshot[frozenset[str]]):
-    """The origins that any landing page allows: a preflight request names no APPKEY."""
+    """The origins that any landing page allows, because a preflight request names no APPKEY."""
 
     def __init__(self) -> None:
         super().__init__(frozenset())
@@ -124,13 +124,13 @@ class Crms(Snapshot[Mapping[int, Crm]]):
 
 
 def crm_from_row(row: models.Crm, tested_fingerprints: set[str] | None = None) -> Crm:
-    """Raises InvalidInput for settings that the adapter does not take, Undecryptable.
+    """Raises InvalidInput for settings that the adapter refuses, and Undecryptable.
 
     Settings with a fingerprint in `tested_fingerprints` are not tried again: opening an adapter may
     start threads.
     """
     own_fingerprint = fingerprint(row)
-    # Tried here, so that wrong settings become an alert and no worker has to fail.
+    # Open the adapter here: wrong settings become an alert, and no worker fails.
     if tested_fingerprints is None or own_fingerprint not in tested_fingerprints:
         open_adapter(row.adapter, row.settings, row.credentials).close()
     if tested_fingerprints is not None:
@@ -185,7 +185,7 @@ class Policy:
     enabled: bool
     requested: str
     requested_by: str
-    swept_at: datetime  # of the policy's creation, as long as no version was compared
+    swept_at: datetime  # the policy's creation until versions were compared
 
 
 class Policies(Snapshot[Mapping[int, Policy]]):

@@ -74,13 +74,13 @@ def erase(record_ids: Collection[int]) -> ErasedRequests:
         for operation_id in sorted(_find(record_ids, keys)):
             rewrite = partial(_erase_requests, operation_id, keys=keys, erased=erased)
             transactions.retrying(partial(_rewrite, policy_id, operation_id, rewrite))
-        _dismiss(record_ids)  # a person may have sent one again before its operation was cut
+        _dismiss(record_ids)  # a person may have resent a record before its operation was cut
     return erased
 
 
 def erase_texts(policy_id: int, operation_id: int, person: Person) -> int:
-    """Erase the person's numbers and addresses, alone, from the requests of an operation and its
-    copy; 1, or 0 if it has none. The requests are sent as before. Raises as `erase`."""
+    """Erase only the person's numbers and addresses from the requests of an operation and its copy.
+    Returns 1, or 0 if they have none. The requests are sent as before. Raises as `erase`."""
     operation_ids: set[int] = set()
 
     def rewrite(data: bytes) -> bytes | None:
@@ -124,8 +124,8 @@ def _read(record_ids: Iterable[int]) -> list[Record]:
 
 
 def _drop_rows_read(policy_id: int) -> None:
-    """Let the policy's poller read its source anew: when it stores rows that it read before this,
-    it finds that the policy is not its own any more."""
+    """Let the policy's poller read its source anew. A poller that stores rows read before this
+    finds that it no longer holds the policy."""
     with transaction.atomic():
         rows = Policy.objects.select_for_update().filter(pk=policy_id)
         if rows.exists():
@@ -133,7 +133,7 @@ def _drop_rows_read(policy_id: int) -> None:
 
 
 def _dismiss(record_ids: Sequence[int]) -> None:
-    """Dismiss records that are on their way or due, in the present version."""
+    """Dismiss records that are in flight or due, in the present version."""
 
     @transaction.atomic
     def dismiss_page(page: Sequence[int]) -> None:
@@ -141,7 +141,7 @@ def _dismiss(record_ids: Sequence[int]) -> None:
         records = [record for record in rows if record.state in Record.OPEN]
         if not records:
             return
-        # The CRM may have one that was on its way: it is looked up before a newer version.
+        # The CRM may hold the record that was in flight: look it up before sending a newer version.
         unknown = When(state=Record.State.QUEUED, then=Value(UNKNOWN))
         now = sql.now()
         claims.update_by_key(
@@ -168,7 +168,7 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
     """The operations that may hold requests of these records."""
     unread: set[int] = set()
     for page_of_ids in chunks(record_ids, claims.CHUNK):
-        for record in _read(page_of_ids):  # the newest operation may be another one by now
+        for record in _read(page_of_ids):  # the record may have a newer operation by now
             unread |= {record.operation_id, record.sending_operation}
         items = Item.objects.filter(record_id__in=page_of_ids).order_by()
         unread.update(items.values_list("operation_id", flat=True).distinct())
@@ -194,7 +194,7 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
     if unknown_before:
         first_read = ids.datetime_of(min(record_ids)) - copies.EARLIER
         operation_ids.update(_older(keys, int(first_read.timestamp() * 1000), unknown_before))
-    # Operations that a database restored from a backup has lost.
+    # Operations that a database restored from a backup does not have.
     for page in copies.since(0):
         rows_of_page = Operation.objects.filter(id__in=page).order_by()
         stored_ids = set(rows_of_page.values_list("id", flat=True))
@@ -206,7 +206,7 @@ def _find(record_ids: Sequence[int], keys: _Keys) -> set[int]:
 
 
 def _older(keys: _Keys, since_ms: int, before: int) -> Iterator[int]:
-    """The operations of the policy that began since then, before the operation `before`."""
+    """The policy's operations since `since_ms` that are older than the operation `before`."""
     rows = Operation.objects.filter(policy_id=keys.policy_id, id__lt=before).order_by("-id")
     while page := list(rows.values_list("id", "start_at", "data")[:_PAGE]):
         for pk, _start_at, data in page:
@@ -227,9 +227,9 @@ def _requests(operation_id: int, data: bytes) -> list[Request]:
 
 # -- their content -------------------------------------------------------------------------------
 def _rewrite(policy_id: int, operation_id: int, rewrite: Callable[[bytes], bytes | None]) -> None:
-    """Change the data of an operation and its copy; None leaves it as it is."""
+    """Change the data of an operation and its copy. `rewrite` returns None for no change."""
     with transaction.atomic():
-        # A replay that makes the operation anew from its copy has this lock too.
+        # A replay takes the same lock before it makes the operation anew from its copy.
         list(Policy.objects.select_for_update().filter(pk=policy_id).values_list("pk"))
         rows = Operation.objects.select_for_update().filter(pk=operation_id)
         row, data = rows.first(), None
@@ -242,21 +242,21 @@ def _rewrite(policy_id: int, operation_id: int, rewrite: Callable[[bytes], bytes
             if content is not None:
                 copies.overwrite(copy, content)
         elif row and data is not None:
-            # A poller that was stopped before it wrote the copy must not write it now.
+            # Write the copy: a poller that was stopped before writing it must not write it now.
             copies.overwrite(row, data)
 
 
 def _erase_requests(
     operation_id: int, data: bytes, *, keys: _Keys, erased: ErasedRequests
 ) -> bytes | None:
-    """The data without the fields of these requests; None if it has none of them."""
+    """The data without the fields of these requests; None if the data has no such request."""
     try:
         requests = orders.load(data)
     except msgspec.DecodeError:
         log.error("operation_unreadable", operation=operation_id)
         erased.unreadable_operations.add(operation_id)
         return None
-    # A deletion has no fields; it may be sent once more, until the CRM has confirmed it.
+    # Keep a deletion, which has no fields: it may be sent again until the CRM has confirmed it.
     own_requests = [
         request
         for request in requests

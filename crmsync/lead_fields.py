@@ -29,7 +29,7 @@ MAX_UID = 64
 RESERVED = frozenset(
     {"appkey", "contact_url", "csrfmiddlewaretoken", "extra", "form_key", "id", "uid", "version"}
 )
-MAX_DIGITS = 15  # of a number: as many as a double keeps
+MAX_DIGITS = 15  # digits that a double keeps
 _TOO_LARGE = 10**MAX_DIGITS
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _PHONE = re.compile(r"\+?[0-9]{5,20}")
@@ -153,7 +153,7 @@ def clean(field: LeadField, value: Any) -> Any:
     # A script may send numbers; known fields are texts.
     if isinstance(value, bool | int | float):
         if field.name not in KNOWN:
-            # A number that every database and CRM keeps as it is: NaN is none either.
+            # A number that every database and CRM keeps unchanged. NaN is not a number either.
             if not abs(value) < _TOO_LARGE:
                 words = _("Use a number of at most %d digits, or send it as a text.")
                 raise InvalidInput(words % MAX_DIGITS, field.path)

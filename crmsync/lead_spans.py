@@ -14,8 +14,8 @@ from msgplatform.core.tracing.context import Context, is_on
 
 
 def contexts(policy: int, keys: Iterable[str]) -> dict[str, Context]:
-    """Key (as the CRM knows it) → context, of the leads that are traced; nothing for another
-    source, or while traces are off."""
+    """Key (as the CRM knows it) → context, for the leads that are traced. Empty for another source,
+    or while traces are off."""
     if not is_on():
         return {}
     rows = Policy.objects.filter(pk=policy, source__name=HIVE)
@@ -32,8 +32,8 @@ def record(
     step: str, began_at: int, leads: Mapping[str, Context], size: int,
     errors: Mapping[str, str] | None = None, crm: str = "",
 ) -> None:  # fmt: skip
-    """Record a step of a batch of `size` records and of the traced `leads` in it; `errors` are by
-    key."""
+    """Record a step for a batch of `size` records. `leads` are the traced leads in the batch,
+    `errors` are by key."""
     steps = [
         spans.Step(context, {"message_id": key, "crm": crm}, (errors or {}).get(key, ""))
         for key, context in leads.items()

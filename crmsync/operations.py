@@ -24,7 +24,7 @@ Ended = Mapping[tuple[int, str], int]  # (operation, "confirmed", "replaced" or 
 
 def add_endings(counts: Ended, now: datetime) -> None:
     """Add to the counts, and end operations of which every record has ended."""
-    # Operations with the same counts share a statement; usually all of them do.
+    # Operations with equal counts share a statement: usually all.
     by_change: dict[tuple[tuple[str, int], ...], list[int]] = defaultdict(list)
     of_operation: dict[int, list[tuple[str, int]]] = defaultdict(list)
     for (operation, name), count in sorted(counts.items()):
@@ -49,8 +49,8 @@ def add_endings(counts: Ended, now: datetime) -> None:
 
 
 def take_back_endings(counts: Ended) -> None:
-    """Remove records that are sent again from the counts; their operations are open until they end
-    anew. An operation whose count is smaller stays as it is."""
+    """Take records that are sent again out of the counts. Their operations are open until these
+    records end again. An operation with a smaller count stays as it is."""
     of_change: dict[tuple[str, int], list[int]] = defaultdict(list)
     for (operation, name), count in sorted(counts.items()):
         if operation and count:

@@ -101,8 +101,8 @@ def load(data: bytes) -> list[Request]:
 
 
 def split(entries: Sequence[Entry], size: int | None = None) -> Iterable[Sequence[Entry]]:
-    """Split entries into parts that fit into one order each. `size` is the number of bytes of
-    their requests, if it is known."""
+    """Split entries into parts that fit into one order each. `size`: the bytes of their requests,
+    if known."""
     if size is None:
         size = len(msgspec.json.encode(entries))
     else:
@@ -124,7 +124,7 @@ def split(entries: Sequence[Entry], size: int | None = None) -> Iterable[Sequenc
 
 
 PATTERN = r"crm-(main|retry|dead)-[a-z0-9][a-z0-9-]{0,39}"
-# An order is useless when its lease is over; a little longer, as the handler's clock may be behind.
+# An order is useless after its lease. A little longer: the handler's clock may be behind.
 _SPARE_SECONDS = 60
 
 

@@ -41,9 +41,9 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_store
 from msgplatform.core.personal import MARK
 
-_OPERATIONS = 20  # that one slice reads: each may hold hundreds of requests
+_OPERATIONS = 20  # operations of one slice: each may hold hundreds of requests
 _CHUNK = 500
-# Names of fields that say whose lead it is, without what is between their letters.
+# Names of fields that identify a person, after everything but letters is removed.
 _NO_LETTERS = re.compile(r"[\W_\d]+")
 _IDENTIFYING = frozenset({
     "email", "mail", "emailaddress", "phone", "phonenumber", "mobile", "mobilephone",
@@ -98,8 +98,8 @@ def _records_of(lead_ids: Sequence[int]) -> list[Record]:
 
 
 def _is_open(record: Record) -> bool:
-    """True until the CRM has confirmed the deletion; a deletion that the CRM refused waits for a
-    person. Not when somebody has dismissed it, or when the CRM never had the record."""
+    """True until the CRM has confirmed the deletion. A deletion that the CRM refused waits for a
+    person. False if somebody has dismissed the record, or the CRM never had it."""
     if record.state == Record.State.DISMISSED:
         return False
     if record.state == Record.State.DEAD:
@@ -131,13 +131,13 @@ def _delete_leads(_person: Person, rows: Sequence[Row]) -> int:
 def _erase_leads(_person: Person, rows: Sequence[Row]) -> int:
     lead_ids = [int(row.key) for row in rows]
     _erase_records([record.pk for record in _records_of(lead_ids)])
-    # Last: by its values a killed program's work is found once more.
+    # Erase the leads last: the work of a killed program is found again by their values.
     leads = Lead.objects.filter(id__in=lead_ids, is_delete=True)
     return transactions.retrying(lambda: leads.update(**_EMPTY))
 
 
 def _erase_records(record_ids: Sequence[int]) -> int:
-    """Everything that was sent, or is to be sent, about these records; how many requests."""
+    """Erase what was sent, or is to be sent, about these records; the number of requests."""
     erased = erasure.erase(record_ids)
     for some in chunks(list(record_ids), _CHUNK):
         items = Item.objects.filter(record_id__in=some).exclude(message__in=["", MARK])
@@ -149,7 +149,7 @@ def _erase_records(record_ids: Sequence[int]) -> int:
 
 
 def _end_leads(_person: Person, rows: Sequence[Row]) -> int:
-    """Do not wait for the CRMs: what is on its way to them is dismissed."""
+    """End the wait for the CRMs: dismiss the records that are on their way."""
     lead_ids = [int(row.key) for row in rows if row.data["is_delete"]]
     record_ids = [record.pk for record in _records_of(lead_ids)]
     erasure.erase(record_ids)
@@ -194,7 +194,7 @@ def _erase_texts(person: Person, rows: Sequence[Row]) -> int:
 
 @transaction.atomic
 def _erase_text(person: Person, lead_ids: Sequence[int]) -> int:
-    # Locked, so that a change of `extra` by its business system is not lost.
+    # Lock the row: a change of `extra` by its business system must not be lost.
     rows = Lead.objects.select_for_update().filter(id__in=lead_ids).order_by("id")
     other_leads = [row for row in rows.values(*_COLUMNS) if not _is_of(person, row)]
     for row in other_leads:
@@ -219,7 +219,7 @@ def _find_operations(person: Person, cursor: str) -> Slice:
 
 
 def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any]]:
-    """Requests that are about the person, and of those about others the fields that name them."""
+    """Requests about the person, and the fields that name the person in requests about others."""
     if not person.is_in_bytes(data):
         return []
     try:
@@ -244,7 +244,7 @@ def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any
 def _own_keys(person: Person, policy_id: int, requests: Sequence[Request]) -> dict[str, str]:
     """The requests that are about the person: their keys → the keys of the records.
 
-    Of leads the lead itself says it; else a field that is an identifier and nothing more.
+    A lead itself tells whose it is. In other requests a field must be just the identifier.
     """
     policy = Policy.objects.filter(pk=policy_id).values("key_prefix", "source__name").first()
     prefix = policy["key_prefix"] if policy else ""
@@ -295,7 +295,7 @@ def _find_copies(person: Person, cursor: str) -> Slice:
 
 
 def stores() -> Sequence[PersonStore]:
-    """Leads first: their CRMs must learn of it before anything about them is erased."""
+    """Leads come first: CRMs must learn of the deletion before anything about them is erased."""
     return (
         PersonStore("crmsync.leads", _("leads"), _find_leads, _erase_leads, _end_leads,
                     prepare=_delete_leads, unconfirmed=_list_unconfirmed),

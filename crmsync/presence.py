@@ -1,8 +1,8 @@
 """The present state of CRMs and policies, as the programs that serve them report it in Redis.
 
-Nothing depends on the reports for long: after a flush of the work Redis the next ones fill it
-again. The poller paces itself by a CRM's state; the console, metrics and alerts read both. All
-functions raise RedisError.
+The reports may be lost: after a flush of the work Redis the next reports replace them. The poller
+paces itself by a CRM's state; the console, metrics and alerts read both. All functions raise
+RedisError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgplatform.core.connections import work_redis
 from msgplatform.core.daemons.presence import Presence
 from msgplatform.core.rates.breaker import State
 
-STALE_SECONDS = 15.0  # after that a program that has not reported is dead, or hangs
+STALE_SECONDS = 15.0  # seconds; then a program without a report is dead or hangs
 
 
 class LiveCrm(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class LiveCrm(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """True if the breaker forbids calls, but for its probes."""
+        """True if the breaker forbids all calls except probes."""
         return self.breaker is not State.CLOSED
 
 

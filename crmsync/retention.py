@@ -34,12 +34,12 @@ _HANDLED = (_State.RETRIED, _State.SOLVED, _State.DISMISSED)
 
 
 def keep() -> float | None:
-    """The seconds for which rows are kept; None: for ever."""
+    """Seconds for which rows are kept; None: for ever."""
     return float(settings.CRM_KEEP_DAYS) * DAY or None
 
 
 def still_read(now: datetime) -> Q:
-    """Runs that a poller may still read; it does not go on with older ones."""
+    """Runs that a poller may still read; it does not continue older runs."""
     young = Q(id__gte=ids.first_id_at(now - MAX_RUN))
     return young & Q(state=Run.State.READING, policy_id__in=_policies())
 
@@ -49,7 +49,7 @@ def not_ended(now: datetime) -> Q:
 
 
 def _policies() -> list[int]:
-    # A list, not a subquery: a month is looked at while its table is locked, and MySQL then lets
+    # A list, not a subquery: months are looked at while their table is locked, and MySQL then lets
     # this connection read no other table.
     return list(Policy.objects.order_by("id").values_list("id", flat=True))
 

@@ -9,7 +9,7 @@ from gateway import notifications, sgip
 from gateway.lifecycle.messages import Finished
 from gateway.models import SgipMt
 
-# The last day that a database and every time zone have: intake took in any `expire_at`, once.
+# The last day in every database and time zone: intake once accepted any `expire_at`.
 _LAST = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 

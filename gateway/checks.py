@@ -24,7 +24,7 @@ from gateway.monitor import failures
 from msgplatform.core.connections import RedisError, ResponseError
 from msgplatform.core.errors import Undecryptable
 
-# The bound that redis-py and our scripts need.
+# The minimum version for redis-py and our scripts.
 OLDEST_REDIS = (6, 2)
 REPORT_HOURS = float(SmsGateway._meta.get_field("report_hours").get_default())
 
@@ -49,7 +49,7 @@ def archive_outlasts_resending(app_configs: Any, **kwargs: Any) -> list[CheckMes
 
 
 def _least_archive_days(report_hours: float) -> int:
-    """A day more than a message may take until it is archived, or is too old to be resent."""
+    """A day longer than a message may take until it is archived or too old to be resent."""
     days_to_archive: int = settings.SMS_SCHEDULE_DAYS + math.ceil(report_hours / 24)
     return 1 + max(failures.OLDEST_DAYS, days_to_archive)
 
@@ -73,8 +73,8 @@ def deploy_check(
 
 
 def redis_check() -> list[CheckMessage]:
-    """Errors if the SMS Redis, or a replica that may take over, may lose a write that it has
-    answered; a warning where settings cannot be read."""
+    """Errors if the SMS Redis, or a replica that may take over, can lose a write after answering
+    it. A warning if settings cannot be read."""
     try:
         client: Any = sms_redis()
         info = client.info()
@@ -83,7 +83,7 @@ def redis_check() -> list[CheckMessage]:
             "aof": str(info.get("aof_enabled", "")),
             "policy": str(info.get("maxmemory_policy", "")),
         }
-        # A hosted Redis may forbid CONFIG. One pattern for both options: Redis 6.2 takes only one.
+        # A hosted Redis may forbid CONFIG. One pattern for both options: Redis 6.2 takes no second.
         with suppress(ResponseError):
             options |= client.config_get("*appendfsync*")
         of_replicas = list(replicas.problems(info))
@@ -115,8 +115,8 @@ def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
             obj="SMS_REDIS_URL",
             id="gateway.E203",
         )
-    # An answer must mean "on disk": a message is acknowledged because Redis has answered. How often
-    # the file is synced says nothing where there is none.
+    # An answer must mean "on disk": a message is acknowledged because Redis has answered. Without a
+    # file the setting of its syncing means nothing.
     if options["aof"] != "0" and "appendfsync" not in options:
         yield Warning(
             "the SMS Redis forbids CONFIG: whether it writes to disk before it answers is unknown",
@@ -148,7 +148,7 @@ def _judge_options(options: dict[str, str]) -> Iterator[CheckMessage]:
 
 
 def rows_check() -> list[CheckMessage]:
-    """Gateways and accounts that cannot work as they are; nothing before the tables exist."""
+    """Gateways and accounts with settings that cannot work; nothing before the tables exist."""
     try:
         all_gateways = list(SmsGateway.objects.all())
         accounts = list(SmsAccount.objects.filter(enabled=True).select_related("biz"))
@@ -180,7 +180,7 @@ def rows_check() -> list[CheckMessage]:
 
 
 def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """A Report names our node id and a counter: two operators may answer with the same one."""
+    """A Report names our node id and a counter: two operators may send Reports with equal ones."""
     hosts: dict[int, dict[str, str]] = defaultdict(dict)
     for row in gateways:
         node = row.node_id
@@ -194,7 +194,7 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
                 id="gateway.E212",
             )
             continue
-        # Gateways of one operator or one host are the same network.
+        # Gateways of one operator, or on one host, share a network.
         hosts[node][row.operator or f"host {row.host}"] = row.name
     for node, names in hosts.items():
         if len(names) > 1:
@@ -207,8 +207,8 @@ def _shared_nodes(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
 
 
 def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """Networks that cannot be read, and those that include every address. The SMG of a gateway
-    that is switched off may connect, too."""
+    """Networks that cannot be read or that include every address. A gateway that is switched off is
+    checked too, because its SMG may connect."""
     for row in gateways:
         try:
             networks = [ip_network(network) for network in row.networks]
@@ -231,7 +231,7 @@ def _open_networks(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
 
 
 def _shared_logins(gateways: Sequence[SmsGateway]) -> Iterator[CheckMessage]:
-    """Gateways that share login and address: an SMG that binds to us is known by these only."""
+    """Gateways that share login and address: only these identify an SMG that binds to us."""
     names: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for row in gateways:
         place = _join(row.networks) or row.host

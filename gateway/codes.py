@@ -27,7 +27,7 @@ MT_FLAGS: Choices = [
     (MoreLateToMt.NOT_AFTER_MO, _("2: not caused by an MO")),
     (MoreLateToMt.SYSTEM, _("3: the system's own answer")),
 ]
-# 3 is left out: it carries a monthly fee and no message to the user.
+# 3 is missing: it charges a monthly fee and sends no message to the user.
 REPORT_FLAGS: Choices = [
     (ReportFlag.ON_FAILURE, _("0: on failure")),
     (ReportFlag.ALWAYS, _("1: always")),
@@ -59,7 +59,7 @@ def meaning(choices: Choices, number: int) -> str:
 
 def meaning_of_result(code: int) -> str:
     """The meaning of a Result or ErrorCode, in the reader's language."""
-    # A code that the specification does not have is its own text.
+    # For a code that the specification does not have, the text is the number.
     text = sgip.result_text(code)
     return gettext(text) if text != str(code) else gettext("a code of the gateway's own")
 

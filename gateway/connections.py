@@ -10,5 +10,5 @@ SMS = RedisRole("sms", "SMS_REDIS_URL", is_truth=True)
 
 
 def sms_redis() -> redis.Redis:
-    """Redis that is the truth of SMS until the archive is written (SMS_REDIS_URL)."""
+    """The Redis that has the messages of SMS until they are archived (SMS_REDIS_URL)."""
     return SMS.client()

@@ -26,8 +26,8 @@ _MOBILE = re.compile(r"1[3-9]")
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A row of sms_gateway, ready for use. A password that cannot be decrypted is None, and
-    `problem` gives the reason."""
+    """A row of sms_gateway, ready for use. If its password cannot be decrypted, the password is
+    None and `problem` has the reason."""
 
     row: SmsGateway
     id: int
@@ -36,11 +36,11 @@ class Gateway:
     login_password: str | None = field(repr=False)
     smg_login_password: str | None = field(repr=False)
     problem: str = ""
-    networks: tuple[Network, ...] = ()  # from which it connects to us; none: from its host
+    networks: tuple[Network, ...] = ()  # networks from which the SMG connects; none: only its host
 
     @classmethod
     def of_row(cls, row: SmsGateway) -> Gateway:
-        """Raises ValueError for a row with which nothing can be done, such as a wrong area code."""
+        """Raises ValueError for an unusable row, such as one with a wrong area code."""
         node = row.node_id
         problems: list[str] = []
 
@@ -48,7 +48,7 @@ class Gateway:
             try:
                 return str(getattr(row, name))
             except Undecryptable as error:
-                # The gateway stays in the directory: one login may still work.
+                # The gateway stays in the directory: its other login may still work.
                 problems.append(str(error))
                 return None
 
@@ -70,7 +70,7 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A row of sms_account; `gateways` are the ids of gateways that it may use, none: any."""
+    """A row of sms_account. `gateways`: the ids of gateways that it may use; empty: any."""
 
     row: SmsAccount
     id: int
@@ -91,18 +91,18 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The enabled gateways and accounts by id, and the needed facts about the others."""
+    """The enabled gateways and accounts by id, and facts that are needed about the others."""
 
     gateways: dict[int, Gateway] = field(default_factory=dict)
-    # The gateways that may connect to us: also those that are switched off, whose Reports and MOs
-    # still come.
+    # The gateways that may connect to us; also those that are switched off, because their Reports
+    # and MOs still come.
     receiving: dict[int, Gateway] = field(default_factory=dict)
     accounts: dict[int, Account] = field(default_factory=dict)
     account_names: dict[int, str] = field(default_factory=dict)  # also of disabled accounts
-    # The accounts whose Reports travel in batches; also disabled ones.
+    # The accounts whose Reports travel in batches; also disabled accounts.
     batching: frozenset[int] = frozenset()
     closed: frozenset[int] = frozenset()  # gateways that are switched off, or cannot be used
-    operators: dict[int, str] = field(default_factory=dict)  # of all gateways that name one
+    operators: dict[int, str] = field(default_factory=dict)  # operators of gateways that name one
 
 
 class Directory(Snapshot[Known]):
@@ -119,7 +119,7 @@ class Directory(Snapshot[Known]):
         usable = self._gateways.usable(row for row in gateways if row.enabled)
         receiving = dict(usable)
         for row in gateways:
-            # Nobody has to correct a row that is switched off and cannot be used.
+            # A row that is switched off needs no correction.
             with suppress(ValueError, TypeError):
                 if not row.enabled:
                     receiving[row.pk] = Gateway.of_row(row)
@@ -165,7 +165,7 @@ class Directory(Snapshot[Known]):
         return others or [gateway]
 
     def served(self, only: Collection[str]) -> dict[int, Gateway]:
-        """The gateways that a sender serves, by id: the gateways of these names; without names, all
+        """The gateways that a sender serves, by id: those with these names, or without names all
         enabled gateways without a process of their own."""
         return {
             gateway.id: gateway
@@ -189,8 +189,8 @@ class Directory(Snapshot[Known]):
             return None
         longest = max(len(account.row.sp_number) for account in candidates)
         best = [account for account in candidates if len(account.row.sp_number) == longest]
-        # On a number that several accounts share, the keyword decides; then an account without
-        # keywords, which takes everything else.
+        # On a number that several accounts share, the keyword decides, then an account without
+        # keywords, which takes all other MOs.
         word = fold(text)
         by_keyword = [a for a in best if any(word.startswith(fold(k)) for k in a.keywords)]
         fallbacks = [a for a in best if not a.keywords] or [a for a in best if a.row.is_default]
@@ -198,7 +198,7 @@ class Directory(Snapshot[Known]):
 
 
 def _prefix(prefix: str) -> str:
-    """A prefix as recipients are written; the prefix of a mobile number may lack its 86."""
+    """A prefix in the form of recipients' numbers. A mobile number's prefix may lack its 86."""
     digits = sgip.international(prefix)
     is_mobile = digits == prefix and _MOBILE.match(digits)  # 0013 is a prefix of North America
     return f"86{digits}" if is_mobile else digits

@@ -36,7 +36,7 @@ def _own_senders() -> list[Daemon]:
 FLOW = Flow(
     name="sms",
     title=gettext_lazy("SMS"),
-    # The highest priority stops first: messages in flight drain towards the archive.
+    # Programs with the highest priority stop first: messages in flight move on to the archive.
     daemons=(
         Daemon("run_data_pump", priority=550, help="moves what is finished to the archive"),
         Daemon("run_report_forwarder", priority=560, help="publishes Reports and MOs"),

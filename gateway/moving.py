@@ -1,7 +1,7 @@
 """The idempotency keys of SMS, which move with a business system to another cell.
 
-They are in Redis, under digests. So they are found through the messages: in Redis first, then
-in the archive, to which a message may go meanwhile.
+Redis has the keys as digests, so that they are found through the messages: in Redis first, then in
+the archive, to which a message may go meanwhile.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Owner(msgspec.Struct):
 
 
 class SmsKeys:
-    """The keys of calls; a KeyStore. A key may be read more than once."""
+    """The keys of calls, as a KeyStore. A key may be read more than once."""
 
     name = "gateway.sms"
 

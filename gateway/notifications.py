@@ -21,7 +21,7 @@ from notify.models import BizReceive
 from notify.subscriptions.matching import compile_filter
 
 REPORT, REPORTS, MO = "sms.report", "sms.reports", "sms.mo"
-MAX_REPORTS = 200  # of an event: each has less than a 200th of the longest payload
+MAX_REPORTS = 200  # maximum of messages in an event, each less than a 200th of the longest payload
 _BEGIN, _END = b'{"reports":[', b"]}"
 
 
@@ -33,8 +33,8 @@ def register_personal_fields() -> None:
 
 
 def report(message: Finished, directory: Directory) -> Event:
-    """The ending of a message. Its key makes a repeat of the same ending the same event. An account
-    whose Reports travel in batches gets a batch of one; see `in_batches`."""
+    """The event of a message's ending. Its key depends on the ending: a repetition is the same
+    event. An account whose Reports travel in batches gets a batch of one; see `in_batches`."""
     code, sentence = ending(message.error)
     mt = message.mt
     return _report(
@@ -60,11 +60,11 @@ def is_taken(event_type: str, biz: int) -> bool:
 
 
 def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
-    """The batches of one that can share an event, message id → event, as larger batches, each with
-    the ids of its messages.
+    """Join batches of one (message id → event) into larger batches, where they can share an event.
+    Returns each batch with the ids of its messages.
 
-    The same messages, in any order, are the same events. A message that comes again with others
-    comes twice, each time with the same `id` and `state`.
+    The same messages, in any order, make the same event. A message that comes again in another
+    batch is in two events, each time with the same `id` and `state`.
     """
     ids_of_systems: dict[int, list[str]] = defaultdict(list)
     for id, event in events.items():
@@ -84,7 +84,7 @@ def in_batches(events: Mapping[str, Event]) -> list[tuple[Event, list[str]]]:
 
 def announced(message: Finished, final: str, payload: bytes) -> Event:
     """The event of an earlier ending, as it was announced."""
-    # The payload decides: the account may travel in another way since.
+    # The payload decides, because the account's setting may have changed since.
     event_type = REPORTS if payload.startswith(_BEGIN) else REPORT
     return Event(message.mt.biz, event_type, payload, _report_key(message.id, final))
 
@@ -92,7 +92,7 @@ def announced(message: Finished, final: str, payload: bytes) -> Event:
 def late_report(mt: SgipMt) -> Event:
     """The real ending of an archived message that had ended as unknown."""
     times = (mt.accepted_at, mt.submitted_at, mt.reported_at)
-    # From the database, for the pump has no directory: a late Report is rare.
+    # The database is asked, because the pump has no directory: late Reports are rare.
     account = SmsAccount.objects.filter(pk=mt.account_id).first()
     return _report(
         mt.biz_id,
@@ -111,7 +111,7 @@ def late_report(mt: SgipMt) -> Event:
 
 def mo(message: Mo, directory: Directory) -> Event:
     """A message from a handset, for the system that owns its number."""
-    # Each MO has one key: a second forwarder that publishes it adds nothing.
+    # Each MO has one key: a second publication by another forwarder adds no event.
     payload = {
         "id": message.id,
         "from": message.user_number,
@@ -170,5 +170,5 @@ def _report(
 
 
 def _report_key(id: str, state: str) -> str:
-    # Notify's idempotency key: an ending that is published again adds nothing.
+    # Notify's idempotency key: publishing an ending again adds no event.
     return f"{REPORT}:{id}:{state}"

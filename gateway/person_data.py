@@ -25,13 +25,13 @@ from msgplatform.core.person.stores import SLICE, PersonStore, Row, Slice, text_
 from msgplatform.core.personal import MARK
 
 _CHUNK = 500
-_BATCHES = 20  # of copies that one slice reads
+_BATCHES = 20  # members of copies that one slice reads
 _MT = f"{keys.PREFIX}mt:"
 
 
 # -- on their way, in Redis ----------------------------------------------------------------------
 def _find_open(person: Person, cursor: str) -> Slice:
-    # The copies are a store of their own.
+    # Copies have a store of their own.
     slice = redis_keys.find(
         sms_redis(), person, cursor, lambda key: key == keys.ARCHIVED, lambda _key: True
     )
@@ -45,7 +45,7 @@ def _find_open(person: Person, cursor: str) -> Slice:
 
 
 def _end_open(person: Person, rows: Sequence[Row]) -> int:
-    """End messages to the person; messages to others that name the person are sent."""
+    """End messages to the person. Messages to others that name the person are sent."""
     ids = [row.key.removeprefix(_MT) for row in rows if row.key.startswith(_MT)]
     count = 0
     for page in chunks(ids, _CHUNK):
@@ -89,7 +89,7 @@ def _digest(member: bytes) -> str:
 
 
 def _export(person: Person, message: Finished | Mo) -> dict[str, Any]:
-    """A message as an export has it; of one to or from somebody else what it says of the person."""
+    """A message in an export; of somebody else's message only what names the person."""
     mt: Any = message.mt if isinstance(message, Finished) else message
     if mt.user_number in person.phone_spellings:
         return dict(msgspec.to_builtins(message))
@@ -161,8 +161,8 @@ def _erase_sent(person: Person, rows: Sequence[Row]) -> int:
 
     @transaction.atomic
     def erase_rows() -> int:
-        # The message's row is locked first, as by the pump and a late Report, and changed last: by
-        # its number a killed program's work is found once more.
+        # Lock the message's row first, as the pump and a late Report do, and change it last: its
+        # number lets a killed program's work be found again.
         messages = list(SgipMt.objects.select_for_update().filter(id__in=ids).order_by("id"))
         for model in (SgipMtPart, SgipReport):
             of_these = model._default_manager.filter(mt_id__in=ids)
@@ -189,7 +189,7 @@ def _erase_received(_person: Person, rows: Sequence[Row]) -> int:
 
 
 def _find_reports(person: Person, cursor: str) -> Slice:
-    """Reports without a message; the others are erased with theirs."""
+    """Reports without a message. Other Reports are erased with their messages."""
     if not person.phones:
         return Slice(())
     rows = _of_number(person, SgipReport).filter(mt_id=0)
@@ -239,8 +239,8 @@ def _erase_mentions(person: Person, rows: Sequence[Row]) -> int:
 
 
 def stores() -> Sequence[PersonStore]:
-    """Redis first: when nothing of the person is there any more, everything about its messages was
-    published and archived."""
+    """Redis first: once it holds nothing of the person, all of the messages' data was published and
+    archived."""
     return (
         PersonStore("sms.open", _("messages on their way"), _find_open, _nothing_to_erase,
                     _end_open),

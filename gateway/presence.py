@@ -19,10 +19,10 @@ from gateway.lifecycle import keys
 from msgplatform.core.connections import clock
 from msgplatform.core.daemons.presence import Presence
 
-# Reported every two seconds; a report this old is of a process that is gone.
+# Seconds. Reports come every two seconds: the process of an older one is gone.
 TTL_SECONDS = 10
 _FORGET_SECONDS = 60
-# A hung receiver still holds its port: the next one shares it.
+# A receiver that hangs still holds its port: the next receiver shares the port.
 _LISTENER_SECONDS = 600
 
 
@@ -48,19 +48,19 @@ _links = Presence(sms_redis, keys.LINKS, list[LinkState], TTL_SECONDS)
 
 
 def process_name() -> str:
-    """A name for a new process. Names sort by age, so that the eldest keep what they hold."""
+    """A name for a new process. Names sort by age: the eldest processes keep their connections."""
     return f"{time.time_ns() // 1000:016d}-{uuid.uuid4().hex[:12]}"
 
 
 def report(process: str, states: Iterable[LinkState]) -> None:
     """Publish a process' connections; call again within TTL_SECONDS."""
-    # Added here, so that the makers of states need not know their process.
+    # Added here: the makers of states need not know their process.
     own_states = [msgspec.structs.replace(state, process=process) for state in states]
     _links.report({process: own_states})
 
 
 def withdraw(process: str) -> None:
-    """The process ends, and has no connections any more."""
+    """Withdraw the connections of a process that ends."""
     _links.withdraw(process)
 
 
@@ -75,7 +75,7 @@ def is_own_port(port: int) -> bool:
 
 
 def live() -> list[LinkState]:
-    """The connections that processes reported lately."""
+    """The connections that processes have reported lately."""
     return [state for states in _links.read().values() for state in states]
 
 
@@ -85,7 +85,7 @@ def connected_gateways(states: Iterable[LinkState]) -> frozenset[int]:
 
 
 def seconds_down(gateways: Collection[int]) -> dict[int, float]:
-    """How long each of these gateways has had no connection, as far as anybody has looked.
+    """Seconds for which each of these gateways has had no connection, as far as it was looked at.
 
     `gateways` are all gateways without a connection: the times of the others are forgotten. Redis
     keeps them, so that an outage does not begin anew for the next process that looks; without a
@@ -98,7 +98,7 @@ def seconds_down(gateways: Collection[int]) -> dict[int, float]:
         client.hdel(keys.GATEWAYS_DOWN, *connected_ids)
     if gateways:
         times = {id: times.get(id, now) for id in gateways}
-        with client.pipeline() as pipe:  # both or none: the key never stays without its end
+        with client.pipeline() as pipe:  # both or neither: the key never stays without its end
             pipe.hset(keys.GATEWAYS_DOWN, mapping=times)
             pipe.expire(keys.GATEWAYS_DOWN, _FORGET_SECONDS)
             pipe.execute()
@@ -111,6 +111,6 @@ def share(connections: int, process: str, others: Collection[str]) -> int:
     During a change two processes may hold one too many for a moment: the gateway then answers 3,
     and the login is tried again.
     """
-    # The same list in each process, so that all shares together are what the gateway allows.
+    # All processes have the same list, so that their shares add up to what the gateway allows.
     everybody: Sequence[str] = sorted({process, *others})
     return len(range(everybody.index(process), connections, len(everybody)))

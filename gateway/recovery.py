@@ -1,5 +1,5 @@
-"""Recovery after a restore of the database: of texts and MOs that were archived, or whose events
-were published, since the backup. The SMS Redis still has them."""
+"""Recovery after a restore of the database: texts and MOs that were archived, or whose events were
+published, since the backup are still in the SMS Redis."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from notify.models import BizMsg, ColdBizMsg
 
 @dataclass
 class Recovered:
-    """How many texts and MOs the archive lacked, and how many wait for the archive with an event
-    that Notify may lack."""
+    """The numbers of texts and MOs that the archive lacked, and of those that wait for the archive
+    with an event that Notify may lack."""
 
     texts: int = 0
     mos: int = 0
@@ -35,11 +35,11 @@ class Recovered:
 
 
 def recover(dry_run: bool = False) -> Recovered:
-    """Archive again what the database lacks, and publish its events again. It can be repeated, and
-    programs may run meanwhile. Raises errors of the database and of Redis."""
+    """Archive again the messages that the database lacks, and publish their events again. It may be
+    repeated, and programs may run meanwhile. Raises errors of the database and of Redis."""
     directory = Directory()
     directory.refresh(at_once=True)
-    # A text that was archived twice stands in two batches.
+    # A text that was archived twice is in two batches.
     text_ids: set[str] = set()
     mo_ids: set[str] = set()
     waiting = 0
@@ -48,7 +48,7 @@ def recover(dry_run: bool = False) -> Recovered:
         text_ids |= {message.id for message in missing.messages}
         mo_ids |= {mo.id for mo in missing.mos}
         if not dry_run:
-            # Events first: a message that is in the archive is not looked at again.
+            # Publish first: a message that the archive has is not looked at again.
             event_ids = _publish(missing, directory)
             messages = [
                 msgspec.structs.replace(m, event_id=event_ids.get(m.id, m.event_id))
@@ -103,7 +103,7 @@ def _missing(batch: Batch) -> Batch:
 
 
 def _waiting() -> Iterator[Batch]:
-    """Messages that were published and are not archived yet: no program publishes them again."""
+    """Messages that were published but not archived: no program publishes them again."""
     for ids in _entries(keys.LIST_FINISH, keys.FINISHING):
         yield Batch(messages=[message for message in store.read(ids) if message.final])
     for ids in _entries(keys.LIST_MO_FINISH, keys.MO_FINISHING):
@@ -127,7 +127,7 @@ def _publish(batch: Batch, directory: Directory) -> dict[str, int]:
         for id in model.objects.filter(id__in=event_ids).values_list("id", flat=True)
     }
     events = [notifications.mo(mo, directory) for mo in batch.mos if mo.biz and mo.kind == "mo"]
-    # Events that stand for one that is gone, each with the ids of its messages.
+    # Events that replace a missing event, each with the ids of its messages.
     new_events: list[tuple[Event, list[str]]] = []
     shared_reports: dict[int, dict[str, Event]] = defaultdict(dict)
     for message in batch.messages:

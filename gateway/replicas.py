@@ -1,5 +1,5 @@
-"""The replicas of the SMS Redis: what makes an acknowledged message, or a failover, unsafe, and the
-alert for missing ones."""
+"""The replicas of the SMS Redis: problems that make acknowledged messages or a failover unsafe, and
+the alert for missing replicas."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.alert_store import AlertTable
 
 MISSING = "sms.replicas"  # the kind of the alert
-# Seconds that replicas may be missing, as when one is restarted, and after which a replica that is
-# connected and confirms nothing is missing, too.
+# Seconds that replicas may be missing, as during a restart, and after which a connected replica
+# that confirms nothing also counts as missing.
 MISSING_SECONDS = 10.0
-# After so many seconds without a look this process knows nothing of what is missing.
+# After so many seconds without a look this process does not know how long replicas were missing.
 _FORGET_SECONDS = 60.0
 _MIN_REPLICAS = "min-replicas-to-write"
 
@@ -61,7 +61,7 @@ def problems(info: Mapping[str, Any]) -> Iterator[CheckMessage]:
             id="gateway.W216",
         )
     for replica in replicas:
-        # It becomes the master when the master dies; its file must then have every message.
+        # A replica becomes the master when the master dies: its file must then have every message.
         host, port = str(replica["ip"]), int(replica["port"])
         try:
             persistence: Any = SMS.server_client(host, port).info("persistence")
@@ -96,8 +96,8 @@ def online_replicas(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 class Shortage:
-    """How long replicas have been missing, as far as this process has looked. Redis cannot keep it:
-    without replicas it may refuse writes."""
+    """The time for which replicas have been missing, as far as this process has looked. Redis
+    cannot keep it: without replicas it may refuse writes."""
 
     def __init__(self) -> None:
         self._since = self._looked_at = -_FORGET_SECONDS  # monotonic
@@ -112,7 +112,7 @@ class Shortage:
         self._looked_at = now
         if count >= settings.SMS_REPLICAS:
             return
-        # An open alert is not over because another process has looked until now.
+        # An open alert does not end because another process has looked until now.
         if now - self._since >= MISSING_SECONDS or AlertTable().open_keys(MISSING):
             yield Condition(
                 f"{MISSING}:redis",
@@ -132,7 +132,7 @@ class Shortage:
 
 
 def examine() -> Iterator[Finding]:
-    """Lines for `doctor`; none for a Redis without replicas that needs none. Raises RedisError."""
+    """Lines for `doctor`; none for a Redis that needs and has no replicas. Raises RedisError."""
     info: Any = sms_redis().info()
     count = len(online_replicas(info))
     if not count and not settings.SMS_REPLICAS and info.get("role") != "slave":

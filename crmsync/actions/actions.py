@@ -1,5 +1,5 @@
-"""CRM sync's bulk actions: the entries or records of each, its effect on them, and what became of
-records that were resent."""
+"""CRM sync's bulk actions: their entries or records, the effect on these, and the result of each
+resent record."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from msgplatform.core.flows.text import Text
 from msgplatform.messages import filter_fields, filters
 from msgplatform.messages.bulk import Row, Selected, bulk_action, select_in_places
 
-_BULK = "bulk"  # as the user who handled an entry; the bulk job's own row says who started it
+_BULK = "bulk"  # user of handled entries; the bulk job's own row says who started it
 _CHUNK = 2000
 _State = Record.State
 _ENDINGS: Mapping[int, Ending] = {
     _State.CONFIRMED: "arrived", _State.DEAD: "failed", _State.DISMISSED: "failed",
 }  # fmt: skip
-# A policy's id, and why an entry is there or in which state a record is.
+# A policy's id, and the error class of an entry or the state of a record.
 Kind = tuple[int, str]
 
 
@@ -64,10 +64,10 @@ def select_entries(
     values: Values, started_at: datetime, change: Callable[[Sequence[int], str], int]
 ) -> Selected:
     """Open entries of the recovery log."""
-    # Ids of entries say nothing about their times: these are conditions.
+    # Ids of entries do not follow their times, so that times are conditions.
     names = {"since": "entered_since", "until": "entered_until"}
     entry_filter = {names.get(name, name): value for name, value in values.items()}
-    # A record that dies again while the job runs is left: the job would go on for ever.
+    # Leave records that die again during the job: otherwise the job never ends.
     entry_filter |= {"state": RecoveryEntry.State.OPEN, "begun": started_at}
     return Selected(
         [_ENTRY_SOURCE],
@@ -95,7 +95,7 @@ class Records:
     def _read(self, policy: int, after: str, size: int) -> list[Row]:
         values = self._values
         rows = sql.of_one(Record.objects.all(), "policy_id", policy).filter(key__gt=after)
-        # With a key there is one row for each policy: found by the unique index.
+        # Each policy has one row for the key, which the unique index finds.
         if "key" in values:
             rows = Record.objects.filter(policy_id=policy, key=values["key"]).filter(key__gt=after)
         columns = ("key", "id", "state", "updated_at")
@@ -161,7 +161,7 @@ def outcome(ids: Sequence[str], of_records: bool) -> dict[str, Ending]:
     ending_by_id: dict[str, Ending] = {
         pk: endings[record] for pk, record in record_by_id.items() if record in endings
     }
-    # An entry about an operation that its queue did not take has no record of its own.
+    # An entry about an operation that its queue refused has no record.
     entry_ids = [int(pk) for pk, record in record_by_id.items() if record is None]
     for entry, state in RecoveryEntry.objects.filter(id__in=entry_ids).values_list("id", "state"):
         ending_by_id[str(entry)] = "arrived" if state == RecoveryEntry.State.SOLVED else "waiting"
@@ -199,7 +199,7 @@ def describe_records(ids: Sequence[int]) -> Described[Kind]:
 
 # -- the actions ---------------------------------------------------------------------------------
 def _since(help: Text) -> FilterField:
-    """Times of rows, not of ids."""
+    """Rows are filtered by their times, not by their ids."""
     return replace(filter_fields.since(help), read=filters.moment)
 
 

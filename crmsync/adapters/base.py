@@ -67,8 +67,7 @@ class UnknownField(InvalidInput):
 
 
 def outcome_of_error(error: CredentialsRefused | Unavailable | InvalidInput) -> Outcome:
-    """The outcome of records that were not sent, because a login or a question to the CRM ended in
-    this error of `fields` or `read`."""
+    """The outcome of records that were not sent because `fields` or `read` raised this error."""
     if isinstance(error, CredentialsRefused):
         return Auth(str(error))
     return Throttled(error.after) if isinstance(error, TooManyCalls) else Retry(0.0, str(error))
@@ -111,7 +110,7 @@ class CRMAdapter(ABC):
         """Opens no connection. Raises InvalidInput that names the setting at fault."""
         self.settings = read_settings(type(self).Settings, settings)
         self.credentials = read_settings(type(self).Credentials, credentials)
-        # Settings make batches smaller, never larger than the CRM takes.
+        # Settings make batches smaller, never larger than the maximum of the CRM.
         self.batch_size = min(self.settings.batch_size or self.batch_size, type(self).batch_size)
         self.per_second = self.settings.per_second or self.per_second
         self.per_day = self.settings.per_day or self.per_day
@@ -154,7 +153,7 @@ class CRMAdapter(ABC):
         return -(-count // self.batch_size)
 
     def secrets(self) -> Iterable[str]:
-        """Texts that `clean` takes out of messages: the values of the credentials."""
+        """Texts that `clean` removes from messages: the values of the credentials."""
         values = msgspec.structs.asdict(self.credentials).values()
         return [value for value in values if isinstance(value, str)]
 
@@ -168,7 +167,7 @@ class CRMAdapter(ABC):
         The newest of several versions of a record is sent. After Auth or Throttled the remaining
         records are not sent and get the same outcome. An exception is a fault of the adapter.
         """
-        # An older version that comes after a newer one in the same call must not win.
+        # An older version must not overwrite a newer one of the same call.
         newest: dict[str, Record] = {}
         for record in records:
             newest_version = newest.setdefault(record.key, record)
@@ -181,7 +180,7 @@ class CRMAdapter(ABC):
                 [final_outcome] * len(batch) if final_outcome else self._deliver_batch(batch)
             )
             outcomes.update(zip((record.key for record in batch), batch_outcomes, strict=True))
-            # No further call can succeed: the CRM refuses the credentials, or wants a pause.
+            # No further call can succeed: the CRM refuses the credentials or wants a pause.
             final_outcome = next(
                 (o for o in batch_outcomes if isinstance(o, Auth | Throttled)), None
             )
@@ -241,7 +240,7 @@ class CRMAdapter(ABC):
         return " ".join(self.without_secrets(text).split())[:_MAX_TEXT]
 
     def without_secrets(self, text: str) -> str:
-        # The longest first: one secret may be part of another.
+        # The longest secret first: one secret may be part of another.
         for secret in sorted(filter(None, self.secrets()), key=len, reverse=True):
             text = text.replace(secret, "•••")
         return text

@@ -32,16 +32,16 @@ from msgplatform.core.http.engine import Request, Response, engine_from_settings
 from msgplatform.core.http.response import readable, retry_after
 
 TIMEOUT_SECONDS = 30.0
-# The maximum of a call's duration: the handler's leases are made for it.
+# Maximum seconds of a call. The handler's leases are longer.
 CALL_SECONDS = 60.0
-# An answer that is missing so long after the request's own deadline is a fault of the engine, not
-# of the CRM.
+# Without an answer so many seconds after a request's own deadline, the engine is at fault, not the
+# CRM.
 _GRACE_SECONDS = 5.0
 _ANSWER_CAP = 8 * 1024 * 1024  # bytes
-# The wait after a 429 that does not say how long.
+# Seconds to wait after a 429 without Retry-After.
 THROTTLED_SECONDS = 10.0
 _JSON = ("content-type", "application/json")
-# The names under which answers hold a sentence for people.
+# The names of JSON properties that hold a sentence for people.
 _MESSAGES = ("message", "detail", "error_description", "errmsg", "error", "title")
 
 
@@ -50,8 +50,8 @@ _recorded: ContextVar[list[Response] | None] = ContextVar("recorded", default=No
 
 @contextmanager
 def record_answers() -> Iterator[list[Response]]:
-    """Collect the answers, with their requests in `Response.request`, that this thread gets inside
-    the block, for people who test a CRM. They hold secrets: see `CRMAdapter.without_secrets`."""
+    """Collect this thread's answers inside the block, with their requests in `Response.request`,
+    for people who test a CRM. The answers hold secrets: see `CRMAdapter.without_secrets`."""
     answers: list[Response] = []
     token = _recorded.set(answers)
     try:
@@ -65,8 +65,8 @@ _is_ours: ContextVar[Callable[[], bool]] = ContextVar("is_ours", default=lambda:
 
 @contextmanager
 def send_only_while(is_ours: Callable[[], bool]) -> Iterator[None]:
-    """Ask `is_ours()` before each request of this thread inside the block: while this process was
-    stopped between two requests of a call, another one may have taken over the records."""
+    """Ask `is_ours()` before each request of this thread inside the block: if this process was
+    stopped between two requests of a call, another process may have taken over the records."""
     token = _is_ours.set(is_ours)
     try:
         yield
@@ -79,8 +79,8 @@ class HttpClient:
     OUTBOUND_* say which addresses are allowed and which proxy is used."""
 
     def __init__(self, window: int = 1, timeout: float = TIMEOUT_SECONDS) -> None:
-        # A process that was stopped for longer than its lease must not go on with a request that
-        # another process may have made meanwhile: libcurl drops a late request before sending it.
+        # libcurl drops a late request before sending it. A process that was stopped for longer than
+        # its lease must not send a request that another process may have sent meanwhile.
         self.timeout = min(timeout, CALL_SECONDS, settings.CRM_LEASE_SECONDS / 4)
         self._engine = engine_from_settings(window=window, body_cap=_ANSWER_CAP)
 
@@ -88,7 +88,7 @@ class HttpClient:
         """Send requests and return their answers in the same order. Each request has a deadline of
         its own, counted from when it is sent. The remaining requests are not sent once no answer
         has come for that long, or `send_only_while` forbids it."""
-        owner_mark = object()  # an answer that comes too late belongs to no later exchange
+        owner_mark = object()  # a late answer must not count for a later exchange
         answers = [_nothing(request, "unsent", _("not sent")) for request in requests]
         waiting, open_requests = deque(range(len(requests))), 0
         answered_at = time.monotonic()
@@ -164,7 +164,7 @@ def json_object(response: Response) -> dict[str, Any]:
     raise_for(response)
     body = read_json(response)
     if not isinstance(body, dict):
-        # A login page, or a proxy: this answer is not the CRM's.
+        # The body is no JSON object: it comes from a login page or a proxy, not from the CRM.
         raise Unavailable(_("The answer is no JSON object: is this the right address?"))
     return body
 
@@ -221,10 +221,10 @@ def _words(body: Any) -> str:
     return ""
 
 
-# Errors before a byte was sent: the first kind goes away by itself, the second needs a person.
+# Errors before any byte was sent. The first kind ends by itself, the second needs a person.
 _NOT_SENT = ("dns", "connect", "tls", "unsent")
 _NEVER_SENT = ("address_forbidden", "bad_url")
-# The wait after a status that asks for one but names no time.
+# Seconds to wait after a status that asks for a pause without naming a time.
 _LOCKED_SECONDS = 2.0
 
 

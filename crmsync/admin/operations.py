@@ -30,7 +30,7 @@ TONES = {"ok": "good", "retry": "warn", "throttled": "plain", "unknown": "warn",
 
 
 class RunFilter(PickFilter):
-    """From the page of a run; there are too many to choose one here."""
+    """The filter is set by the page of a run: there are too many runs to choose from."""
 
     title = _("run")
     parameter_name = "run"
@@ -56,7 +56,7 @@ class OperationAdmin(NamedRowsAdmin):
     page_template = "admin/crmsync/operation.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Operation]:
-        # A list shows no data, which may be megabytes in each row.
+        # The list leaves out `data`, which may have megabytes in each row.
         return super().get_queryset(request).defer("data")
 
     def get_urls(self) -> list[URLPattern]:
@@ -67,8 +67,8 @@ class OperationAdmin(NamedRowsAdmin):
         ]
 
     def clear_view(self, request: HttpRequest, pk: str) -> HttpResponse:
-        """The same page with personal data in clear; before that, the audit log says who looked."""
-        # Not by GET: a link must not make a person look, and be noted.
+        """The same page with personal data in clear. The audit log gets an entry before that."""
+        # Only POST: opening a link must not show data or write to the audit log.
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         row = self.row(request, pk)
@@ -138,7 +138,7 @@ def personal_or_refuse(request: HttpRequest) -> None:
 def data_text(data: bytes, clear: bool) -> str:
     """An operation's data, one record on each line."""
     try:
-        # Not decoded as requests: the data of an older version is shown too.
+        # The data is not decoded as requests, so that data of an older version is shown too.
         content = json.loads(data)
         requests = [each if clear else masked_request(each) for each in content]
     except (ValueError, TypeError, AttributeError):

@@ -64,11 +64,11 @@ class RecoveryAdmin(NamedRowsAdmin):
     actions = ["retry", "dismiss"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[RecoveryEntry]:
-        # Lists do not show it, and it may be large.
+        # Lists do not show `request`, which may be large.
         return super().get_queryset(request).defer("request")
 
     def search_rows(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
-        # Records have an index on keys, entries have none.
+        # Search by records: they have an index on keys, entries have none.
         records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:MAX_SELECTION])
         if records:
             return rows.filter(record_id__in=records)
@@ -103,7 +103,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         act: Callable[[Sequence[int], str], int],
         words: Callable[[int], str],
     ) -> HttpResponse | None:
-        # One more than is allowed tells that there are too many.
+        # One row more than is allowed tells that there are too many.
         ids = list(rows.order_by().values_list("pk", flat=True)[: MAX_SELECTION + 1])
         if len(ids) > MAX_SELECTION:
             text = gettext(
@@ -156,7 +156,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         form = RequestForm(
             dead_request.fields, row, request.POST if "save" in request.POST else None
         )
-        # Noted once, when the form is opened; saving it shows nothing new.
+        # The entry is written once, when the form is opened: saving shows no new data.
         if not form.is_bound:
             audit(request, "personal_data_shown", f"recovery log {pk}")
         elif form.is_valid():
@@ -211,7 +211,7 @@ class RecoveryAdmin(NamedRowsAdmin):
 
 
 def _bulk_url(list_filters: Mapping[str, str]) -> str:
-    """The address of a bulk job with the list's filters; '' when a job cannot have the same."""
+    """The address of a bulk job with the list's filters; '' if a job cannot have these filters."""
     if list_filters.get("q", "").strip() or list_filters.get("state", "") not in (
         "",
         str(_State.OPEN.value),

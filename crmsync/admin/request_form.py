@@ -19,13 +19,13 @@ from msgplatform.core.json.text import SYNTAX, parse_json
 from msgplatform.doors.admin import TextInput
 
 _LONG = 100  # characters from which on a value gets several lines
-# The CRM's names come with a prefix: one of them could be the name of a button.
+# Prefix for the names of form fields: the CRM's name could be the name of a button.
 _PREFIX = "field-"
 
 
 def request_of(entry: RecoveryEntry) -> Request | None:
     """The request that an entry keeps; None without one, or when it cannot be read."""
-    if not entry.request:  # it is about an operation that its queue did not take
+    if not entry.request:  # the entry is about an operation that its queue refused
         return None
     try:
         return msgspec.json.decode(bytes(entry.request), type=Request)
@@ -35,7 +35,7 @@ def request_of(entry: RecoveryEntry) -> Request | None:
 
 def shown_fields(request: Request | None, at_fault: str, clear: bool) -> list[dict[str, Any]]:
     """Name and text of each field, and whether it is at fault. A field that the CRM misses is
-    among them."""
+    included."""
     fields: Mapping[str, Any] = request.fields if request else {}
     rows = [
         {
@@ -59,7 +59,7 @@ class ValueField(forms.CharField):
         is_long = len(text) > _LONG or "\n" in text or "\r" in text
         widget = forms.Textarea({"rows": 4}) if is_long else TextInput()
         super().__init__(required=False, initial=text, strip=False, widget=widget, **kwargs)
-        # Text is never read as JSON: "007" must not become 7.
+        # Never read text as JSON: "007" must not become 7.
         self.is_text = isinstance(value, str)
         self.stored = value
 
@@ -83,7 +83,7 @@ class ValueField(forms.CharField):
 
 
 class RequestForm(forms.Form):
-    """A form field for each field of the request; the one at fault shows the CRM's reason."""
+    """A form field for each field of the request. The field at fault shows the CRM's reason."""
 
     def __init__(self, fields: Mapping[str, Any], entry: RecoveryEntry, data: Any = None) -> None:
         super().__init__(data)

@@ -29,7 +29,7 @@ def add_names(rows: list[Any]) -> list[Any]:
     crms = Crm.objects.in_bulk({getattr(row, "crm_id", 0) for row in rows} - {0})
     for row in rows:
         policy = policies.get(row.policy_id)
-        # Rows of the logs name their CRM; others have that of their policy.
+        # Rows of the logs name their CRM. Other rows have the CRM of their policy.
         crm = crms.get(getattr(row, "crm_id", 0)) or (policy and policy.crm)
         row.policy_name = str(policy or "")
         row.source_name = str(policy.source) if policy else ""
@@ -59,7 +59,7 @@ class CrmFilter(PickFilter):
         crm_id = row_id(self.value())
         if crm_id is None:
             return queryset
-        # Some of these tables have the column, and an index on it.
+        # Some of these tables have `crm_id`, with an index.
         if any(field.name == "crm_id" for field in queryset.model._meta.concrete_fields):
             return queryset.filter(crm_id=crm_id)
         return queryset.filter(policy_id__in=policy_ids(crm_id=crm_id))
@@ -90,7 +90,7 @@ class ErrorFilter(PickFilter):
 
 
 def policy_ids(**condition: Any) -> list[int]:
-    """A list, not a subquery: databases use the index for numbers only."""
+    """A list, because databases do not use the index for a subquery."""
     return list(Policy.objects.filter(**condition).order_by().values_list("pk", flat=True))
 
 

@@ -37,7 +37,7 @@ class RunAdmin(NamedRowsAdmin):
 
     def add_details(self, rows: list[Any]) -> list[Any]:
         runs = super().add_details(rows)
-        # For the whole page at once.
+        # One query for all rows of the page.
         how_far = of_runs(runs)
         for row in runs:
             row.far = how_far[row.pk]

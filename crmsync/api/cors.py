@@ -27,7 +27,7 @@ PREFLIGHT_SECONDS = 600
 
 
 class KeyOrPage(HasScope):
-    """Admits an API key with the scope, and a browser on a page, whose origin the view checks."""
+    """Admits an API key with the scope, or a page in a browser: the view checks its origin."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         return may_be_page(request) or super().has_permission(request, view)
@@ -44,7 +44,7 @@ def is_preflight(request: Request) -> bool:
 
 def may_be_page(request: Request) -> bool:
     """True if a page may have sent this: it has no key, and an origin."""
-    # With a key it is a business system, whatever its origin.
+    # A request with a key comes from a business system, whatever its origin.
     if request.user is not None or not origin_of(request):
         return False
     return request.method == "POST" or is_preflight(request)
@@ -84,8 +84,8 @@ def preflight() -> Response:
 
 
 def add_headers(request: Request, response: HttpResponseBase) -> None:
-    """Let the page's script read the answer, errors included. Not for callers with a key, which
-    does not belong into a page."""
+    """Let the page's script read the answer, errors included. Requests with a key get no such
+    headers: a key does not belong into a page."""
     # A cache must not give one page's permission to another.
     patch_vary_headers(response, ["Origin"])
     if may_be_page(request) and directory.origins.allow(origin_of(request)):

@@ -80,7 +80,7 @@ class AskedByField(serializers.CharField):
 
     def to_representation(self, value: str) -> str:
         caller = caller_of(self.context["request"])
-        # As `str(caller)` has it: `shop/key 7`. Names of console users have no slash.
+        # `str(caller)` has this form: `shop/key 7`. Names of console users have no slash.
         system, _key, _number = value.rpartition("/key ")
         return value if not value or system == caller.biz_name else _SOMEBODY_ELSE
 
@@ -155,7 +155,7 @@ class RunSerializer(serializers.ModelSerializer[Run]):
         return Run.State(run.state).name.lower()
 
     def get_problem(self, run: Run) -> str:
-        # The text itself names tables of the source.
+        # The problem's own text names tables of the source.
         if not run.problem:
             return ""
         return gettext("The source does not fit its settings; the console says why.")

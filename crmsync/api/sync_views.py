@@ -114,7 +114,7 @@ class RunListView(ListView):
 
     @property
     def keyset_ordering(self) -> tuple[str, ...]:
-        # Each order is that of an index: by policy, or by id alone.
+        # Each order matches an index: by policy, or by id alone.
         return ("-policy_id", "-id") if "policy" in self.query_values else ("-id",)
 
     def get_queryset(self) -> Any:
@@ -154,7 +154,7 @@ class RunView(APIView):
 def _policies(request: Any) -> QuerySet[Policy]:
     """The policies that the caller may see and start."""
     its = Q(biz__isnull=True) | Q(biz_id=caller_of(request).biz_id)
-    # Never needed here, large, and two of them are decrypted when they are read.
+    # These columns are large and not needed here, and reading two of them decrypts them.
     secret = ("mapping", "source__database", "crm__settings", "crm__credentials")
     return Policy.objects.filter(its).select_related("source", "crm").defer(*secret)
 

@@ -67,7 +67,7 @@ class CrmTestView(_TestView):
 class TestLeadBody(msgspec.Struct, forbid_unknown_fields=True):
     """A made-up lead, as the CRM gets it."""
 
-    __test__ = False  # to pytest the name looks like a test's
+    __test__ = False  # pytest takes the name for a test's
 
     key: Annotated[
         str | None,

@@ -41,7 +41,7 @@ from msgplatform.doors.api.schema import operation
 from msgplatform.messages.engine import read_filter
 
 _UNKNOWN = "There is no landing page with this APPKEY, or it is switched off."
-# The time of a change is that of its statement. Its transaction has ended by then
+# A change has the time of its statement. After these seconds its transaction has ended
 # (`IDLE_TRANSACTION_SECONDS`), so that a caller who follows the changes misses none.
 _SETTLED = timedelta(seconds=15)
 # The filters of the changes, with their columns.
@@ -91,7 +91,7 @@ class LeadListView(MessageListView):
         """
         is_page = cors.may_be_page(request)
         if is_page:
-            # Before the body is read: a request of the public costs as little as possible.
+            # Before the body is read: anybody may send, so that a refusal must be cheap.
             cors.limit_address(request)
         body = decode(request, NewLeadBody, MAX_LEAD_BYTES)
         # The key may come in the header or in the body.
@@ -103,12 +103,12 @@ class LeadListView(MessageListView):
             raise InvalidInput(_UNKNOWN, "appkey")
         cors.admit(request, page)
         lead = _lead(page.biz_id, page, body, is_public=True)
-        if isinstance(lead, NewLead):  # the other kind is only looked up
+        if isinstance(lead, NewLead):  # a RefusedLead is only looked up
             cors.limit_page(request, page)
         return answer(intake.add(lead))
 
     def options(self, request: Any, *args: Any, **kwargs: Any) -> Response:
-        # Browsers ask with OPTIONS before a script may send; nobody else has a use for it.
+        # Only browsers use OPTIONS: they ask before a script may send.
         if not cors.is_preflight(request):
             raise MethodNotAllowed("OPTIONS")
         return cors.preflight()
@@ -183,7 +183,7 @@ class LeadBatchView(BatchView):
 def _lead(
     biz: int, page: Page | None, body: NewLeadBody, is_public: bool = False
 ) -> NewLead | RefusedLead:
-    """Raises InvalidInput for what cannot be a repeat either."""
+    """Raises InvalidInput for values that cannot be a duplicate either."""
     key, columns, extra = body.idempotency_key, body.columns, body.extra_fields
     uid = body.uid_text or ""
     if key is not None:
@@ -199,7 +199,7 @@ def _lead(
             raise
         try:
             lead = intake.without_page(biz, body.appkey, columns, extra, uid, key)
-        except InvalidInput:  # no landing page takes these values: then it is no repeat
+        except InvalidInput:  # no landing page takes these values: no duplicate
             raise error from None
         return RefusedLead(intake.of_public(lead, key) if is_public else lead, error)
 

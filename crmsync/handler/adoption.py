@@ -29,7 +29,7 @@ class Adoption:
 
     def __init__(self, order: Order) -> None:
         self._order = order
-        # Read for the first record that is, or may be, adopted: most orders have none.
+        # The choices are read for the first adopted record: most orders have no such record.
         self._has_choices = False
         self._on_conflict: str = _OnConflict.FILL_EMPTY
         self._can_delete = False
@@ -64,8 +64,8 @@ class Adoption:
     def adopt(
         self, conflicts: Sequence[tuple[Entry, Conflict]], answers: Sequence[Answer]
     ) -> set[int]:
-        """Adopt the records of these conflicts, unless the platform made them. `answers` are those
-        of the order so far: the database does not know yet which records they made.
+        """Adopt the records of these conflicts, unless the platform made them. `answers` are the
+        order's answers so far: the database does not have these records' ids yet.
 
         Returns the ids of records that are not sent again, because people decide.
         """
@@ -93,8 +93,8 @@ class Adoption:
         return kept_ids
 
     def _should_keep_own(self, entry: Entry, conflict: Conflict) -> bool:
-        """True if the entry keeps the record that the platform made of it in the CRM: once it has
-        another one, nobody would change or delete that record any more."""
+        """True if the entry keeps the record that the platform made in the CRM. If the entry took
+        another record, nobody would change or delete the first one any more."""
         is_own = bool(entry.remote_id) and not self.is_adopted(entry)
         is_same = conflict.has_key or conflict.existing_id == entry.remote_id
         return is_own and not is_same and not conflict.is_gone
@@ -107,8 +107,8 @@ class Adoption:
                 rows.update(is_adopted=True, **({"remote_id": remote_id} if is_storable else {}))
 
     def _own_ids(self, remote_ids: Iterable[str]) -> set[str]:
-        """The remote ids among these under which the platform made one of its records. One that it
-        has deleted, and that people restored, is theirs."""
+        """The remote ids among these that belong to a record which the platform made. A record that
+        the platform has deleted and people have restored belongs to people."""
         own_ids: set[str] = set()
         for some in chunks(sorted({*remote_ids} - {""}), claims.CHUNK):
             rows = of_crm(self._order.crm).filter(remote_id__in=some, is_adopted=False)

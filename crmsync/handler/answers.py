@@ -32,8 +32,8 @@ class Unsent:
 class Answer:
     """The outcome of one entry. `remote_id` is the record's id in the CRM, '' while not known.
 
-    A failure that `is_free` costs no attempt: the call was the breaker's probe, and the record was
-    only by chance the one that was sent while the CRM was down.
+    A failure that `is_free` costs no attempt: the call was the breaker's probe while the CRM was
+    down, and only chance chose this record for it.
     """
 
     entry: Entry
@@ -56,7 +56,7 @@ class FailedCall:
 @dataclass(slots=True)
 class DeliveryResult:
     """The result of delivering one order. `counts` has calls and call_ms. `is_plain`: no record was
-    looked up or in conflict, so that its entry has the remote id that its row has."""
+    looked up or in conflict, so that each entry has its row's remote id."""
 
     answers: list[Answer] = field(default_factory=list)
     failed_calls: list[FailedCall] = field(default_factory=list)
@@ -65,7 +65,7 @@ class DeliveryResult:
 
 
 def concerns_all(outcome: Outcome) -> TypeGuard[Auth | Throttled]:
-    """True if no other record of the order can be stored now either."""
+    """True if the other records of the order cannot be stored now either."""
     return isinstance(outcome, Throttled) or (isinstance(outcome, Auth) and not outcome.of_record)
 
 

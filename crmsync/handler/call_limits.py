@@ -1,9 +1,8 @@
 """Limits on calls to a CRM: its rate, its quota of a day, pauses that it asks for, the breaker.
 
-Rate, quota and pauses are kept in Redis, where every process sees them: CRM `n` has `crm:rate:<n>`,
-`crm:day:<n>` and `crm:hold:<n>`. The hold has the value _QUOTA where the quota is used up. The
-breaker is in the memory of the only process that serves the CRM. Methods that ask Redis raise
-RedisError.
+Rate, quota and pauses are in Redis for all processes: CRM `n` has `crm:rate:<n>`, `crm:day:<n>` and
+`crm:hold:<n>`. The hold has the value _QUOTA where the quota is used up. The breaker is in the
+memory of the only process that serves the CRM. Methods that ask Redis raise RedisError.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ DAY_SECONDS = 86_400.0
 # A CRM may ask for fewer calls without naming a time, or name an absurd one.
 _MIN_HOLD, _MAX_HOLD = 1.0, DAY_SECONDS
 _CRM, _QUOTA = b"crm", b"quota"  # the values of a hold
-# Records are due again after so many seconds: people may have raised the quota by then, and nothing
-# is queued while the CRM is held.
+# Seconds until records are due again: people may have raised the quota by then. Meanwhile nothing
+# is queued, because the CRM is held.
 _QUOTA_SECONDS = 60.0
 _MIN_ANSWERED = 100  # records
 _SMOOTHING = 0.3  # the share of the newest second, or call, in a moving mean
@@ -45,16 +44,16 @@ class CallLimits:
         self._breaker = breaker.Breaker(policy)
         if before and before.is_open:
             now = time.monotonic()
-            # A probe that was under way has no result any more.
+            # The result of a probe that was in flight is lost.
             wait = before.retry_in if before.breaker is breaker.State.OPEN else 0.0
             self._breaker.resume(now, wait, 1, now)
         # Shared by all processes, so that two handlers that follow each other keep the limits.
         self._rate = SharedRateLimit(work_redis, f"crm:rate:{crm}")
         self._quota = Quota(work_redis)
-        self._held_until, self._is_quota = 0.0, False  # monotonic; by the quota
+        self._held_until, self._is_quota = 0.0, False  # monotonic; True: the quota holds
         self._answered = 0
         self._was_idle = False
-        # Orders that workers have, since when there is one, and the seconds before that.
+        # Orders that workers have, since when they have any, and the seconds before that time.
         self._orders, self._busy_since, self._busy = 0, 0.0, 0.0
         self._in_flight = 0
         self._latency = self._per_second = 0.0
@@ -62,7 +61,7 @@ class CallLimits:
     # -- before an order is claimed --------------------------------------------------------------
     def seconds_until_open(self) -> float:
         """Seconds until an order may be claimed; 0: now."""
-        milliseconds: Any = work_redis().pttl(f"crm:hold:{self._crm}")  # -2: there is no such key
+        milliseconds: Any = work_redis().pttl(f"crm:hold:{self._crm}")  # -2 without the key
         hold_seconds: float = max(0.0, milliseconds / 1000)
         now = time.monotonic()
         with self._lock:
@@ -70,8 +69,8 @@ class CallLimits:
             return max(hold_seconds, self._breaker.wait(now))
 
     def pause(self) -> tuple[float, bool]:
-        """As `seconds_until_open`, without asking Redis, for an order that was claimed already. The
-        second value is True if the only reason to wait is a probe that is in flight."""
+        """As `seconds_until_open`, but without asking Redis, for an order that is claimed already.
+        The second value is True if the only reason to wait is a probe in flight."""
         now = time.monotonic()
         with self._lock:
             hold_seconds = max(0.0, self._held_until - now)
@@ -91,11 +90,11 @@ class CallLimits:
 
     # -- before a call ---------------------------------------------------------------------------
     def admit(self, adapter: CRMAdapter, records: int) -> tuple[int, float]:
-        """The number of records, at most `records`, that may be sent now, and with 0 the seconds
+        """The number of records, at most `records`, that may be sent now; with 0 also the seconds
         until some may. Admitted calls count as made, whether they are made or not."""
         all_calls = adapter.calls(records)
         if adapter.per_second:
-            # In units of the calls of one record: a burst of the rate may be one call.
+            # The limit counts in units of one record's calls: the burst of a rate may be one call.
             unit = adapter.calls(1)
             allowed, wait = self._rate.take(adapter.per_second / unit, -(-all_calls // unit))
             if not allowed:
@@ -110,7 +109,7 @@ class CallLimits:
             wait = self._quota.spend(f"crm:day:{self._crm}", adapter.per_day, DAY_SECONDS, calls)
             if not wait:
                 return records, 0.0
-            records //= 2  # the rest of the day's quota may do for fewer
+            records //= 2  # the rest of the day's quota may be enough for fewer
         self.hold(wait, _QUOTA)
         return 0, min(wait, _QUOTA_SECONDS)
 
@@ -118,7 +117,7 @@ class CallLimits:
         """Keep every process from sending to the CRM for so many seconds."""
         seconds = min(_MAX_HOLD, max(_MIN_HOLD, seconds))
         key, milliseconds = f"crm:hold:{self._crm}", int(seconds * 1000)
-        # A shorter hold must not end a longer one. Two processes may both write: that does no harm.
+        # A shorter hold must not end a longer one. Two writes at once do no harm.
         remaining: Any = work_redis().pttl(key)
         if remaining < milliseconds:
             work_redis().set(key, value, px=milliseconds)
@@ -129,8 +128,8 @@ class CallLimits:
         log.info("crm_held", crm=self._crm, seconds=round(seconds, 1))
 
     def end_quota_hold(self) -> None:
-        """End a hold by the quota, which may have been raised: if it was not, one order is refused
-        and the CRM is held anew."""
+        """End a hold by the quota, because people may have raised it. If they have not, one order
+        is refused and the CRM is held again."""
         key = f"crm:hold:{self._crm}"
         if work_redis().get(key) == _QUOTA:
             work_redis().delete(key)
@@ -175,9 +174,9 @@ class CallLimits:
         """The CRM's state for `presence`; called every two seconds."""
         now = time.monotonic()
         with self._lock:
-            # Without the time in which there was no order.
+            # Count only the time with an order.
             seconds = self._busy + (now - self._busy_since if self._orders else 0.0)
-            # A second in which a worker was idle, and had little to send, tells nothing about the
+            # A second in which a worker was idle and had little to send says nothing about the
             # CRM's speed.
             if seconds > 0 and (not self._was_idle or self._answered >= _MIN_ANSWERED):
                 rate, mean = self._answered / seconds, self._per_second

@@ -22,8 +22,8 @@ from msgplatform.core.queues import jobs
 
 log = logging.get(__name__)
 
-# A worker that has an order for longer hangs: the lease is renewed no more, so that another handler
-# gets the records.
+# Maximum seconds of an order. A worker that has it longer hangs: its lease is not renewed any more,
+# and another handler gets the records.
 _MAX_SECONDS = 1800.0
 
 
@@ -70,8 +70,8 @@ class ClaimedOrder:
         return to_send, outdated_entries, shared_deletions
 
     def _claimed_rows(self) -> list[tuple[int, int, datetime, bool]]:
-        """The rows that still carry the claim, by id, with a lease that is renewed where little is
-        left of it. Sets the end of the lease."""
+        """The rows that still carry the claim, by id. A lease with little time left is renewed.
+        Sets the end of the lease."""
         row_ids = [entry.record for entry in self.order.entries]
         asked_at = time.monotonic()
         rows, now = self._read(row_ids)
@@ -89,13 +89,13 @@ class ClaimedOrder:
         return rows
 
     def _is_whole(self) -> bool:
-        """True if every record still carries the claim for long enough, in the operation of the
-        order, and none was adopted: then one row tells it. Sets the end of the lease."""
+        """True if every record still carries the claim for long enough, has the order's operation,
+        and is not adopted. One aggregate row tells this. Sets the end of the lease."""
         operations = {entry.operation for entry in self.order.entries}
         row_ids = [entry.record for entry in self.order.entries]
         if len(operations) != 1 or len(row_ids) > claims.CHUNK:
             return False
-        # Before the answer, which may be late: the lease would seem to end after it does.
+        # Take the time before the answer, which may be late: the lease must not seem to end later.
         asked_at = time.monotonic()
         count, until, now = self._count_claimed(
             row_ids, "AND operation_id = %s AND NOT is_adopted", operations
@@ -111,8 +111,8 @@ class ClaimedOrder:
     def _count_claimed(
         self, row_ids: Iterable[int], condition: str = "", parameters: Iterable[Any] = ()
     ) -> tuple[int, Any, Any]:
-        """The number of these records that carry the claim; the end of the first lease, and the
-        present time, as the database writes them."""
+        """The number of these records that carry the claim, the earliest end of their leases, and
+        the present time; both times are as the database writes them."""
         table = Record._meta.db_table
         with connection.cursor() as cursor:
             cursor.execute(
@@ -136,7 +136,7 @@ class ClaimedOrder:
         )
 
         def read() -> set[int]:
-            # Nearly always all of them: then one row tells it.
+            # Nearly always all records carry the claim: one count shows that.
             if len(row_ids) <= claims.CHUNK and self._count_claimed(row_ids)[0] == len(row_ids):
                 return row_ids
             return set(rows.order_by().values_list("id", flat=True))
@@ -144,8 +144,8 @@ class ClaimedOrder:
         return transactions.retrying(read)
 
     def used_ids(self, entries: Iterable[Entry]) -> set[str]:
-        """The remote ids of these deletions that another record has which is not deleted: after a
-        conflict two records have one id.
+        """The remote ids of these deletions that another record, which is not deleted, also has:
+        after a conflict two records have one id.
 
         Raises what an unavailable database raises.
         """

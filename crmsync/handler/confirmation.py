@@ -1,8 +1,8 @@
 """Orders of one operation of which the CRM has stored every record: by far the most frequent ones.
 
 One statement marks all records, and one counts them in their operation. If these are all records of
-the operation and each was stored at its first try, the operation notes the time and no items are
-written: `messages.tries` makes them of it.
+the operation and each was stored at its first try, the operation gets the time and no items are
+written: `messages.tries` makes items from the operation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CONFIRMED, _QUEUED = int(Record.State.CONFIRMED), int(Record.State.QUEUED)
 
 
 class NotUniform(Exception):
-    """The records are marked one by one; the transaction has to be rolled back."""
+    """The transaction is rolled back, and the records are marked one by one."""
 
 
 def is_uniform(result: DeliveryResult, answers: Sequence[Answer]) -> bool:
@@ -91,7 +91,7 @@ def _count(cursor: Any, operation: int, answers: Sequence[Answer], now: datetime
         )
         if cursor.rowcount:
             return milliseconds
-    # The counts are assigned last: MySQL uses new values in the assignments that follow.
+    # Assign the counts last: later assignments of MySQL would use the new values.
     is_last = f"end_at IS NULL AND records <= confirmed + replaced + dead + {count}"
     cursor.execute(
         f"UPDATE {_OPERATIONS} SET "  # noqa: S608

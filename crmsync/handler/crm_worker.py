@@ -39,10 +39,10 @@ from msgplatform.core.tracing import spans
 
 log = logging.get(__name__)
 
-# The interval at which a worker that may not send looks whether it may now.
+# Seconds between looks of a worker that may not send now.
 _LOOK_SECONDS = 0.1
 
-CountRecords = Callable[[int, int], None]  # records that were marked, and the failed ones of them
+CountRecords = Callable[[int, int], None]  # numbers of marked records and of failed ones
 
 
 class CrmWorkers:
@@ -57,8 +57,7 @@ class CrmWorkers:
     ) -> None:
         self.crm = crm
         self.limits = CallLimits(crm.id, policy, before)
-        # Written by the loop and read by the workers: they claim no order after this time, even
-        # when the loop hangs.
+        # The loop writes this time, and workers claim no order after it, even when the loop hangs.
         self._owned_until = 0.0
         self._stopping = threading.Event()
         self._workers = [
@@ -68,7 +67,7 @@ class CrmWorkers:
 
     def start(self) -> None:
         """Raises RedisError."""
-        self.limits.end_quota_hold()  # these workers may be here because the settings have changed
+        self.limits.end_quota_hold()  # changed settings may have started these workers
         for worker in self._workers:
             worker.loop.start()
 
@@ -180,8 +179,8 @@ class CrmWorker:
         return None
 
     def _work(self, order: ClaimedOrder) -> None:
-        """Deliver and mark. While a server is unavailable the order stays, and the next turn goes
-        on where this one stopped."""
+        """Deliver and mark. While a server is unavailable the order stays, and the next turn
+        continues."""
         try:
             if self._unmarked is None:
                 if self._adapter is None:
@@ -198,7 +197,7 @@ class CrmWorker:
             self._mark(order, self._unmarked)
         except UNAVAILABLE:
             raise
-        except Exception:  # the end of its lease brings the records back
+        except Exception:  # when its lease ends the records are due again
             self._drop(order)
             raise
         # Killed here: everything is marked, and `core.queues.recovery` drops the claimed order.
@@ -206,7 +205,7 @@ class CrmWorker:
         self._drop(order)
 
     def _mark(self, order: ClaimedOrder, result: DeliveryResult) -> None:
-        # Pause first: that can be repeated at any time, and after the marks the order is dropped.
+        # Pause first: a pause can be repeated, but after the marks the order is dropped.
         refusals = [a.outcome.message for a in result.answers if isinstance(a.outcome, Auth)]
         if refusals:
             pause(self._crm, refusals[0])
@@ -244,8 +243,8 @@ class CrmWorker:
 
 
 def pause(crm: Crm, because: str) -> None:
-    """Pause a CRM that refuses its credentials, until somebody resumes it: nothing is read for it,
-    and nothing sent. A CRM whose settings have been corrected meanwhile is not paused.
+    """Pause a CRM that refuses its credentials until somebody resumes it: meanwhile no source is
+    read for the CRM and no record is sent. A CRM with corrected settings is not paused.
 
     Raises what an unavailable database raises.
     """
@@ -253,7 +252,7 @@ def pause(crm: Crm, because: str) -> None:
     def once() -> None:
         with transaction.atomic():
             row = models.Crm.objects.select_for_update().filter(pk=crm.id).first()
-            # Another fingerprint: the refused settings have been replaced by now.
+            # With another fingerprint the refused settings have been replaced.
             if row is None or row.paused_at or fingerprint(row) != crm.fingerprint:
                 return
             row.paused_at, row.paused_because = sql.now(), because[:MAX_MESSAGE]

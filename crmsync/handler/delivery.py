@@ -42,12 +42,12 @@ from msgplatform.core.errors import UNAVAILABLE
 
 log = logging.get(__name__)
 
-# For a longer wait (seconds) the records are released: a limit must not occupy the worker.
+# Seconds. For a longer wait the records are released: a limit must not occupy the worker.
 _MAX_WAIT = 20.0
-_NO_REDIS = 1.0  # due again after so many seconds, while Redis cannot say whether a call may go
-_NO_DATABASE = 5.0  # due again after so many seconds, while an adoption cannot be stored
-_FRAMES = 5  # of an adapter's error, in the log
-_LOOK_SECONDS = 0.05  # between two looks whether another worker's probe is over
+_NO_REDIS = 1.0  # seconds until due again while Redis does not answer
+_NO_DATABASE = 5.0  # seconds until due again while an adoption cannot be stored
+_FRAMES = 5  # frames of an adapter's error in the log
+_LOOK_SECONDS = 0.05  # seconds between looks at another worker's probe
 
 
 class Delivery:
@@ -74,8 +74,8 @@ class Delivery:
         outdated_entries: Collection[Entry],
         shared_deletions: Collection[Entry],
     ) -> DeliveryResult:
-        """Deliver `entries`. The others are not sent: `outdated_entries` have a newer version, and
-        `shared_deletions` would delete a record that another one uses."""
+        """Deliver `entries`. `outdated_entries` are not sent, because they have a newer version,
+        nor are `shared_deletions`, because another record uses the same record in the CRM."""
         self._leave(outdated_entries, Unsent())
         self._send(entries)
         self._answer_suspects()
@@ -83,16 +83,16 @@ class Delivery:
         return self._result
 
     def _send(self, entries: Collection[Entry]) -> None:
-        """Send entries. Those to be looked up come first: the ones that the CRM does not hold are
-        sent with the others."""
+        """Send entries. Entries to be looked up come first: those that the CRM does not hold are
+        then sent with the others."""
         rest = deque(sorted(entries, key=lambda entry: not self._is_unsure(entry)))
         while rest:
             if self._refusing:
                 self._leave(rest, self._refusing)
                 return
             unsure = self._is_unsure(rest[0])
-            # One call looks up or stores. Records of one kind are at the front, but more of them
-            # may follow the other kind: records that a conflict sends once more are at the end.
+            # A call looks up or stores: take only entries of the first one's kind. More of that
+            # kind may follow the other kind, because a conflict puts records at the end.
             kinds = [self._is_unsure(entry) for entry in rest]
             count = kinds.index(not unsure) if (not unsure) in kinds else len(kinds)
             size, after = self._admit(min(count, self._adapter.batch_size))
@@ -106,7 +106,7 @@ class Delivery:
                 rest.extend(self._store(batch))
 
     def _is_unsure(self, entry: Entry) -> bool:
-        """True if the record may be stored already, and a call would make a second one."""
+        """True if the record may be stored already and a call would make a second one."""
         return entry.check and not self._adapter.is_upsert
 
     def _admit(self, records: int) -> tuple[int, float]:
@@ -123,7 +123,7 @@ class Delivery:
 
     def _seconds_to_wait(self) -> float | None:
         """None when a call may go, else the seconds until the rest is due again. While another
-        worker probes the CRM this waits: the probe is over soon and decides."""
+        worker's probe is in flight this method waits, because the probe is over soon."""
         while not self._stopping.is_set() and not self._order.is_lost:
             pause, is_probe = self._limits.pause()
             if not pause:
@@ -138,7 +138,7 @@ class Delivery:
         """Ask the CRM which records it holds. Answers the records that are certain now, and returns
         the entries to be sent."""
         self._result.is_plain = False
-        # A CRM that does not hold a record has answered all the same.
+        # If the CRM answers that it does not hold a record, the call has not failed.
         outcomes = self._call(batch, self._adapter.look_up, Unknown)
         if outcomes is None:
             return []
@@ -167,9 +167,9 @@ class Delivery:
         conflicts: list[tuple[Entry, Conflict]] = []
         refused_entries = []
         for entry, outcome in zip(batch, outcomes, strict=True):
-            entry.check = False  # the CRM has answered; `_answer` notes an answer that says nothing
+            entry.check = False  # `_answer` notes an answer that says nothing
             match outcome:
-                case Refused() | Auth(of_record=True) if len(batch) > 1:  # find out by which record
+                case Refused() | Auth(of_record=True) if len(batch) > 1:  # halves will show which
                     refused_entries.append(entry)
                 case Auth(of_record=True):
                     self._suspects.append((entry, outcome))
@@ -184,8 +184,8 @@ class Delivery:
         return to_resend
 
     def _sendable(self, batch: Sequence[Entry]) -> Sequence[Entry]:
-        """The batch without records that have lost the claim meanwhile, and without deletions of a
-        remote id that another worker has given to a record."""
+        """The batch without records that have lost their claim, and without deletions of a remote
+        id that another worker has given to a record meanwhile."""
         try:
             claimed_ids = self._order.claimed_ids(batch)
             used_ids = self._order.used_ids(batch)
@@ -200,7 +200,7 @@ class Delivery:
         return [each for each in batch if each not in shared_deletions]
 
     def _confirm_deletions(self, entries: Collection[Entry]) -> None:
-        """Answer deletions that are not sent, because the CRM's record is still used."""
+        """Answer deletions that are not sent because another record uses the CRM's record."""
         self._result.answers += [
             Answer(each, Ok(each.remote_id, created=False)) for each in entries
         ]
@@ -280,7 +280,7 @@ class Delivery:
     def _answer_suspects(self) -> None:
         """Answer records that got a 403 when they were sent alone.
 
-        They are Invalid only where the CRM has stored another record and passes its test:
+        These records are Invalid only if the CRM has stored another record and passes its test:
         credentials may be good for a test and for nothing else, and then every record would die.
         """
         stores_others = any(isinstance(answer.outcome, Ok) for answer in self._result.answers)
@@ -307,7 +307,7 @@ class Delivery:
 
     def _isolate_fault(self, batch: Sequence[Entry], error: Exception) -> None:
         """Halve a batch for which the adapter raised an error, until the record at fault is found.
-        Other records of the batch may be stored by now, so all of them are looked up first."""
+        All records are looked up first, because some may be stored by now."""
         for entry in batch:
             entry.check = True
         if len(batch) > 1:

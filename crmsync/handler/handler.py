@@ -33,18 +33,18 @@ from msgplatform.core.errors import UNAVAILABLE
 from msgplatform.core.queues import owners
 from msgplatform.core.rates import breaker
 
-# The time for which a CRM belongs to its handler, which renews it; after a kill it is free then.
+# Seconds of a CRM's ownership, which its handler renews. After a kill others wait this long.
 OWNERSHIP_SECONDS = 5.0
-# A signal wakes the loop for new orders, but not for the end of a CRM's limit or of its owner.
+# A signal wakes the loop for new orders, but not when a limit ends or a CRM loses its owner.
 _TURN_SECONDS = 0.1
 _IDLE_TURN_SECONDS = 1.0
 _REPORT_SECONDS = 2.0
 _RENEW_SECONDS = 0.5
-# The threads of a CRM without work are kept for so long.
+# Seconds until the threads of a CRM without work end.
 _IDLE_SECONDS = 60.0
-# A handler that serves its share takes further CRMs only so often: handlers with fewer come first.
+# A handler that has its share takes a further CRM this often: handlers with fewer come first.
 _MORE_SECONDS = 1.0
-# The mirror of the dead records: its newest entries, how often it is checked, entries in a job.
+# The mirror of the dead records: maximum of entries, seconds between checks, entries in a job.
 _MAX_MIRRORED = 10_000
 _MIRROR_SECONDS = 30.0
 _IN_ONE_JOB = 500
@@ -66,11 +66,11 @@ class DataHandler(Worker):
         self._policy = policy or breaker.Policy(
             cap=settings.CRM_BREAKER_SECONDS, probe_timeout=2 * CALL_SECONDS
         )
-        # Both belong to the loop; the thread that renews leases reads them.
+        # The loop changes both; the thread that renews leases only reads them.
         self._served: dict[int, CrmWorkers] = {}
-        self._ending: list[CrmWorkers] = []  # they finish their orders
+        self._ending: list[CrmWorkers] = []  # CRMs whose workers finish their orders
         self._counting = threading.Lock()
-        # In a thread of its own: an unavailable Redis holds up the loop, and leases would run out.
+        # A thread of its own: when an unavailable Redis holds up the loop, leases must not run out.
         self._renewer = ThreadLoop("crm-leases", self._renew_leases, every=_RENEW_SECONDS)
         self._next_report = Every(_REPORT_SECONDS)
         self._handlers = 1
@@ -96,14 +96,14 @@ class DataHandler(Worker):
         self._own()
         if self._next_mirror.take():
             mirror_dead_records(self.crms.known.values())
-        # Wait here and return True: the daemon's own pauses grow, and a CRM with new work must be
-        # owned soon.
+        # Wait here and return True: the daemon's own pauses would grow, but a CRM with new work
+        # must be owned soon.
         is_busy = any(workers.is_busy or workers.is_held for workers in self._served.values())
         self.stopping.wait_for_work(_TURN_SECONDS if is_busy else _IDLE_TURN_SECONDS)
         return True
 
     def drain(self, deadline: float) -> None:
-        """Finish the claimed orders: after a call that is cut off, records have to be looked up."""
+        """Finish the claimed orders: records of a call that is cut off must be looked up."""
         all_workers = [*self._served.values(), *self._ending]
         for workers in all_workers:
             workers.stop()
@@ -153,13 +153,13 @@ class DataHandler(Worker):
                 # Start first: if the system has no thread left, the next turn tries again.
                 workers.start()
                 self._served[crm.id] = workers
-            # A little less than in Redis: workers must not go on when another handler may.
+            # Shorter than in Redis: these workers must stop before another handler may begin.
             self._served[crm.id].own(OWNERSHIP_SECONDS - 2 * _TURN_SECONDS)
             self._served[crm.id].wake()
 
     def _renew_ownership(self) -> None:
-        """Stay the owner of CRMs without work in the queues too, while an order is in flight or
-        calls are held back: only this process knows that."""
+        """Stay the owner of CRMs with an order in flight or with held calls, even without work in
+        the queues: only this process knows of these."""
         busy_workers = [one for one in self._served.values() if one.is_busy or one.is_held]
         owned_workers = [one for one in busy_workers if one.is_owned()]
         names = [_owned_name(one.crm) for one in owned_workers]
@@ -204,7 +204,7 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
 
     Raises RedisError, and what an unavailable database raises.
     """
-    # One handler at a time does this; half of the interval, so that the next turn is not left out.
+    # One handler at a time. Half of the interval, so that the next turn is not skipped.
     if not work_redis().set("crm:dead", 1, nx=True, px=int(_MIRROR_SECONDS * 500)):
         return
     for crm in crms:
@@ -212,7 +212,7 @@ def mirror_dead_records(crms: Iterable[Crm]) -> None:
             crm_id=crm.id, state=RecoveryEntry.State.OPEN, record_id__isnull=False
         ).order_by("-id")
         rows = list(entries.values(*_MIRRORED_COLUMNS)[:_MAX_MIRRORED])
-        # An unchanged mirror costs one query and no write. The reason counts: it may be erased.
+        # An unchanged mirror costs one query and no write. An erasure may change a reason.
         content = msgspec.json.encode((_MIRROR_FORMAT, rows))
         content_hash = hashlib.sha256(content).hexdigest()
         key, queue = f"crm:dead:{crm.id}", DeadQueue(crm.name)

@@ -45,14 +45,14 @@ _ITEM = (
     "id", "operation_id", "record_id", "crm_id", "version", "attempt", "outcome", "remote_id",
     "field", "message", "at", "milliseconds",
 )  # fmt: skip
-# Rows of one CASE, which the database searches from its beginning for each row.
+# Maximum rows of one CASE: the database searches it from the beginning for each row.
 _CASES = 100
 _EXCEPTION = ("id", "policy_id", "crm_id", "operation_id", "kind", "message", "records", "at")
 
 
 def apply(crm: Crm, order: Order, result: DeliveryResult) -> None:
-    """Mark all answers; a repetition changes nothing. An answer that cannot be written is set aside
-    as a fault.
+    """Mark all answers; a repetition changes nothing. An answer that the database refuses is set
+    aside as a fault.
 
     Raises what an unavailable database raises; then nothing is marked.
     """
@@ -63,13 +63,13 @@ def apply(crm: Crm, order: Order, result: DeliveryResult) -> None:
 def _apply(
     crm: Crm, order: Order, result: DeliveryResult, answers: Sequence[Answer]
 ) -> Sequence[Answer]:
-    # Usually `answers` are all of them; `isolate` halves them when one cannot be written. Rows
-    # about the whole order are written with its first answer, so once.
+    # Usually `answers` has all answers; `isolate` halves them if one cannot be written. Rows about
+    # the whole order are written once, with its first answer.
     is_first = answers[0] is result.answers[0]
     attempts = [answer for answer in answers if not isinstance(answer.outcome, Unsent)]
     calls = result.failed_calls if is_first else []
     buckets = [answer.entry.record for answer in attempts] + [order.policy] * len(calls)
-    # Ids come before the transaction, so that a repetition finds whether it was committed.
+    # Reserve ids before the transaction: a repetition finds by them whether it was committed.
     new_ids = ids.reserve(len(buckets)).ids(buckets) if buckets else []
     counts = result.counts if is_first else Counter()
     marking = Marking(crm, order, answers, attempts, calls, new_ids, counts)
@@ -91,7 +91,7 @@ class Marking:
     calls: Sequence[FailedCall]
     new_ids: Sequence[int]
     counts: Counter[str] = field(default_factory=Counter)
-    first_try_at: int | None = None  # as the last attempt to write has noted it
+    first_try_at: int | None = None  # set by the last attempt to write
 
     def write(self, is_uniform: bool) -> None:
         """One transaction, which may be repeated."""
@@ -162,7 +162,7 @@ class Marking:
 
 def _being_deleted(crm: Crm, order: Order, answers: Sequence[Answer]) -> set[str]:
     """The remote ids of stored records that another worker deletes, or has deleted since the order
-    was made: two leads of one person have one id."""
+    was made: two leads of one person may have one id."""
     if crm.concurrency == 1:
         return set()
     remote_ids = {
@@ -200,7 +200,7 @@ def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
 
 
 def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:
-    """Mark records of which the CRM holds the newest version; by far the most frequent verdict."""
+    """Mark records of which the CRM holds the newest version. This is the most frequent verdict."""
     values = {
         "state": Record.State.CONFIRMED, "sent_version": F("version"), "sent_digest": F("digest"),
         "attempt": 0, "next_at": None, "claimed_by": "", "sending_operation": 0, "error_class": "",
@@ -233,7 +233,7 @@ def _count(order: Order, counts: counters.Counts, calls: Mapping[str, int], now:
 
 
 def _set_aside(crm: Crm, order: Order, answer: Answer, error: Exception) -> alerts.AlertEvent:
-    """Mark an answer without the CRM's words, which the database does not take."""
+    """Mark an answer without the CRM's message, which the database refuses."""
     text = f"The answer cannot be written: {type(error).__name__}"
     is_ok = isinstance(answer.outcome, Ok)
     plain = Answer(answer.entry, Ok("") if is_ok else Fault(text), answer.milliseconds)

@@ -57,7 +57,7 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
             "record_id", "id", "created_at"
         )
     }
-    if open_entries:  # the reason may be another one than before
+    if open_entries:  # the reason may have changed
         failures.take_back(
             RecoveryEntry.objects.filter(id__in=[pk for pk, _ in open_entries.values()])
         )
@@ -85,8 +85,8 @@ def open_entries(dead: Sequence[tuple[Row, Answer, str]], crm_id: int, now: date
 
 
 def solve_entries(record_ids: Sequence[int], crm_id: int, now: datetime) -> None:
-    """Mark the entries of these records, which the CRM holds now, as solved."""
-    # One query for the whole order: nearly always no entry is open, and there is no more to do.
+    """Mark the entries of these records as solved: the CRM holds the records now."""
+    # One query for the whole order: nearly always it finds no open entry.
     entries = RecoveryEntry.objects.filter(crm_id=crm_id, state__in=(_State.OPEN, _State.RETRIED))
     if not record_ids or not entries.order_by().exists():
         return

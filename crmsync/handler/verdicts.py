@@ -30,9 +30,9 @@ from crmsync.models.crms import MAX_REMOTE_ID
 from crmsync.models.operations import UNKNOWN
 from crmsync.orders import Request, digest
 
-# A record whose id in the CRM is being deleted is sent again after that.
+# Seconds until a record is sent again whose id in the CRM is being deleted.
 _DELETION_SECONDS = 15.0
-# The minimum wait after a pause, however quickly a CRM is resumed.
+# Minimum seconds to wait after a pause, however quickly a CRM is resumed.
 _PAUSED_SECONDS = 5.0
 _State = Record.State
 
@@ -109,7 +109,7 @@ class Verdicts:
             row.remote_id = remote_id
             self._leave(row, _State.WAITING, self._in(_DELETION_SECONDS), 0, UNKNOWN)
             return
-        # Without the claim the operation may have counted this record already.
+        # Without the claim, another process may have counted this record in the operation already.
         if carries or (is_newest and row.state in Record.OPEN):
             self.ended[entry.operation, "confirmed"] += 1
         self.counted[row.policy_id, "ok"] += 1
@@ -119,7 +119,7 @@ class Verdicts:
         if is_newest:
             self.confirmed.append((row, remote_id))
             return
-        # A newer version was read meanwhile: note what the CRM holds now, and send that one next.
+        # A newer version was read meanwhile: note the CRM's version, and send the newer one next.
         if request.version >= row.sent_version:
             row.sent_version, row.sent_digest = request.version, digest(request)
         row.remote_id = remote_id
@@ -143,7 +143,7 @@ class Verdicts:
         else:
             match outcome:
                 case Unsent(after=after):
-                    # Without `check` it was looked up, and needs no second look.
+                    # Without `check` the record was looked up already.
                     error_class = "" if row.error_class == UNKNOWN else row.error_class
                     next_error = UNKNOWN if entry.check else error_class
                     self._leave(row, _State.WAITING, self._in(after), row.attempt, next_error)
@@ -173,7 +173,7 @@ class Verdicts:
 
     def _die(self, row: Row, answer: Answer, error: str) -> None:
         self.ended[answer.entry.operation, "dead"] += 1
-        # The recovery log has the reason; the record is looked up before it is sent once more.
+        # The recovery log has the reason. UNKNOWN: look the record up before sending it again.
         error_class = UNKNOWN if answer.entry.check else error
         self._leave(row, _State.DEAD, None, row.attempt, error_class)
         self.dead.append((row, answer, error))

@@ -38,7 +38,7 @@ log = logging.get(__name__)
 # A field that people do not see and robots fill in.
 HONEYPOT = "contact_url"
 _CHINESE, _ENGLISH = "zh-hans", "en"
-# Room for 30 fields of the greatest length, as forms are encoded.
+# Bytes for 30 encoded fields of the maximum length.
 _MAX_BYTES = 256 * 1024
 _FORM_KEY = re.compile(r"[0-9a-f]{32}")
 
@@ -81,7 +81,7 @@ class LandingPageView(PublicPage):
     """The form of a landing page, and the requests that it sends."""
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        # Before anything is parsed: anybody may send to this address.
+        # Check the length before parsing: anybody may send to this address.
         if int(request.META.get("CONTENT_LENGTH") or 0) > _MAX_BYTES:
             return HttpResponse(status=HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return super().dispatch(request, *args, **kwargs)
@@ -96,7 +96,7 @@ class LandingPageView(PublicPage):
         if wait := limits.wait_of_address(address):
             return self._too_many(request, page, wait)
         if form_values.get(HONEYPOT):
-            # Not dropped in silence: a browser may have filled it in for a person.
+            # Answer with the form: a browser may have filled the field in for a person.
             log.info("landing_page_honeypot", appkey=page.appkey)
             return self._form(request, page, form_values, {}, _("Please send the form once more."))
         values, errors = lead_fields.clean_all(page.fields, form_values)
@@ -106,12 +106,12 @@ class LandingPageView(PublicPage):
         if wait := limits.wait_of_page(page.appkey, address):
             return self._too_many(request, page, wait)
         lead = intake.new_lead(page, values, "", None)
-        # The lead's key is made of the form's key and the content: pressing twice stores one lead,
-        # and going back to correct the name is no conflict.
+        # The lead's key consists of the form's key and the content. Pressing twice stores one lead,
+        # and sending again with a corrected name is no conflict.
         try:
             intake.add(intake.of_public(lead, _form_key(form_values))).raise_rejected()
         except (Temporary, OperationalError, InterfaceError) as error:
-            # The visitor's values must not be lost: the same form comes back.
+            # Show the same form again, so that the visitor's values are not lost.
             log.warning("landing_page_unavailable", appkey=page.appkey, why=str(error)[:200])
             problem = _("This did not work just now. Please press the button again.")
             status = HTTPStatus.SERVICE_UNAVAILABLE
@@ -120,7 +120,7 @@ class LandingPageView(PublicPage):
             problem = str(transactions.refused_value(error))
             return self._form(request, page, form_values, {}, problem, HTTPStatus.BAD_REQUEST)
         thanks = reverse("landing-page-thanks", args=[page.appkey])
-        # Loading the page again must not send the form again.
+        # Redirect: loading the page again must not send the form again.
         return HttpResponseRedirect(thanks, status=HTTPStatus.SEE_OTHER)
 
     def _too_many(self, request: HttpRequest, page: Page, wait: int) -> HttpResponse:

@@ -47,7 +47,7 @@ def update(
     def new_values(row: Lead) -> dict[str, Any]:
         page = _page(row)
         new_extra = dict.fromkeys(row.extra) if extra is None else extra
-        # A field that the page has no more has no rule: it can only be removed.
+        # A field that the page no longer has cannot be checked, and can only be removed.
         page_names = {each.name for each in page.fields}
         known_names = page_names | set(lead_fields.COLUMNS)
         removed_names = {name for name, value in new_extra.items() if value is None} - known_names
@@ -60,7 +60,7 @@ def update(
             if each.name in values
         }
         changes = {name: clean.pop(name) for name in lead_fields.COLUMNS if name in clean}
-        # Likewise a column that the page has no more can only be emptied.
+        # A column that the page no longer has can only be emptied.
         changes |= {name: "" for name in columns.keys() - page_names if getattr(row, name)}
         if uid is not None:
             changes["uid"] = lead_fields.clean_text(uid, lead_fields.MAX_UID, "uid")
@@ -84,7 +84,7 @@ def _change(biz: int, lead_id: int, new_values: Callable[[Lead], Mapping[str, An
     def once() -> Lead | None:
         with transaction.atomic():
             rows = Lead.objects.filter(biz_id=biz, pk=lead_id, is_delete=False)
-            # Locked, so that two changes of `extra` at once do not lose one of them.
+            # Lock the row: two changes of `extra` at once must not lose one of them.
             row = rows.select_for_update().first()
             if row is None:
                 return None

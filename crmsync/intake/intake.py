@@ -43,7 +43,7 @@ class NewLead:
 
     def content(self) -> bytes:
         """The content that has to be equal when a key comes twice."""
-        # The order is fixed: stored hashes are compared with it for days.
+        # The order is fixed, because stored hashes are compared for days.
         parts = (self.appkey, self.uid, self.name, self.phone, self.extra)
         return json.dumps(parts, sort_keys=True).encode()
 
@@ -79,7 +79,7 @@ def check_known(page: Page, columns: Mapping[str, Any], extra: Mapping[str, Any]
     """Raises InvalidInput for a field that the landing page does not have."""
     page_paths = {each.name: each.path for each in page.fields}
     sent_paths = {name: name for name, value in columns.items() if value not in (None, "")}
-    # Unlike a column, an extra field counts when it is empty too: its name may be mistyped.
+    # An extra field counts even when it is empty: its name may be mistyped. Columns do not.
     sent_paths |= {name: f"extra.{name}" for name in extra}
     for name, path in sent_paths.items():
         if page_paths.get(name) != path:
@@ -152,7 +152,7 @@ def add_many(leads: Sequence[NewLead | RefusedLead]) -> list[Verdict]:
 
 
 def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
-    """A duplicate or a conflict for leads whose key is known; the others are rejected."""
+    """The verdicts of refused leads: duplicate or conflict for a known key, else rejected."""
     items = [each.lead.item() for each in leads]
     first_leads = idempotency.first_ones(items, LeadIdempotency)
     verdicts = []
@@ -169,7 +169,7 @@ def _judge_refused(leads: Sequence[RefusedLead]) -> list[Verdict]:
 
 @lru_cache(maxsize=1)
 def _committer() -> GroupCommit[Item[NewLead], Verdict]:
-    # One in each process: requests of all its threads share a transaction.
+    # One per process: requests of all its threads share a transaction.
     return GroupCommit(_store, max_items=500)
 
 

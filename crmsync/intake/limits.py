@@ -36,8 +36,8 @@ def wait_of_page(appkey: str, address: str) -> int:
 
 
 def _wait(key: str, limit: str) -> int:
-    """Seconds until another lead may come; 0 while Redis is unavailable: better no limit than no
-    leads."""
+    """Seconds until another lead may come. 0 while Redis is unavailable: leads count for more than
+    the limit."""
     rate = rates.parse(limit)
     if rate is None:
         return 0

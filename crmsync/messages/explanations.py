@@ -16,7 +16,7 @@ from crmsync.presence import LiveCrm
 
 _State = Record.State
 Lanes = Mapping[int, LiveCrm] | None  # by CRM; None while Redis is unavailable
-# The meaning of outcomes, and of what stops a record before it is sent.
+# The meaning of outcomes, and of the causes that stop a record before it is sent.
 ERROR_CLASSES: Mapping[str, Any] = {
     "invalid": gettext_lazy("refused by the CRM"),
     "mapping": gettext_lazy("refused by the mapping"),
@@ -33,7 +33,7 @@ ERROR_CLASSES: Mapping[str, Any] = {
 
 
 def explain(state: CrmState, lanes: Lanes, now: datetime) -> str:
-    """A sentence; '' when the state says it all."""
+    """A sentence; '' if the state needs no explanation."""
     record = state.record
     if record is None:
         return unread(state)
@@ -57,16 +57,16 @@ def lease_end(record: Record) -> str:
 
 
 def joined(blocker: str, message: str) -> str:
-    """Both sentences; one, where the CRM was paused by just this message."""
+    """Both sentences, or one if this message is what paused the CRM."""
     parts = (blocker, "" if message in blocker else message)
     return " · ".join(part for part in parts if part)
 
 
 def error(state: CrmState) -> str:
-    """The kind of error with the field at fault; '' when there is none.
+    """The kind of error with the field at fault; '' without an error.
 
-    Business systems see this only: the words of CRMs and drivers may name servers, and stay in the
-    console.
+    Business systems see only this. The messages of CRMs and drivers may name servers, and stay in
+    the console.
     """
     if not state.error_class:
         return ""
@@ -75,7 +75,7 @@ def error(state: CrmState) -> str:
 
 
 def blocker(state: CrmState) -> str:
-    """The reason why nothing happens until a person acts; '' when it goes on by itself."""
+    """The reason why nothing happens until a person acts; '' if the record goes on by itself."""
     policy = state.policy
     if not policy.crm.enabled:
         return _("the CRM is switched off")

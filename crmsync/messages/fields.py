@@ -17,7 +17,7 @@ from msgplatform.messages import filter_fields, filters
 NO_CRM = _("there is no CRM of this name")
 NO_POLICY = _("there is no such policy; use source/CRM or its id")
 STATES = {state.name.lower(): state for state in Record.State}
-# Filters by these say something about a lead, or about a record.
+# Filters on these fields tell something about a lead or a record.
 OF_LEADS = ("id", "phone", "name", "uid", "appkey", "deleted")
 OF_RECORDS = (
     "record_key", "crm", "policy", "state", "error_class", "operation", "remote_id",
@@ -30,7 +30,7 @@ def read_crm(text: str, field: str) -> int:
 
 
 def _policies_of(rows: QuerySet[Policy]) -> list[int | None]:
-    """The systems of policies; None: that of a policy which carries the leads of all systems."""
+    """The systems of policies; None for a policy that carries the leads of all systems."""
     return list(rows.order_by().values_list("biz_id", flat=True).distinct())
 
 

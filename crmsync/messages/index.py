@@ -1,7 +1,7 @@
 """How leads are found: indexes, conditions, checks; and the messages of CRM sync as a whole.
 
-A search lists leads; it lists records, those of other sources too, when its filter asks for them,
-or only for states at a CRM.
+A search lists leads. It lists records, also of other sources, if its filter asks for records or
+only for states at a CRM.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _with_text(values: Values, ids: Sequence[int]) -> set[int]:
 
 def _leads(policies_by_id: Policies) -> Source:
     def with_record(values: Values, ids: Sequence[int]) -> set[int]:
-        # Records of the hive have their lead's id as key.
+        # A record of the hive has its lead's id as key.
         keys = {policies.key_of(pk): pk for pk in ids}
         rows = Record.objects.filter(
             policy_id__in=policies.of_hive(policies_by_id), key__in=list(keys)
@@ -100,7 +100,7 @@ def _check(values: Values) -> None:
 
 def _check_of_system(values: Values) -> None:
     """Raises InvalidInput for a CRM or a policy that carries no lead of this business system, as if
-    it did not exist: a key does not learn of the CRMs of others."""
+    it did not exist: a key must not learn of other systems' CRMs."""
     for name, problem in (("crm", NO_CRM), ("policy", NO_POLICY)):
         if name in values:
             rows = policies.by_id()
@@ -110,8 +110,8 @@ def _check_of_system(values: Values) -> None:
 
 
 def _readings(query: str, personal: bool) -> Iterator[Values]:
-    """A lead's or an operation's id, a uid, an id in a CRM, a key or an APPKEY, and if `personal` a
-    phone number or the beginning of a name."""
+    """The id of a lead or an operation, a uid, an id in a CRM, a key or an APPKEY; if `personal`
+    also a phone number or the beginning of a name."""
     yield from exact_id(query)
     if personal:
         with suppress(InvalidInput):

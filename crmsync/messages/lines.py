@@ -18,9 +18,9 @@ from msgplatform.core.lazy_text import joined
 from msgplatform.models import Biz
 
 _State = Record.State
-# The state of a lead is as bad as its worst record.
+# A lead has the state of its worst record.
 _TONES: tuple[Tone, ...] = ("bad", "warn", "plain", "good")
-RECORD = "record-"  # stands before the id of a record, so that it is not taken for a lead's
+RECORD = "record-"  # prefix of a record's id, to tell it from a lead's
 
 
 def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:

@@ -43,7 +43,7 @@ from msgplatform.models import Biz
 _State = Record.State
 # Cards of dead records come first, then those on their way.
 _ORDER = (_State.DEAD, _State.RETRY, _State.WAITING, _State.QUEUED, None)
-_SHOWN_TRIES = 20  # of each
+_SHOWN_TRIES = 20  # tries of each record
 
 
 def page(id: str, after: str = "") -> Page | None:
@@ -68,7 +68,7 @@ def _lead_page(lead: Lead, policies_by_id: Policies) -> Page:
     title = _("Form received") if form else _("Received")
     first_entry = TimelineEntry(id_numbers.datetime_of(lead.pk), title, "accepted", lead.appkey)
     entries = story.entries()
-    # Only the last change is known: a lead keeps no earlier versions.
+    # Only the last change is known: a lead has no earlier versions.
     if lead.version > 1:
         title = _("Deleted") if lead.is_delete else _("Changed")
         detail = _("version %d") % lead.version
@@ -114,7 +114,7 @@ def _record_page(record: Record, policies_by_id: Policies) -> Page:
     policy = policies_by_id[record.policy_id]
     problem = read_problems([record]).get(record.pk, ())
     story = _Story([CrmState(policy, record, *problem)])
-    # The lead of another source is not here: the request that was sent last stands for it.
+    # The platform does not have a lead of another source: show the request that was sent last.
     newest = story.tries.requests.get((record.operation_id, record.policy_id))
     return Page(
         id=f"{RECORD}{record.pk}",

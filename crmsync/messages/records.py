@@ -30,13 +30,13 @@ from msgplatform.core.flows.messages import (
 )
 
 _State = Record.State
-# Most records are confirmed, and then without an error.
+# Most records are confirmed, without an error.
 _RARE_STATES = [state for state in _State if state != _State.CONFIRMED]
 
 
 def source(policies_by_id: Policies) -> Source:
     def of_system(values: Values, ids: Sequence[int]) -> set[int]:
-        """To a business system belong the records of its leads, and those of its own policies."""
+        """A business system has the records of its leads and the records of its own policies."""
         hive = set(policies.of_hive(policies_by_id))
         rows = list(Record.objects.filter(id__in=ids).values_list("id", "policy_id", "key"))
         keys = [policies.lead_of(key) for _pk, policy, key in rows if policy in hive]
@@ -46,7 +46,7 @@ def source(policies_by_id: Policies) -> Source:
             pk
             for pk, policy, key in rows
             if (
-                # A policy of all systems carries the leads of each of them.
+                # A policy of the hive carries the leads of all systems: the lead decides.
                 policies.lead_of(key) in lead_ids
                 if policy in hive
                 else policies_by_id[policy].biz_id == values["biz"]
@@ -78,7 +78,7 @@ def source(policies_by_id: Policies) -> Source:
 
 
 def lead_indexes(policies_by_id: Policies) -> list[Index]:
-    """Ways to read the ids of leads from their records."""
+    """Indexes that find the ids of leads by their records."""
 
     hive = {pk: policies_by_id[pk] for pk in policies.of_hive(policies_by_id)}
 
@@ -104,7 +104,7 @@ def lead_indexes(policies_by_id: Policies) -> list[Index]:
 
 
 def matching_keys(rows: QuerySet[Record], values: Values, policies_by_id: Policies) -> list[str]:
-    """The keys of the records that match, checked as the engine does: never as WHERE."""
+    """The keys of the records that match. As in the engine, conditions are columns, not WHERE."""
     conditions, fits = _conditions(policies_by_id), Q()
     for name in OF_RECORDS:
         if name in values:
@@ -137,12 +137,12 @@ def _with_error(values: Values, policies_by_id: Policies) -> QuerySet[Record]:
 
 
 def _has_error(error_class: str) -> Q:
-    """Also of dead and dismissed records that are looked up before they are sent once more: their
-    newest entry has the reason."""
+    """True for records with this error class. Dead and dismissed records that are to be looked up
+    count too: their newest entry has the class."""
     entries = RecoveryEntry.objects.filter(record_id=OuterRef("pk"), state__in=UNSOLVED)
     reason = Subquery(entries.order_by("-id").values("error_class")[:1])
     is_checked = Q(state__in=ENDED, error_class=UNKNOWN)
-    # One without an entry was dismissed by the erasure of its person.
+    # A record without an entry was dismissed by the erasure of its person.
     shown = Coalesce(reason, Value(UNKNOWN))
     return Q(error_class=error_class) & ~is_checked | is_checked & Q(Exact(shown, error_class))
 

@@ -17,7 +17,7 @@ from crmsync.models.operations import UNKNOWN
 from msgplatform.core.flows.page import Tone
 
 _State = Record.State
-# The states of records that have a reason in the recovery log, and of the entries that hold it.
+# The record states whose reason is in the recovery log, and the states of the entries with it.
 ENDED = (_State.DEAD, _State.DISMISSED)
 UNSOLVED = (RecoveryEntry.State.OPEN, RecoveryEntry.State.DISMISSED)
 UNREAD = "unread"
@@ -28,9 +28,9 @@ _TONES: dict[int, Tone] = {_State.CONFIRMED: "good", _State.DEAD: "bad", _State.
 class CrmState:
     """A lead at one CRM. `record` is None until a poller has read the lead for it.
 
-    Of a record that is not confirmed, `message` is the CRM's last answer, or the reason why the
-    record is dead; `field` is then the field at fault, where that is known. `error_class` is as
-    `read_error_classes` has it.
+    `message`: the CRM's last answer about a record that is not confirmed, or the reason why the
+    record is dead; `field`: the field at fault, if known. `error_class` is as `read_error_classes`
+    has it.
     """
 
     policy: Policy
@@ -79,7 +79,7 @@ def read_states(leads: Iterable[Lead], policies_by_id: Policies) -> dict[int, li
     problems = read_problems([row for by_policy in records.values() for row in by_policy.values()])
     states: dict[int, list[CrmState]] = {}
     for lead in leads:
-        # A policy that is switched off shows only what it has sent already.
+        # A policy that is switched off shows only leads that it has sent.
         enabled_ids = {
             policy.pk for policy in policies.of_lead(policies_by_id, lead) if policy.enabled
         }
@@ -98,13 +98,13 @@ def read_problems(records: Sequence[Record]) -> dict[int, tuple[str, str, str]]:
     record_ids = [record.pk for record in open_records]
     if not record_ids:
         return {}
-    # An operation without failures has no items: those of versions that the CRM holds are older.
+    # Only items newer than the version that the CRM holds: an operation without failures has none.
     newer = Item.objects.filter(record_id=OuterRef("pk"), version__gt=OuterRef("sent_version"))
     last = newer.order_by("-id").values("message")[:1]
     rows = Record.objects.filter(id__in=record_ids).annotate(message=Subquery(last)).order_by()
     messages = {pk: (message or "", "") for pk, message in rows.values_list("id", "message")}
     dead = RecoveryEntry.objects.filter(record_id__in=record_ids, state=RecoveryEntry.State.OPEN)
-    # The newest open entry counts for more than the last try.
+    # The newest open entry replaces the message of the last try.
     reasons = dead.order_by("id").values_list("record_id", "reason", "field")
     messages |= {pk: (reason, field) for pk, reason, field in reasons if pk is not None}
     error_classes = read_error_classes(open_records)

@@ -14,7 +14,7 @@ from crmsync.messages.states import CrmState
 from crmsync.models import Operation, Record, RecoveryEntry
 from msgplatform.core.flows.page import PageLink, TimelineEntry
 
-_SHOWN_ENTRIES = 20  # of the recovery log
+_SHOWN_ENTRIES = 20  # entries of the recovery log
 _READ_ENTRIES = 1000
 _State = Record.State
 # The colours of entries, by state.
@@ -69,7 +69,7 @@ def entries(
         record, ended_at, detail = state.record, None, ""
         if record is None:
             detail = explanations.unread(state)
-        # A record that waits shows why nothing happens, or else when it is tried next.
+        # A waiting record shows what blocks it, or else when it is tried next.
         elif record.state in (_State.WAITING, _State.RETRY):
             next_try = _("due now")
             if record.next_at and record.next_at > now:
@@ -86,7 +86,7 @@ def entries(
 
 
 def in_order(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
-    """Sorted by time; entries without a time come last, since they are still to happen."""
+    """Sorted by time. Entries without a time come last, because they are still to happen."""
     latest = datetime.max.replace(tzinfo=UTC)
     return sorted(entries, key=lambda entry: entry.at or latest)
 
@@ -99,7 +99,7 @@ def as_json(value: Any, indent: int | None = 2) -> str:
 def _recoveries(by_record: Mapping[int, CrmState]) -> Iterator[TimelineEntry]:
     """The people who tried dead records again, or dismissed them."""
     rows = RecoveryEntry.objects.filter(record_id__in=by_record).exclude(handled_by="")
-    # Sorted here: for the newest of an order by id a database may read its whole table backwards.
+    # Sort here: for the newest ids of an ORDER BY a database may read its whole table backwards.
     entries = rows.defer("request").order_by()[:_READ_ENTRIES]
     for entry in sorted(entries, key=lambda entry: -entry.pk)[:_SHOWN_ENTRIES]:
         crm = by_record[entry.record_id or 0].policy.crm

@@ -14,7 +14,7 @@ from crmsync.messages.states import CrmState
 from crmsync.models import Item, Operation, Policy, Record
 from msgplatform.core.data import ids
 
-# The latest ones, of all CRMs together.
+# Maximum numbers on a page, for all CRMs together.
 SHOWN_OPERATIONS = 20
 SHOWN_TRIES = 100
 _OUTCOMES = {
@@ -33,8 +33,8 @@ Requests = Mapping[tuple[int, int], orders.Request]
 
 @dataclass(frozen=True)
 class Tries:
-    """`items` are in the order of time, `earlier` is the newest one that is not shown. `requests`
-    are those of the newest `operations`, which are descending."""
+    """`items`: tries in the order of time. `earlier`: the newest try that is not shown.
+    `operations`: operation ids, newest first. `requests`: the requests of these operations."""
 
     items: Sequence[Item]
     earlier: Item | None
@@ -43,16 +43,16 @@ class Tries:
 
 
 def read_tries(states: Sequence[CrmState]) -> Tries:
-    """The latest tries of all records together; a query for each version that is shown, at most."""
+    """The latest tries of all records; at most one query for each version that is shown."""
     records = {state.record.pk: state.record for state in states if state.record}
     rows = Item.objects.filter(record_id__in=records).order_by("-id")
-    # One more than is shown tells whether there are others.
+    # One row more than is shown tells whether there are earlier tries.
     items = list(rows[: SHOWN_TRIES + 1])
     operation_ids = {item.operation_id for item in items}
     for record in records.values():
         operation_ids |= {record.operation_id, record.sending_operation}
-    # These operations and the ones before, as far as they are kept. At most SHOWN_OPERATIONS are
-    # decoded, since each holds hundreds of requests.
+    # Read these operations and the operations before them, as far as they are stored. Decode at
+    # most SHOWN_OPERATIONS of them: each holds hundreds of requests.
     by_policy = {state.policy.pk: state.record for state in states if state.record}
     keys = {s.policy.pk: s.policy.key_prefix + s.record.key for s in states if s.record}
     columns = ("id", "policy_id", "first_try_at", "first_try_ms", "data")
@@ -61,7 +61,7 @@ def read_tries(states: Sequence[CrmState]) -> Tries:
     seen_ids: set[int] = set()
     unread_ids = operation_ids - {0}
     while unread_ids and len(seen_ids) < SHOWN_OPERATIONS:
-        # The newest first, of all records together.
+        # Newest operations first, for all records together.
         newest_ids = sorted(unread_ids, reverse=True)[: SHOWN_OPERATIONS - len(seen_ids)]
         seen_ids.update(newest_ids)
         operations = Operation.objects.filter(id__in=newest_ids, policy_id__in=keys)
@@ -84,8 +84,8 @@ def read_tries(states: Sequence[CrmState]) -> Tries:
 
 
 def first_tries(operation: Operation, limit: int) -> list[Item]:
-    """The tries of an operation of which every record was stored at its first try, as items; up to
-    `limit`, and none for other operations."""
+    """The tries of an operation whose records were all stored at the first try, as items; at most
+    `limit`. An empty list for other operations."""
     if operation.first_try_at is None:
         return []
     prefixes = Policy.objects.filter(pk=operation.policy_id).values_list("key_prefix", flat=True)

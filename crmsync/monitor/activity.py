@@ -19,13 +19,13 @@ from msgplatform.monitor.subjects import Subject
 
 # Every class of error that a try can end with, see `adapters.outcomes`.
 ERRORS = ("retry", "throttled", "invalid", "conflict", "auth", "unknown", "refused", "fault")
-# The database's URL is encrypted, and not needed for names.
+# The database's URL is encrypted; names do not need it.
 _SOURCE = Subject("source", _("source"), lambda: Source.objects.only("name"))
 _FAILED = {counters.failed(error): error for error in ERRORS}
 
 
 class _OfPolicy(Dimension):
-    """The CRM or source to which the policy of a counter belongs: `name` is a field of Policy."""
+    """The CRM or source of the policy to which a counter belongs; `name` is a field of Policy."""
 
     names_subjects = True
 

@@ -23,7 +23,7 @@ COUNTED = 100_000
 _State = Record.State
 # Confirmed and dismissed records are never counted: they need no work, and their number grows.
 NOT_CONFIRMED = (*Record.OPEN, _State.DEAD)
-# The last confirmed record is looked for so far back. Without a bound, all counters of a policy
+# How far back the last confirmed record is looked for. Without this bound, all counters of a policy
 # that confirms nothing would be read.
 LOOKED_BACK = timedelta(days=1)
 
@@ -54,7 +54,7 @@ class PolicyProgress(NamedTuple):
 def of_policies(now: datetime) -> list[PolicyProgress]:
     """The progress of every policy; one query."""
     rows = Policy.objects.select_related("source", "crm")
-    # Large, or secrets that would have to be decrypted; none is used here.
+    # These columns are not used here, and are large or have to be decrypted.
     unread_columns = ("mapping", "source__database", "crm__settings", "crm__credentials")
     confirmed_counters = MinuteCounter.objects.filter(
         flow=FLOW, subject=OuterRef("pk"), name=CONFIRMED, minute__gte=now - LOOKED_BACK
@@ -85,12 +85,12 @@ def counts(
 
 
 def open_entries(before: datetime, limit: int) -> int:
-    """The number of open entries of the recovery log from before then, counted up to `limit`; those
-    of sandboxes count for nothing."""
+    """The number of open entries of the recovery log from before this time, counted up to `limit`.
+    Entries of sandboxes are not counted."""
     sandboxes = list(Crm.objects.filter(adapter=Crm.SANDBOX).values_list("id", flat=True))
     rows = RecoveryEntry.objects.filter(state=RecoveryEntry.State.OPEN).order_by("id")
-    # No index has `created_at`, but (state, id) has the oldest entries first, since ids grow with
-    # time: the first `limit` of other CRMs are read, and compared here.
+    # No index has `created_at`. Ids grow with time, so that the index (state, id) gives the oldest
+    # entries first: compare the times of the first `limit` here.
     rows = rows.exclude(crm_id__in=sandboxes)
     return sum(at < before for at in rows.values_list("created_at", flat=True)[:limit])
 
@@ -98,7 +98,7 @@ def open_entries(before: datetime, limit: int) -> int:
 def _first_due(state: int) -> Subquery:
     """The time when the first of a policy's records in this state is due.
 
-    In the order of the whole index: by `next_at` alone MySQL 8.4 and later sort the whole backlog.
+    ORDER BY names the whole index: by `next_at` alone MySQL 8.4 and later sort the backlog.
     """
     records = Record.objects.filter(policy_id=OuterRef("pk"), state=state)
     in_order = records.order_by("policy_id", "state", "next_at")

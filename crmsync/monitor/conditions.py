@@ -39,11 +39,11 @@ KINDS = (PAUSED, SOURCE, HORIZON, STALLED, DEAD, RECOVERY)
 UNREADABLE_SECONDS = 60.0
 HORIZON_SECONDS = 600.0
 STALLED_SECONDS = 600.0
-DEAD_SHARE, DEAD_OF = 0.05, 20  # in the last hour, of at least so many records
+DEAD_SHARE, DEAD_OF = 0.05, 20  # dead share of the last hour, minimum of records
 OPEN_FOR = timedelta(days=1)
-# The memory of the last look at stalled CRMs, in the work Redis.
+# Key of the last look at stalled CRMs, in the work Redis.
 STALLS = "crm:stalls"
-# After a longer gap between two looks the platform was stopped: the gap does not count.
+# Seconds. After a longer gap between two looks the platform was stopped: the gap is not counted.
 _MAX_GAP_SECONDS = 120.0
 _COUNTED = 1_000
 _IN_FLIGHT = int(Record.State.QUEUED)
@@ -53,8 +53,8 @@ _HOUR = timedelta(hours=1)
 class _Stalls(msgspec.Struct):
     """The state of CRMs with records in the backlog, at the look at time `at` (unix seconds).
 
-    `crms` maps ids to the time of the last confirmed record and to the seconds in which records
-    were due or in flight since. `busy` are the CRMs with such records at the look.
+    `crms`: id → the time of the last confirmed record, and the seconds since then with records due
+    or in flight. `busy` are the CRMs with such records at the look.
     """
 
     at: float
@@ -65,14 +65,14 @@ class _Stalls(msgspec.Struct):
 def conditions() -> Iterator[Condition]:
     """The conditions that hold now. Raises errors of the database."""
     now = sql.now()
-    # A sandbox fails because somebody has told it to.
+    # A sandbox fails only because somebody has told it to.
     policies = [
         progress
         for progress in backlog.of_policies(now)
         if progress.policy.crm.adapter != Crm.SANDBOX
     ]
     working = [progress for progress in policies if progress.takes_work]
-    # CRMs that were paused by their refusal, until somebody resumes them.
+    # The CRMs that are paused because they refused the credentials, until somebody resumes them.
     rows = Crm.objects.filter(paused_at__isnull=False).exclude(paused_because="")
     rows = rows.exclude(adapter=Crm.SANDBOX)
     for row in rows.only("name", "paused_because"):
@@ -134,8 +134,8 @@ def conditions() -> Iterator[Condition]:
 
 
 def _find_stalls(working: Sequence[PolicyProgress], now: datetime) -> Iterator[Condition]:
-    """CRMs that confirm nothing, though records are due for them or in flight. Time in which
-    no record is due, or a CRM wants fewer calls, does not count."""
+    """CRMs that confirm no record although records are due or in flight for them. Time without a
+    due record, or in which a CRM wants fewer calls, is not counted."""
     counts = backlog.counts([progress.policy.pk for progress in working], Record.OPEN, limit=1)
     waiting = [
         progress for progress in working if any(counts[progress.policy.pk, s] for s in Record.OPEN)
@@ -179,7 +179,7 @@ def _measure_stalls(
     another process may look next, and begin anew with each record that is confirmed."""
     if content := work_redis().get(STALLS):
         last = msgspec.json.decode(content, type=_Stalls)
-    else:  # Redis was emptied: CRMs whose alert is open are still stalled
+    else:  # After a loss of Redis: CRMs with an open alert are still stalled
         last = _Stalls(now, {}, [])
         for crm in [
             crm_id for crm_id in confirmed_at if open_conditions(Q(open_key=f"{STALLED}:{crm_id}"))
@@ -197,7 +197,7 @@ def _measure_stalls(
         crms[crm] = (at, seconds)
     if crms:
         work_redis().set(STALLS, msgspec.json.encode(_Stalls(now, crms, sorted(busy))), ex=86_400)
-    else:  # nothing is left behind where no record waits
+    else:  # no time remains where no record waits
         work_redis().delete(STALLS)
     return {crm: seconds for crm, (_at, seconds) in crms.items()}
 
@@ -205,8 +205,8 @@ def _measure_stalls(
 def _source_trouble(
     working: Sequence[PolicyProgress], facts: Mapping[int, PolicyFacts]
 ) -> Iterator[Condition]:
-    """Sources that cannot be read as they should be, as pollers report. Without a poller the state
-    of a source is not known, and its alert stays as it is."""
+    """Sources that cannot be read as they should be, by the reports of pollers. Without a poller's
+    report a source's alert stays as it is."""
     unheld_ids: list[int] = []
     for policy in (progress.policy for progress in working):
         source = facts.get(policy.pk)
@@ -243,7 +243,7 @@ def _source_trouble(
                     crm=str(policy.crm),
                 ),
             )
-        # An assumed horizon has the age that was set for the source.
+        # An assumed horizon is as old as the source's `lag` says.
         elif source.exact and source.horizon_age > HORIZON_SECONDS:
             yield Condition(
                 f"{HORIZON}:{policy.pk}",

@@ -1,7 +1,7 @@
 """Dead records for the page Failures, by CRM and error class.
 
-They are the open entries of the recovery log that are about a record. Code that opens or closes an
-entry calls `add` or `take_back` in the same transaction.
+The open entries of the recovery log that are about a record. Code that opens or closes an entry
+calls `add` or `take_back` in the same transaction.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from msgplatform.core.flows.health import Finding
 
 def examine() -> Iterator[Finding]:
     """Examine triggers, CRMs and policies. May raise errors of the database and of Redis."""
-    # Changes of leads are not noticed when triggers are missing, as after a restore from a dump
-    # that left them out; leads are refused when the triggers' user does not exist.
+    # Without triggers, as after a restore from a dump without them, changes of leads are not
+    # noticed. Without the triggers' user leads are refused.
     if problem := lead_triggers.problem(connection):
         fix = schema_state.migrate_command("default")
         yield Finding("bad", f"CRM sync: {problem}", fix)

@@ -23,12 +23,12 @@ from msgplatform.core.queues import jobs
 from msgplatform.core.rates.breaker import STATE_NUMBERS
 
 _HOUR = timedelta(hours=1)
-# Numbers, since metrics have no words.
+# Numbers, because a metric has no words.
 _UP_TO = f"counted up to {backlog.COUNTED:,}"
 
 
 def status() -> Status:
-    """The line of the overview. Its backlog: records that are not confirmed and not dead."""
+    """The line of the overview. The backlog has the records that are neither confirmed nor dead."""
     now = sql.now()
     policies = backlog.of_policies(now)
     by_state: Counter[int] = Counter()
@@ -39,7 +39,7 @@ def status() -> Status:
     facts: dict[str, int | float | str] = {}
     for state in Record.OPEN:
         count = by_state[state]
-        if count >= backlog.COUNTED:  # then the backlog is more than it says
+        if count >= backlog.COUNTED:  # the backlog is larger then
             facts[str(state.label)] = _("%d or more") % count
         elif count and state == Record.State.RETRY:
             facts[str(state.label)] = count
@@ -50,7 +50,7 @@ def status() -> Status:
     if paused_names:
         facts[_("paused")] = ", ".join(paused_names)
         bad[_("paused")] = ViewLink("admin:crmsync_crm_changelist")
-    # Records that wait for a paused CRM are not late: a person knows of it.
+    # Records of a paused CRM are not late: a person knows of the pause.
     ages: dict[str, float] = {}
     for progress in policies:
         if (age := _overdue(progress, now)) and progress.takes_work:
@@ -61,7 +61,7 @@ def status() -> Status:
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest due record at each CRM that takes work; the platform alerts when it waits long."""
+    """The oldest due record at each CRM that takes work. The platform alerts when it waits long."""
     now, first = sql.now(), dict[Crm, datetime]()
     for progress in backlog.of_policies(now):
         if progress.takes_work and progress.due_at is not None and progress.due_at <= now:
@@ -88,7 +88,7 @@ _SINCE_CONFIRMED = METRICS.gauge(
 _WATERMARK_AGE = METRICS.gauge(
     "crmsync_watermark_age_seconds", "Since the watermark moved", *_POLICY
 )
-# A gauge, because the counters behind it are deleted after a while.
+# A gauge, because the counters behind it are deleted later.
 _LAST_HOUR = METRICS.gauge(
     "crmsync_records_last_hour",
     "What became of records in the last hour: read, unchanged, confirmed, dead, and failed tries "
@@ -133,7 +133,7 @@ def samples() -> Iterator[Sample]:
             name = Record.State(state).name.lower()
             yield _RECORDS.of(counts[progress.policy.pk, state], **progress.labels, state=name)
         yield _OLDEST_DUE.of(_overdue(progress, now) or 0.0, **progress.labels)
-        # The metric has its maximum when no record is confirmed.
+        # If no record is confirmed, the metric has its maximum.
         confirmed_at = progress.confirmed_at or now - backlog.LOOKED_BACK
         yield _SINCE_CONFIRMED.of(max(0.0, (now - confirmed_at).total_seconds()), **progress.labels)
         if progress.moved_at is not None:
@@ -150,7 +150,7 @@ def samples() -> Iterator[Sample]:
         yield _PAUSED.of(crm.paused_at is not None, crm=crm.name)
     try:
         redis_samples = list(_redis_samples(crms, policies))
-    except RedisError:  # the samples from the database are there all the same
+    except RedisError:  # Redis is unavailable: show the database's samples
         yield _REDIS_UP.of(0)
         return
     yield from redis_samples
@@ -187,7 +187,7 @@ def _redis_samples(crms: Sequence[Crm], policies: Sequence[PolicyProgress]) -> I
 
 
 def _overdue(progress: PolicyProgress, now: datetime) -> float | None:
-    """Seconds for which the oldest due record has been due; None without progress."""
+    """Seconds since the oldest due record was due; None without progress."""
     if progress.due_at is None or progress.due_at > now:
         return None
     return (now - progress.due_at).total_seconds()

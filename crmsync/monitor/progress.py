@@ -10,7 +10,7 @@ from crmsync.models import Operation, Run
 from crmsync.models.sources import MAX_UNREAD
 from msgplatform.core.data import sql
 
-# Operations that one answer adds up, those of the newest runs first: ten million records.
+# Maximum of operations that one answer adds up, newest runs first: ten million records.
 MAX_OPERATIONS = 20_000
 
 
@@ -59,7 +59,7 @@ def of_runs(runs: Iterable[Run]) -> dict[int, Progress]:
         is_over = run.state != Run.State.READING and sent_count <= ended_count
         records_done = run.unchanged + ended_count
         rate = None if is_over else records_done / max(now - run.started_at.timestamp(), 1.0)
-        # A run that has read more rows than it counted at its beginning reads newer ones, and their
+        # A run that has read more rows than were counted at its beginning reads newer rows, whose
         # number is not known.
         is_known = run.state != Run.State.READING or run.read < run.unread < MAX_UNREAD
         total = run.unchanged + sent_count if run.state != Run.State.READING else run.unread

@@ -26,7 +26,7 @@ from msgplatform.core.errors import InvalidInput
 
 MAX_RULES = 200
 MAX_FIELD = 128
-_MAX_DIGITS = 30  # of a constant; a longer one is written as text
+_MAX_DIGITS = 30  # characters; a longer constant is written as text
 _CHOICES = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s"]+')
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?")  # as JSON has them
 _DIGITS = re.compile(r"-?[\d.]+")
@@ -92,7 +92,7 @@ class FieldMapping:
         fields: dict[str, Any] = {}
         for rule in self.rules:
             for choice in rule.choices:
-                # The first choice that is not empty is sent. A constant always is one.
+                # The first choice that is not empty is sent. A constant is never empty.
                 if isinstance(choice, Constant):
                     fields[rule.field] = choice.value
                     break
@@ -181,10 +181,10 @@ def _at(path: Path, values: Mapping[str, Any], decoded_columns: dict[str, Any]) 
         value = decoded_columns[path.column]
         for name in path.inside:
             value = value.get(name) if isinstance(value, Mapping) else None
-    # Nearly every value: no further checks for these.
+    # Nearly every value has one of these types: no further checks.
     if type(value) in (str, int, float, bool, type(None)):
         return value
-    # JSON has no times and no decimals: CRMs take them as text.
+    # JSON has no times and no decimals: CRMs take both as text.
     if isinstance(value, datetime):
         text = value.isoformat()
         return f"{text[:-6]}Z" if text.endswith("+00:00") else text

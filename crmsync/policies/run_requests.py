@@ -15,15 +15,15 @@ _MAX_NAME = 150  # characters of a person's name
 def kinds(policy: Policy) -> list[str]:
     """The kinds of runs that can be asked for."""
     run_kinds = [Policy.Kind.CHANGES, Policy.Kind.FULL]
-    # There is nothing to compare when rows have no versions.
+    # Rows without versions cannot be compared.
     if policy.source.version_column:
         run_kinds.append(Policy.Kind.SWEEP)
     return [kind.value for kind in run_kinds]
 
 
 def refusal(policy: Policy, may_name: bool = False) -> str:
-    """The reason why no run would begin; '' when one would. With `may_name` it names the person who
-    has asked already."""
+    """The reason why no run would begin; '' if one would. With `may_name` the text names the person
+    who has asked already."""
     if not policy.enabled:
         return _("The policy is switched off: enable it first.")
     if not policy.crm.enabled:
@@ -48,7 +48,7 @@ def ask(policy: Policy, kind: str, by: str, may_name: bool = False) -> None:
     if problem := refusal(policy, may_name):
         raise NotNow(problem)
     with transaction.atomic():
-        # Conditional: when two people ask at once, one of them gets NotNow.
+        # A conditional UPDATE: of two people who ask at once, one gets NotNow.
         rows = Policy.objects.filter(pk=policy.pk, requested="")
         if not rows.update(requested=kind, requested_by=by[:_MAX_NAME]):
             raise NotNow(_("Somebody asked for a run already; it begins within seconds."))

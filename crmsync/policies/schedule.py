@@ -62,7 +62,7 @@ def spans(text: str) -> Sequence[Span]:
 def is_open(hours: str, moment: datetime) -> bool:
     """True if a moment is within the hours. Raises InvalidInput."""
     open_spans = spans(hours)
-    # Hours are those of a wall clock.
+    # Hours are times of a wall clock.
     local = timezone.localtime(moment).time()
     return not open_spans or any(span.has(local) for span in open_spans)
 
@@ -72,12 +72,12 @@ def next_look(
 ) -> datetime:
     """The time of the next look, at `now` or later; `last` is the look before.
 
-    With a crontab line the interval does not count. A time outside of the hours moves to their next
-    beginning. Raises InvalidInput.
+    A crontab line replaces the interval. A time outside of the hours moves to their next beginning.
+    Raises InvalidInput.
     """
     if cron:
-        # A policy that never looked does so at once, whatever its crontab line says; one that was
-        # held up does so now, not at a time that is over.
+        # A policy without an earlier look looks at once, whatever its crontab line says. A policy
+        # that was held up looks now, not at a time that is over.
         due = max(now, _next(cron, timezone.localtime(last or now))) if last else now
     else:
         due = max(now, last + timedelta(seconds=interval)) if last else now
@@ -86,7 +86,7 @@ def next_look(
     local = timezone.localtime(due)
     begins = [
         timezone.make_aware(datetime.combine(day, span.begin), local.tzinfo)
-        # All of today's spans may be over.
+        # All spans of today may be over.
         for day in (local.date(), local.date() + _DAY)
         for span in spans(hours)
     ]

@@ -30,7 +30,7 @@ class Changes:
             unfinished_run and unfinished_run.requested_by
         )  # `run`, by a person
         self._watermark = stored_watermark(policy.id)
-        self._are_new = self._watermark is None  # rows that come next, probably
+        self._are_new = self._watermark is None  # the next rows are probably new
         self.facts: Facts | None = None
 
     def request(self, policy: Policy, increment: Increment) -> None:
@@ -78,7 +78,7 @@ class Changes:
                     result = store_or_set_aside(round)
                     break
             page = increment.read(self._watermark, max(1, len(page.rows) // 2))
-        # Only now: had the transaction failed, the same rows would have to come again.
+        # Confirm only now: if the transaction had failed, the same rows would have to come again.
         increment.confirm(page)
         self._are_new = result.are_new
         self._watermark = page.watermark
@@ -89,8 +89,8 @@ class Changes:
         return page.more
 
     def _pass_early_rows(self, policy: Policy, crm: Crm, increment: Increment, page: Page) -> None:
-        """Move the watermark behind rows that were read early: with the old one each look would
-        read them once more."""
+        """Move the watermark behind rows that were read early: otherwise each look would read them
+        again."""
         if page.watermark != self._watermark:
             store(Round(policy, self._holder, crm.id, 0, 0, [], page.watermark))
             increment.confirm(page)
@@ -99,10 +99,10 @@ class Changes:
     def _go_back(
         self, policy: Policy, increment: Increment, watermark: Watermark, seconds_back: timedelta
     ) -> None:
-        """Move the watermark back, because the source's clock went back: rows that were written
-        since lie behind it."""
+        """Move the watermark back, because the source's clock went back: newer rows lie behind
+        it."""
         self._watermark = increment.before(watermark, seconds_back)
-        # Without a look at the lease: rows are read again, and none is lost.
+        # No check of the lease: rows are only read again, and none is lost.
         rows = models.Watermark.objects.filter(policy_id=policy.id)
         transactions.retrying(partial(rows.update, update_time=self._watermark.time))
         increment.forget_step_back()
@@ -114,6 +114,6 @@ class Changes:
 
 
 def stored_watermark(policy_id: int) -> Watermark | None:
-    """The place up to which a policy's source was read; None: not at all."""
+    """The place up to which a policy's source was read; None if it was not read yet."""
     row = models.Watermark.objects.filter(policy_id=policy_id).first()
     return Watermark(row.update_time, row.key) if row else None

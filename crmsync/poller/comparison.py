@@ -26,8 +26,8 @@ from msgplatform.core.data import ids, sql
 
 log = logging.get(__name__)
 
-# While no row is behind, a run's place is stored after so many pages. The successor of a killed
-# poller repeats no more than these.
+# While no row is behind, a run's place is stored after so many pages: the successor of a killed
+# poller repeats at most these.
 _PAGES_UNSTORED = 50
 _Kind = models.Policy.Kind
 VersionsRead = Callable[[Sequence[Key]], Mapping[Key, int]]
@@ -38,7 +38,7 @@ class Comparison:
 
     def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
         self._holder, self._center = holder, center
-        # An earlier holder of the policy may have left a run unfinished: it goes on from its place.
+        # Continue a run that an earlier holder of the policy left unfinished.
         unfinished_run = runs.unfinished(policy.id, (_Kind.SWEEP,))
         self.run = unfinished_run.pk if unfinished_run else 0
         self.is_requested = bool(
@@ -88,7 +88,7 @@ class Comparison:
         """Read these rows and queue them, as one operation, or several when that is too large."""
         operation = ids.new(ids.bucket(policy.id, None))
         row_requests = requests.make_requests(policy, increment.rows(keys), operation)
-        # No watermark, because it must not move: these rows lie anywhere in the order of time.
+        # No watermark: these rows lie anywhere in the order of time, so that it must not move.
         round = Round(policy, self._holder, crm.id, operation, self.run, row_requests, None)
         try:
             if requests.is_too_large(row_requests):
@@ -99,7 +99,7 @@ class Comparison:
             self._send(policy, crm, increment, keys[:half])
             self._send(policy, crm, increment, keys[half:])
             return
-        # None when the policy carries none of these rows any more: they are behind in every run.
+        # No operation if the policy carries none of these rows: they are behind in each run.
         if result.operation:
             log.warning("rows_were_behind", policy=policy.name, count=len(result.requests))
             self._center.distribute(crm, round, result)
@@ -107,7 +107,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class SweepPage:
-    """A page: the keys of rows that are behind, and the key to go on after (None at the end)."""
+    """A page: the keys of rows that are behind, and its last key (None at the end)."""
 
     keys_behind: Sequence[Key]
     after: Key | None
@@ -135,7 +135,7 @@ def sweep(
     versions = versions_read([row[0] for row in rows])
 
     def is_behind(key: Key, version: int | None, *values: Any) -> bool:
-        if key in versions:  # also when the policy does not carry it any more: it may be deleted
+        if key in versions:  # also a row that the policy does not carry any more: it may be deleted
             return (version or 0) > versions[key]
         return not policy or requests.is_carried(policy, dict(zip(names, values, strict=True)))
 
@@ -149,7 +149,7 @@ def _rows(
     """The key, the version and the columns `names` of up to `limit` rows after the key `after`."""
     database = Database(source)
     key = database.quote(source.columns.key)
-    # As a number, whatever one row has there: bits come as bytes, and SQLite keeps any text.
+    # `+ 0` makes every version a number: bits come as bytes, and SQLite keeps any text.
     version = f"{database.quote(source.columns.version)} + 0"
     columns = ", ".join([key, version, *map(database.quote, names)])
     condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])

@@ -1,4 +1,4 @@
-"""Decide on the rows of a round, and write what follows.
+"""Decide on the rows of a round, and write the decisions.
 
 The effect of a version on its record (the states are in `models/operations.py`):
 
@@ -35,7 +35,7 @@ from crmsync.poller.requests import RowRequest
 from msgplatform.core.data import sql
 
 _State = models.Record.State
-# The columns of a record as it is stored, in this order.
+# The columns of a record in their stored order.
 COLUMNS = (
     "id", "policy_id", "key", "version", "deleted", "operation_id", "sending_operation", "digest",
     "state", "attempt", "next_at", "claimed_by", "sent_version", "sent_digest", "remote_id",
@@ -43,13 +43,13 @@ COLUMNS = (
 )  # fmt: skip
 _values = itemgetter(*COLUMNS)
 _NEW = ("id", "key", "version", "digest")  # the columns that differ in new records
-MAPPING = "mapping"  # the error class of a row of which the mapping cannot make a request
+MAPPING = "mapping"  # the error class of a row that the mapping refused
 
 
 @dataclass(slots=True)
 class Round:
-    """The rows that one round stores. `operation` is the id for an operation, if one is needed.
-    With `are_new` none of the rows is expected to have a record."""
+    """The rows that one round stores. `operation` is the id of an operation, if the round needs
+    one. With `are_new` no row is expected to have a record."""
 
     policy: Policy
     holder: str
@@ -88,11 +88,11 @@ class Decisions:
         self._this, self._now = round, now
         self._has_versions = bool(round.policy.source.version_column)
         self._lease = now + timedelta(seconds=settings.CRM_LEASE_SECONDS)
-        # Hundreds of rows have the same two times: they are converted once.
+        # Convert these two times once: hundreds of rows have them.
         self._now_stored, self._lease_stored = sql.stored(now), sql.stored(self._lease)
         self._rows: list[tuple[Any, ...]] = []
-        self._new_ids: set[int] = set()  # ids in `_rows` of records that are new
-        self._new_rows: list[tuple[Any, ...]] = []  # the columns _NEW; the others are equal
+        self._new_ids: set[int] = set()  # ids in `_rows` of new records
+        self._new_rows: list[tuple[Any, ...]] = []  # the columns _NEW; the other columns are equal
         self._endings: Counter[tuple[int, str]] = Counter()
         self._counts: counters.Counts = Counter()
         self._dead: list[tuple[dict[str, Any], RowRequest]] = []
@@ -122,12 +122,12 @@ class Decisions:
             row["sent_version"] = version
             self._keep(row)
             return
-        # The request that is stored is sent in this version: a person may have corrected it.
+        # Send the stored request in this version: a person may have corrected the request.
         if stored_row["state"] in models.Record.OPEN and each.digest == stored_row["digest"]:
             self._keep(row)
             return
-        # The handler that has it finds the newer version when it marks. Not one that the mapping
-        # refused: there is nothing to send later, so that it is dead now.
+        # The handler in charge finds the newer version when it marks. A row that the mapping
+        # refused has nothing to send later: it is dead now.
         if is_held and not each.problem:
             if sending != operation:  # a version in between was never sent
                 self._endings[operation, "replaced"] += 1
@@ -143,8 +143,8 @@ class Decisions:
         self._send(row, each, check)
 
     def _numbered(self, each: RowRequest, stored_row: Mapping[str, Any]) -> RowRequest:
-        """Make a row that differs newer where the source has no versions, whatever the clock of the
-        earlier poller showed: only one poller at a time reads a policy."""
+        """Give a changed row a greater version if the source has no versions, whatever clock the
+        earlier poller had: only one poller at a time reads a policy."""
         if self._has_versions or each.digest == stored_row["digest"]:
             return each
         version = max(each.request.version, stored_row["version"] + 1)
@@ -153,7 +153,7 @@ class Decisions:
 
     def _is_settled(self, each: RowRequest, stored_row: Mapping[str, Any]) -> bool:
         """True if the version will not be sent: a person dismissed it, or a source without versions
-        has its row as it was, which reading it once more makes no newer."""
+        has an unchanged row, so that reading it again is no newer version."""
         if self._has_versions:
             is_same = each.request.version == stored_row["version"]
             return is_same and bool(stored_row["state"] == _State.DISMISSED)
@@ -175,7 +175,7 @@ class Decisions:
             "version": each.request.version, "digest": each.digest,
             "deleted": each.request.deleted, "sent_version": 0, "updated_at": self._now_stored,
         }  # fmt: skip
-        if each.request.deleted:  # the CRM never had it: there is nothing to delete
+        if each.request.deleted:  # the CRM never had the record
             row |= {
                 "operation_id": 0, "sending_operation": 0, "state": int(_State.CONFIRMED),
                 "attempt": 0, "next_at": None, "sent_version": each.request.version,
@@ -186,7 +186,7 @@ class Decisions:
         self._send(row, each, check=False)
 
     def _keep(self, row: dict[str, Any]) -> None:
-        """Store a version whose values the CRM has, or gets, already: no call of its own."""
+        """Store a version whose values the CRM has, or will get by another call."""
         self._rows.append(_values(row))
         self.result.unchanged += 1
 
@@ -216,9 +216,9 @@ class Decisions:
 
     def write(self) -> None:
         round, result, table = self._this, self.result, models.Record._meta.db_table
-        # Handlers lock them in the order of ids too, so there is no deadlock.
+        # Handlers also lock records in the order of ids: no deadlock.
         rows = sorted(self._rows, key=itemgetter(0))
-        # A new row that has a record all the same must be an error, and not change that record.
+        # If a new row has a record all the same, raise an error: that record must not change.
         sql.insert(table, COLUMNS, [row for row in rows if row[0] in self._new_ids])
         sql.insert_or_update(table, COLUMNS, [row for row in rows if row[0] not in self._new_ids])
         self._insert_new()
@@ -243,7 +243,7 @@ class Decisions:
         counters.add(self._counts, self._now)
 
     def _insert_new(self) -> None:
-        """Insert records that are sent for the first time: most columns are equal."""
+        """Insert records that are sent for the first time: most of their columns are equal."""
         round = self._this
         constants = {
             "policy_id": round.policy.id, "deleted": False, "operation_id": round.operation,

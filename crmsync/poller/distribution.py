@@ -18,15 +18,15 @@ from msgplatform.core.data import claims, sql
 from msgplatform.core.failpoints import failpoint
 from msgplatform.core.tracing import spans
 
-# Orders that wait for a CRM in addition to those in flight: enough that no worker is idle.
+# Orders that wait for a CRM beside those in flight: no worker should be idle.
 _AHEAD = 3
-# At the measured rate an order takes this share of its lease: a record that is sent after the end
-# of the lease would be claimed and sent once more.
+# The share of its lease that an order takes at the measured rate: records that are sent after the
+# end of the lease would be claimed and sent again.
 _SHARE_OF_LEASE = 0.1
-# Records in an order: the minimum, since each order costs several statements; and the number while
-# the speed of the CRM is not known.
+# Records in an order: the minimum, because each order costs several statements, and the first size
+# while the CRM's speed is unknown.
 _MIN, _FIRST = 20, 100
-QUEUE = "queue"  # the error class of records that a queue did not take
+QUEUE = "queue"  # the error class of records that a queue refused
 
 
 class DistributionCenter:
@@ -34,7 +34,7 @@ class DistributionCenter:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        # True if the recovery log may have open entries of work that the queue did not take; an
+        # True if the recovery log may have open entries of work that the queue refused; also an
         # earlier process may have left some.
         self._has_refusals = True
 
@@ -73,7 +73,7 @@ class DistributionCenter:
         with self._report_refusal(crm, due.entries, due.claim):
             self._put(RetryQueue(crm.name), crm, due.entries, due.claim, due.lease_until)
         if self._has_refusals:
-            # The queue takes work again, and the refused records were due before these.
+            # The queue takes work again, and the refused records were due first.
             rows = models.RecoveryEntry.objects.filter(
                 policy_id=self._policy.id, record_id=None, state=models.RecoveryEntry.State.OPEN
             )
@@ -99,9 +99,9 @@ class DistributionCenter:
 
     @contextmanager
     def _report_refusal(self, crm: Crm, entries: Sequence[Entry], claim: str) -> Iterator[None]:
-        """Report to the recovery log entries that the queue does not take, and make their records
-        due at once. The queue may have taken them after all: then the handler finds another claim
-        on them, or is sending them already, which shows when they are marked."""
+        """Report entries that the queue refuses to the recovery log, and make their records due at
+        once. If the queue has taken the entries after all, the handler finds another claim on their
+        records, or is sending them already and notices at the marks."""
         try:
             yield
         except RedisError as error:

@@ -32,10 +32,10 @@ from msgplatform.core.data import claims, sql, transactions
 
 log = logging.get(__name__)
 
-# Each operation's data is read as a whole: records of many operations go in several passes.
+# Each operation is read as a whole: records of many operations are claimed in several passes.
 _OPERATIONS = 20
 _State = models.Record.State
-# Records that were sent before come first: behind a long resend they would wait for its end.
+# Records that were sent before come first: otherwise they would wait for the end of a resend.
 _CLAIM_ORDER = (_State.QUEUED, _State.RETRY, _State.WAITING)
 _LOST = "fault"  # the error class of records whose operation is gone
 _REASONS = {
@@ -98,9 +98,9 @@ def _claim(policy: Policy, crm_id: int, limit: int) -> Due:
             request = requests.get((operation, row["key"]))
             if request is None or request.erased:
                 continue
-            # A newer version with the same values has no request of its own: it shares this one.
+            # A newer version with the same values has no request of its own: it uses this request.
             request = msgspec.structs.replace(request, version=row["version"])
-            # The handler that had it may have sent it, and its outcome is not known.
+            # After an expired lease the record may have been sent, with an unknown outcome.
             has_expired = row["state"] == _State.QUEUED
             check = has_expired or row["error_class"] == UNKNOWN
             due.entries.append(
@@ -122,8 +122,8 @@ def _due(policy_id: int, state: int, now: datetime) -> Any:
 
 
 def _requests(policy: Policy, rows: Sequence[Mapping[str, Any]]) -> dict[tuple[int, str], Request]:
-    """Requests by operation and the source's key. A request whose digest differs from its record's
-    is left out, unless it was erased: its values must not be sent."""
+    """Requests by operation and the source's key. A request is left out if its digest differs from
+    its record's, because its values must not be sent. Erased requests stay."""
     keys = {(row["operation_id"], policy.key_prefix + row["key"]): row["key"] for row in rows}
     by_operation = {}
     operations = models.Operation.objects.filter(id__in={operation for operation, _ in keys})
@@ -180,7 +180,7 @@ def _mark_dead(
     """Mark records as dead whose values were erased, or whose operation is gone or cannot be read:
     `sync_recover` can restore that from Redis."""
     row_ids = [row["id"] for row in rows]
-    # Records that may be stored, which `_lease` has marked, are looked up before they are sent.
+    # Records that may be stored are looked up before they are sent: `_lease` has marked them.
     may_be_stored = When(error_class=UNKNOWN, then=Value(UNKNOWN))
     models.Record.objects.filter(pk__in=row_ids).update(
         state=_State.DEAD, next_at=None, claimed_by="", sending_operation=0,

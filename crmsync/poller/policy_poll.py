@@ -48,9 +48,9 @@ from msgplatform.core.errors import UNAVAILABLE, InvalidInput, LeaseLost
 from msgplatform.core.rates.backoff import Backoff
 
 _MAX_FACTOR = 8.0
-# A CRM whose calls take longer than this, in seconds, has enough to do.
+# Seconds. A CRM with slower calls is busy.
 _SLOW_ANSWER = 2.0
-# Statements that run at once, for each core of this machine; with more they wait for each other.
+# Maximum of concurrent statements for each core of this machine: more would wait for each other.
 _THREADS_A_CORE = 4
 _LOOK_SECONDS = 5.0
 
@@ -73,16 +73,16 @@ class Pace:
 
 log = logging.get(__name__)
 
-# The pause without work: due records, and changes in the console, wait at most so long.
+# The pause without work, and so the maximum wait of due records and of changes in the console.
 _IDLE_SECONDS = 1.0
 _DUE_SECONDS = 0.2
-# The first pause while the CRM's queues are full: handlers empty them within milliseconds.
+# The first pause while the CRM's queues are full: handlers empty queues within milliseconds.
 _FULL_SECONDS = 0.02
-# The longest transaction of the platform's own programs, by their time-outs. It counts where the
-# open transactions are not all seen: in a cluster.
+# The maximum duration of a transaction of the platform's own programs, by their time-outs. It is
+# used in a cluster, where not all open transactions are visible.
 _OWN_LAG = timedelta(seconds=STATEMENT_SECONDS + IDLE_TRANSACTION_SECONDS + LOCK_WAIT_SECONDS)
 _Kind = models.Policy.Kind
-# UnicodeError: a key, version or time that cannot be read at all.
+# UnicodeError: a key, version or time that cannot be decoded.
 _SOURCE_ERRORS = (SourceUnavailable, SourceRefused, SourceMismatch, InvalidInput, UnicodeError)
 
 
@@ -104,19 +104,19 @@ class PolicyPoll:
         self._policies, self._crms, self._count_rounds = policies, crms, count_rounds
         self._pace = Pace()
         self._trouble = Backoff(first=1.0, factor=2.0, cap=60.0)
-        # A CRM may be held for a day; its queue is looked at ever less often.
+        # A CRM may be held for a day: look at its queue less and less often.
         self._full = Backoff(first=_FULL_SECONDS, factor=1.2, cap=_IDLE_SECONDS)
         self._parts: tuple[DistributionCenter, Changes, Comparison] | None = None
         self._source: Source | None = None
         self._increment: Increment | None = None
-        # The policy whose request was taken: `policies` shows the request for two seconds more.
+        # The policy with the accepted request: `policies` still shows the request for two seconds.
         self._taken_request: Policy | None = None
         self._looked_at: datetime | None = None  # the last look without further rows
         self._compared_at: datetime | None = None  # `swept_at`, two seconds before `policies`
         self._problem, self._problem_since = "", 0.0
         self._has_more, self._next_due = False, Every(_DUE_SECONDS)
-        self._had_due = False  # due records were queued last
-        self._read_at = 0.0  # monotonic; until then a source that failed is left in peace
+        self._had_due = False  # the last turn queued due records
+        self._read_at = 0.0  # monotonic; a failed source is not read before
 
     # -- a turn ----------------------------------------------------------------------------------
     def turn(self) -> float:
@@ -129,15 +129,15 @@ class PolicyPoll:
             return self._turn(policy, crm)
         except _SOURCE_ERRORS as error:
             pause = self._report(policy, str(error))
-            self._read_at = time.monotonic() + pause  # due records go out meanwhile
+            self._read_at = time.monotonic() + pause  # due records are sent meanwhile
             return min(pause, _IDLE_SECONDS)
         except LeaseLost as error:
             log.warning("policy_lost", policy=policy.name, why=str(error))
-            # Another poller has gone on: the run and watermark in memory are out of date.
+            # Another poller holds the policy: run and watermark in memory are out of date.
             self._parts = None
             return _IDLE_SECONDS
         except UNAVAILABLE:
-            # The round may be stored all the same: run, watermark and early rows are read anew.
+            # The round may be stored despite the error: read run, watermark and early rows again.
             self._parts = self._increment = None
             raise
         except Exception as error:  # one policy must not end the thread that retries it
@@ -165,13 +165,13 @@ class PolicyPoll:
                 capacity = center.capacity(crm, live)
         if not (should_read or self._had_due):
             if look_in > 0 and not (may_compare or schedule.is_open(policy.hours, now)):
-                self._clear_problem()  # no read would find it repaired before the hours begin
+                self._clear_problem()  # no read would show that it is repaired
             return min(wait, _IDLE_SECONDS)
         if not capacity:
             return self._full.next()
         self._full.reset()
         if not should_read:
-            return 0.0  # more of them may be due
+            return 0.0  # more records may be due
         limit = min(capacity, policy.batch_size)
         source, increment = self._open(policy)
         if wait <= 0:
@@ -198,8 +198,8 @@ class PolicyPoll:
         self._trouble.reset()
 
     def _is_due(self, policy: Policy, now: datetime, should_read: bool) -> bool:
-        """True if a record is due, and its turn has come: a long resend must not hold up new leads.
-        While page follows page, that is not asked for each of them."""
+        """True if a record is due and its turn has come: a long resend must not hold up new leads.
+        While pages follow each other, the database is not asked for each page."""
         if should_read and (self._had_due or (self._has_more and not self._next_due.take())):
             return False
         self._next_due.restart()
@@ -248,11 +248,11 @@ class PolicyPoll:
         if not policy.sweep_cron or not policy.source.version_column:
             return False
         past_sweeps = [at for at in (policy.swept_at, self._compared_at) if at and at <= now]
-        if not past_sweeps:  # the database's clock went back: the schedule goes on from here
+        if not past_sweeps:  # the database's clock went back: begin anew
             self._compared_at = now
             return False
         is_due = schedule.next_time(policy.sweep_cron, max(past_sweeps)) <= now
-        return is_due and schedule.is_open(policy.hours, now)  # else when they begin
+        return is_due and schedule.is_open(policy.hours, now)  # else when the hours begin
 
     # -- the source ------------------------------------------------------------------------------
     def _open(self, policy: Policy) -> tuple[Source, Increment]:
@@ -262,9 +262,9 @@ class PolicyPoll:
         return source, self._increment
 
     def _report(self, policy: Policy, problem: str) -> float:
-        """Write to the exception log, once for each problem, why the source cannot be read. Returns
-        the pause in seconds."""
-        self._increment = None  # the next turn looks at the table anew: it may have been corrected
+        """Write to the exception log, once per problem, why the source cannot be read. Returns the
+        pause in seconds."""
+        self._increment = None  # read the table's description again: it may be corrected
         if problem != self._problem:
             log.warning("source_not_read", policy=policy.name, why=problem)
             models.ExceptionEntry.objects.create(
@@ -274,7 +274,7 @@ class PolicyPoll:
             self._problem_since = self._problem_since or time.time()
         self._problem = problem
         pause = self._trouble.next()
-        # The platform's own database is away for a moment only; somebody else's is left in peace.
+        # The platform's own database is away only for a moment. Another one gets longer pauses.
         return pause if policy.source.database else min(pause, MAX_AWAY_PAUSE)
 
     def _clear_problem(self) -> None:
@@ -306,5 +306,5 @@ def source_from_row(row: models.Source) -> Source:
 
 
 def _may_go_on(work: Changes | Comparison, policy: Policy, now: datetime) -> bool:
-    """True if a run has begun and may go on now; a run on request may at any hour."""
+    """True if a run has begun and may go on now. A requested run may go on at any hour."""
     return work.run > 0 and (work.is_requested or schedule.is_open(policy.hours, now))

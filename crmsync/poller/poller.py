@@ -37,8 +37,8 @@ _pollers = Presence(work_redis, "crm:poller", bool, lambda _report: LEASE_SECOND
 
 
 class PolicyLeases:
-    """The leases of one poller, used by its loop. `tokens` are those that the rows of held policies
-    carry. Each time a policy is taken it gets another one: a thread that hung since an earlier time
+    """The leases of one poller, used by its loop. `tokens`: policy → the token in the policy's row.
+    A policy gets a new token each time it is taken: a thread that has hung since an earlier time
     stores nothing.
 
     `stop_work(ids)` stops the work on these policies, and returns when no thread works on them.
@@ -89,12 +89,12 @@ class PolicyLeases:
         _pollers.withdraw(self._poller)
 
     def _renew(self) -> None:
-        for token in set(self.tokens.values()):  # policies that were taken together have one
+        for token in set(self.tokens.values()):  # policies that were taken together share a token
             policy_ids = sorted(key for key, each in self.tokens.items() if each == token)
             claim = claims.Claim(token, policy_ids, sql.now())
             if claims.renew(models.Policy, claim, LEASE_SECONDS) == len(policy_ids):
                 continue
-            # This process was stopped for longer than a lease: other pollers have taken policies.
+            # This process was stopped for longer than a lease: other pollers have some policies.
             rows = models.Policy.objects.filter(pk__in=policy_ids, claimed_by=token)
             lost_ids = set(policy_ids) - set(rows.values_list("pk", flat=True))
             self._stop_work(lost_ids)
@@ -115,8 +115,8 @@ class PolicyLeases:
 _REPORT_SECONDS = 1.0
 _RECOVER_SECONDS = 10.0
 _CLEAN_SECONDS = 30.0
-# The time that threads of released policies have to finish their round. It is shorter than a
-# lease: the loop that waits renews the others.
+# Seconds for threads of released policies to finish their round. Shorter than a lease, because the
+# waiting loop renews the other policies.
 _ROUND_SECONDS = 20.0
 
 
@@ -130,10 +130,10 @@ class Poll(Worker):
         self._polls: dict[int, tuple[PolicyPoll, ThreadLoop]] = {}
         self._next_report, self._next_recover = Every(_REPORT_SECONDS), Every(_RECOVER_SECONDS)
         self._housekeeping = Housekeeping()
-        self._cleaner = ThreadLoop("cleaner", self._clean)  # a statement there may take long
+        self._cleaner = ThreadLoop("cleaner", self._clean)  # deleting old rows may take long
 
     def start(self) -> None:
-        # Imported modules stay for ever, and rows are freed without the collector: it runs seldom.
+        # The garbage collector runs seldom: modules stay, and rows are freed without it.
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)
         self._cleaner.start()
@@ -166,12 +166,12 @@ class Poll(Worker):
         self.leases.end()
 
     def stop_threads(self, policies: Collection[int]) -> None:
-        """End the threads of these policies. A thread that hangs at its source for longer can store
-        nothing: its token is no longer on the policy's row."""
+        """End the threads of these policies. A thread that hangs at its source for longer cannot
+        store anything: the policy's row has another token."""
         loops = [self._polls.pop(key)[1] for key in policies if key in self._polls]
         for loop in loops:
             loop.stop()
-        end = time.monotonic() + _ROUND_SECONDS  # for all of them together
+        end = time.monotonic() + _ROUND_SECONDS  # a deadline for all threads together
         for loop in loops:
             loop.stop(wait=max(0.01, end - time.monotonic()))
         presence.withdraw_policies(list(policies))

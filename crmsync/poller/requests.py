@@ -23,8 +23,8 @@ _DUPLICATE = 1062  # MySQL's number of the error
 
 
 class RowRequest(msgspec.Struct, frozen=True):
-    """A row as the CRM is to hold it; `size` is that of its request in bytes. With a `problem` the
-    request cannot be sent. `is_outside`: the policy does not carry the row, or not any more."""
+    """A row with its request to the CRM; `size` is the request's bytes. With a `problem` the
+    request cannot be sent. `is_outside`: the policy does not carry the row, or no longer does."""
 
     key: str
     request: Request
@@ -80,9 +80,9 @@ def choosing_columns(policy: Policy) -> list[str]:
 
 
 def without_values(each: RowRequest, error: Exception) -> RowRequest:
-    """A row that the database refuses, without the values that it may be refused for."""
+    """A row that the database refuses, without the values that may be the cause."""
     key, problem = each.key, f"The row cannot be stored: {type(error).__name__}."
-    # MariaDB takes keys for equal that differ in blanks at their end alone. (SQLite does not.)
+    # MariaDB takes keys as equal that differ only in blanks at the end. (SQLite does not.)
     if isinstance(error, IntegrityError) and error.args[:1] == (_DUPLICATE,):
         key = _with_hash(each.key)
         problem = "Another row has this key, but for blanks at the end: make them differ otherwise."
@@ -94,10 +94,10 @@ def without_values(each: RowRequest, error: Exception) -> RowRequest:
 
 
 def _row_digest(row: Row) -> str:
-    """A hash that is equal when a row of which no request can be made is read once more as it was.
-    Without it all of these rows would be equal, whatever they hold."""
+    """A hash of a row for which no request can be made, equal if the same row is read again.
+    Without it all such rows would be equal, whatever their values are."""
     is_known = not row.problem and _version(row) == row.version
-    state = None if is_known else (row.version, row.time)  # values that could not be read differ
+    state = None if is_known else (row.version, row.time)  # unreadable values count as different
     content = repr((row.deleted, state, sorted(row.values.items())))
     return hashlib.blake2b(content.encode(errors="replace"), digest_size=16).hexdigest()
 
@@ -126,7 +126,7 @@ def _version(row: Row) -> int:
 
 
 def _short(key: str) -> str:
-    """The key, or its beginning with a hash of it where it is too long to be stored."""
+    """The key, or for a key that is too long its beginning and a hash."""
     return key if len(key) <= MAX_KEY else _with_hash(key)
 
 

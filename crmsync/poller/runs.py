@@ -42,7 +42,7 @@ def begin(
 
     def once() -> int:
         with transaction.atomic():
-            # The connection may have broken after the run was stored.
+            # If the connection broke after the commit, the run is stored already.
             if Run.objects.filter(pk=run_id).exists():
                 return run_id
             now = require_lease(policy, holder)
@@ -73,8 +73,8 @@ def finish(run_id: int, problem: str = "") -> None:
 
 
 def unfinished(policy_id: int, kinds: Collection[str]) -> Run | None:
-    """The newest run of these kinds that an earlier holder of the policy did not finish. Older
-    unfinished runs are ended: no poller would go on with them."""
+    """The newest run of these kinds that an earlier holder of the policy left unfinished. Older
+    unfinished runs are ended, because no poller would continue them."""
     since = ids.first_id_at(sql.now() - MAX_RUN)
     rows = Run.objects.filter(policy_id=policy_id, id__gte=since)
     runs = list(rows.filter(state=Run.State.READING, kind__in=kinds).order_by("-id"))

@@ -33,14 +33,14 @@ class Unstorable(Exception):
 def store(round: Round) -> StoredRound:
     """Store the round. Raises LeaseLost when another poller holds the policy; then nothing is
     stored."""
-    # Ids come before the transaction, which may be repeated: most of them are not used.
+    # Reserve ids before the transaction, which may be repeated. Most ids remain unused.
     buckets = [ids.bucket(round.policy.id, each.key) for each in round.row_requests]
     new_ids = ids.reserve(max(1, len(buckets))).ids(buckets)
-    # Rows that the policy does not carry any more need a look: without one they seem never sent.
+    # Rows that the policy no longer carries need a look at their records: they may have been sent.
     if any(each.is_outside for each in round.row_requests):
         round = replace(round, are_new=False)
     if round.are_new:
-        # Without a look at the records, which costs more than the rare mistake.
+        # Insert without reading records: the read costs more than a rare IntegrityError.
         with suppress(IntegrityError):
             return transactions.retrying(lambda: _store_once(round, new_ids))
         round = replace(round, are_new=False)
@@ -66,8 +66,8 @@ def store_or_set_aside(round: Round) -> StoredRound:
 def require_lease(policy: Policy, holder: str) -> datetime:
     """Lock the policy's row in the caller's transaction. Returns the database's time. Raises
     LeaseLost when another poller holds the policy."""
-    # The row is the fence: a poller that has lost the lease finds another token here, however
-    # slowly it goes on, and stores nothing.
+    # The row is the fence: a poller that has lost the lease finds another token here and stores
+    # nothing, however late it comes.
     rows = models.Policy.objects.select_for_update().filter(pk=policy.id)
     now = sql.now()
     claimed_by, until = rows.values_list("claimed_by", "lease_until").first() or ("", None)
@@ -84,7 +84,7 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
         decisions.result.are_new = not rows_by_key
         for each, new_id in zip(round.row_requests, new_ids, strict=True):
             stored_row = rows_by_key.get(each.key)
-            if stored_row or not each.is_outside:  # others were never sent
+            if stored_row or not each.is_outside:  # other outside rows were never sent
                 decisions.take(each, stored_row, new_id)
         decisions.write()
         if round.watermark:
@@ -98,11 +98,11 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
 
 
 def _stored_rows(round: Round) -> dict[str, dict[str, Any]]:
-    """The records of the round's rows by key."""
+    """The records of the round's rows, by key."""
     rows_by_key = {}
     for some in chunks([each.key for each in round.row_requests], claims.CHUNK):
         records = models.Record.objects.filter(policy_id=round.policy.id, key__in=some)
-        # Locked, because a handler may be marking them.
+        # Lock records, because a handler may be marking them.
         for row in records.select_for_update().order_by().values(*COLUMNS):
             rows_by_key[row["key"]] = row
     return rows_by_key

@@ -26,7 +26,7 @@ from msgplatform.core.errors import InvalidInput, Unavailable, Undecryptable
 from msgplatform.messages.filters import MAX_SELECTION
 from msgplatform.models import AuditLog
 
-MAX_BYTES = 256 * 1024  # of an edited request's fields, as JSON
+MAX_BYTES = 256 * 1024  # bytes of an edited request's fields as JSON
 
 
 def retry(entry_ids: Sequence[int], by: str) -> int:
@@ -43,10 +43,9 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     """Send a dead record with these fields instead of its own, now.
 
     The new request is an operation of one record, with the same version: later changes at the
-    source are sent as usual, and the same row read once more changes nothing. The earlier operation
-    keeps its dead record. Raises InvalidInput that names the field, also for one that the CRM is
-    known not to have; and without a field when the entry is no longer open, or a newer version was
-    read.
+    source are sent as usual, and reading the same row again changes nothing. The earlier operation
+    keeps its dead record. Raises InvalidInput with the field at fault, also for a field that the
+    CRM does not have; without a field if the entry is no longer open or a newer version was read.
     """
     entry = RecoveryEntry.objects.filter(pk=entry_id, state=RecoveryEntry.State.OPEN).first()
     if entry is None or entry.record_id is None:
@@ -65,10 +64,10 @@ def edit_and_retry(entry_id: int, fields: Mapping[str, Any], by: str) -> None:
     if size > MAX_BYTES:
         raise InvalidInput(_("All fields together have at most %d bytes.") % MAX_BYTES, "fields")
     _ask_crm(entry.crm_id, fields)
-    # Before the transaction, which may be repeated.
+    # The id is made before the transaction, which may be repeated.
     operation_id = ids.new(ids.bucket_of(entry.record_id))
     operation = transactions.retrying(partial(_edit, entry_id, dict(fields), operation_id, by))
-    with contextlib.suppress(RedisError):  # only a copy: the database has the operation
+    with contextlib.suppress(RedisError):  # a lost copy is harmless: the database has the operation
         copies.keep(operation)
 
 
@@ -78,7 +77,7 @@ def _edit(entry_id: int, fields: dict[str, Any], operation_id: int, by: str) -> 
         if pair is None:
             raise _no_longer_open()
         entry, record = pair
-        # The person has seen another version than the one that would be sent.
+        # A newer version would be sent than the one that the person has seen.
         if record.state != Record.State.DEAD or record.version != entry.version:
             raise InvalidInput(_("A newer version of this record was read meanwhile."))
         if record.deleted:
@@ -133,14 +132,14 @@ def _audit(by: str, action: str, entry: str, **detail: Any) -> None:
 
 
 def _ask_crm(crm_id: int, fields: Mapping[str, Any]) -> None:
-    """Raises UnknownField. A CRM that cannot be asked now will say so when the record is sent."""
+    """Raises UnknownField. A CRM that cannot be asked reports the field when the record is sent."""
     row = models.Crm.objects.filter(pk=crm_id).first()
     if row is None:
         raise InvalidInput(_("The CRM of this entry does not exist any more."))
     try:
         adapter = directory.crm_from_row(row).open()
     except (InvalidInput, Undecryptable):
-        return  # an alert says that the CRM cannot be used
+        return  # an alert already says that the CRM cannot be used
     try:
         adapter.check_mapping(list(fields))
     except UnknownField:

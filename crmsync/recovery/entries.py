@@ -6,9 +6,9 @@ records as if they had never been sent.
       ├──── dismissed ──> dismissed
       └──── the CRM confirms the record, or its queue takes work again ──> solved
 
-How operations count: a dead record counted as dead when it ended. Tried again, it is taken back and
-its operation is open until it ends anew, so that handler and poller count it like any other. A
-dismissed record still counts as dead.
+The counts of operations: a dead record has counted as dead. When it is tried again, this count is
+taken back and its operation is open until the record ends anew: handler and poller count it like
+any other. A dismissed record still counts as dead.
 
 Records are locked before entries, both in the order of ids, as handlers lock them when they mark.
 An entry whose record is no longer dead is out of date, since a newer version was read: nothing is
@@ -36,16 +36,16 @@ from crmsync.operations import take_back_endings
 from msgplatform.core.data import claims, sql, transactions
 from msgplatform.core.data.chunks import chunks
 
-MAPPING = "mapping"  # the error class of a row of which the mapping made no request
+MAPPING = "mapping"  # the error class of a row that the mapping refused
 _State = Record.State
 
-# A record that begins anew. UNKNOWN stays: the record is still looked up before it is sent.
+# A record that begins anew. UNKNOWN stays, so that the record is still looked up first.
 RESET: Mapping[str, Any] = {
     "state": _State.WAITING, "next_at": Now(), "attempt": 0, "claimed_by": "",
     "updated_at": Now(),
     "error_class": Case(When(error_class=UNKNOWN, then=F("error_class")), default=Value("")),
 }  # fmt: skip
-# Older than any version, and equal to no request: a poller that reads the row finds it changed.
+# A version older than any other, and no request's digest: a poller finds the row changed.
 _UNREAD_VERSION = -1
 _UNREAD: Mapping[str, Any] = {"version": _UNREAD_VERSION, "digest": "", "updated_at": Now()}
 
@@ -64,10 +64,10 @@ def retry(entry_ids: Sequence[int], by: str) -> int:
         sendable, unread = split(dead)
         begin_anew(sendable)
         read_again(unread, by)
-        # Records that wait for their next try are due at once.
+        # Records that wait for their next try become due at once.
         retry_ids = [r.pk for r in entry_records if r.state in (_State.WAITING, _State.RETRY)]
         _update(retry_ids, {"next_at": Now(), "updated_at": Now()})
-        # Their rows may be gone at the source: the entries stay open until the records were sent.
+        # Their rows may be gone at the source: leave the entries open until the records were sent.
         unread_ids = {record.pk for record in unread}
         waiting_ids = [entry.pk for entry in entries if entry.record_id in unread_ids]
         confirmed_ids = {record.pk for record in entry_records if record.state == _State.CONFIRMED}
@@ -95,7 +95,7 @@ def dismiss(entry_ids: Sequence[int], by: str) -> int:
         for entry in entries:
             record = records.get(entry.record_id or 0)
             if record and record.state == _State.DEAD and record.version == _UNREAD_VERSION:
-                # The row was to be read again: the entry's version is the one that is dismissed.
+                # The row was to be read again: the entry's version is dismissed.
                 columns: dict[str, Any] = {"version": entry.version}
                 if entry.request:
                     request = msgspec.json.decode(bytes(entry.request), type=orders.Request)
@@ -107,8 +107,8 @@ def dismiss(entry_ids: Sequence[int], by: str) -> int:
 
 
 def lock_entry(entry_id: int) -> tuple[RecoveryEntry, Record] | None:
-    """Lock an open entry about a record, and that record, in the caller's transaction; None when
-    there is no such entry."""
+    """Lock an open entry about a record and its record, in the caller's transaction. None if there
+    is no such entry."""
     entries, records = _lock([entry_id])
     for entry in entries:
         if record := records.get(entry.record_id or 0):
@@ -117,9 +117,9 @@ def lock_entry(entry_id: int) -> tuple[RecoveryEntry, Record] | None:
 
 
 def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
-    """Split records: with a stored request, and with rows that have to be read again, because their
-    operation is gone or the mapping refused them. Call it before entries are closed: the open entry
-    has the reason why a record is dead."""
+    """Split records into those with a stored request and those whose rows have to be read again,
+    because their operation is gone or the mapping refused them. Call it before closing entries: an
+    open entry has the reason why its record is dead."""
     operation_ids = {record.operation_id for record in records}
     stored_ids = set(Operation.objects.filter(id__in=operation_ids).values_list("id", flat=True))
     dead_ids = [record.pk for record in records if record.state == _State.DEAD]
@@ -135,8 +135,8 @@ def split(records: Sequence[Record]) -> tuple[list[Record], list[Record]]:
 
 
 def begin_anew(records: Sequence[Record], **changes: Any) -> None:
-    """Send records from the beginning, now, and make `changes`. The caller has locked them, and
-    they are not in flight."""
+    """Send records from the beginning, now, and make `changes`. The caller has locked the records,
+    and none is in flight."""
     count_names = {_State.CONFIRMED: "confirmed", _State.DEAD: "dead"}
     take_back_endings(
         Counter(
@@ -149,11 +149,11 @@ def begin_anew(records: Sequence[Record], **changes: Any) -> None:
 
 
 def read_again(records: Sequence[Record], by: str, **changes: Any) -> None:
-    """Ask for a run that reads the rows of these records again, and sends them: a comparison of
-    versions, or everything where the source has no versions. The caller has locked the records,
-    and they are not in flight."""
+    """Ask for a run that reads and sends the rows of these records again: a comparison of versions,
+    or everything if the source has no versions. The caller has locked the records, and none is in
+    flight."""
     _update([record.pk for record in records], {**_UNREAD, **changes})
-    # A run of everything that was requested earlier reads these rows too.
+    # An earlier request for everything covers these rows too.
     policies = Policy.objects.filter(id__in={record.policy_id for record in records})
     for policy in policies.exclude(requested=Policy.Kind.FULL).select_related("source"):
         kind = Policy.Kind.SWEEP if policy.source.version_column else Policy.Kind.FULL
@@ -170,7 +170,7 @@ def close(entry_ids: Sequence[int], state: RecoveryEntry.State, now: datetime, b
 
 def _lock(entry_ids: Iterable[int]) -> tuple[list[RecoveryEntry], dict[int, Record]]:
     """Lock these entries and their records. Returns the open entries, and the records by id."""
-    # Their state is not asked in SQL: MariaDB would go by its index, and lock every open entry.
+    # No condition on the state: MariaDB would use its index and lock every open entry.
     rows = RecoveryEntry.objects.filter(id__in=list(entry_ids)).order_by("id")
     record_ids = {pk for pk in rows.values_list("record_id", flat=True) if pk is not None}
     records = Record.objects.select_for_update().filter(id__in=record_ids).order_by("id")
@@ -214,10 +214,10 @@ def resend(record_ids: Sequence[int], started_at: datetime, by: str) -> int:
 
 
 def send_from_scratch(records: Sequence[Record], by: str) -> None:
-    """Send records as if they had never been sent. They are locked by the caller, and neither in
-    flight nor dismissed."""
+    """Send records as if they had never been sent. The caller has locked them; none is in flight or
+    dismissed."""
     sendable, unread = split(records)
-    # Entries of records that have to be read stay open until their rows are found and sent.
+    # Entries of records that have to be read stay open until the rows are found and sent.
     solve_entries([record.pk for record in sendable if record.state == _State.DEAD], by)
     begin_anew(sendable, **_NOT_CONFIRMED)
     read_again(unread, by, **_NOT_CONFIRMED)

@@ -35,8 +35,8 @@ class KnownOperation:
 
 
 class OperationFinder:
-    """Reads page by page. `missing` are requested ids that neither store has; `problem` is the
-    reason why Redis could not be read, '' when it could."""
+    """Reads page by page. `missing`: requested ids that neither store has. `problem`: the reason
+    why Redis could not be read, '' if it could."""
 
     def __init__(self, policy_id: int | None = None) -> None:
         self._policy = policy_id

@@ -30,17 +30,17 @@ _COLUMNS = tuple(column.attname for column in Record._meta.fields)
 
 @dataclass(slots=True)
 class ReplayCounts:
-    """How many operations and records a replay sent, and how many it left alone and why."""
+    """The numbers of operations and records that a replay sent or left alone, by reason."""
 
     operations: int = 0
     operations_from_redis: int = 0
-    operations_without_policy: int = 0  # the policy was deleted: nothing is sent
+    operations_without_policy: int = 0  # the policy is deleted: nothing is sent
     sent: int = 0
-    recreated: int = 0  # of `sent`: missing in the database, or older there
+    recreated: int = 0  # part of `sent`: missing in the database, or older there
     left_in_flight: int = 0
     left_dismissed: int = 0
     left_changed: int = 0  # changed after the replay began
-    left_erased: int = 0  # their values were erased: nothing of them is sent
+    left_erased: int = 0  # their values are erased: nothing is sent
 
     def add(self, other: ReplayCounts) -> None:
         for name, count in asdict(other).items():
@@ -80,8 +80,8 @@ def _newest(operation: KnownOperation, policy: Policy) -> dict[str, Request]:
 
 
 def _as_it_is_now(operation: KnownOperation) -> KnownOperation:
-    """The operation once more: values may have been erased since it was read. Raises Unavailable
-    when only Redis has it, and cannot be read now."""
+    """The operation as it is now: values may have been erased since it was read. Raises Unavailable
+    if only Redis has it and Redis cannot be read."""
     finder = OperationFinder()
     for present in finder.by_ids([operation.id]):
         return present
@@ -92,9 +92,9 @@ def _as_it_is_now(operation: KnownOperation) -> KnownOperation:
 
 @dataclass(slots=True)
 class _Plan:
-    """The records of an operation by what a replay does with them. `new` are made for requests
-    without a record, `older` are behind the operation; both are sent, as are those `to_resend`. The
-    others are left alone."""
+    """The records of an operation, by what a replay does with them. `new`: made for requests
+    without a record. `older`: behind the operation. These two and `to_resend` are sent. The others
+    are left alone."""
 
     operation: KnownOperation
     newest: Mapping[str, Request]
@@ -134,7 +134,7 @@ def _plan(
             continue
         if record.state == _State.QUEUED:
             plan.in_flight.append(record)
-        # Behind the operation: also when it was dismissed, or changed since.
+        # Records behind the operation are sent also if they were dismissed or changed since.
         elif _is_behind(record, operation, request):
             plan.older.append(record)
         elif record.state == _State.DISMISSED:
@@ -143,7 +143,7 @@ def _plan(
             plan.changed.append(record)
         else:
             plan.to_resend.append(record)
-    # Records that the database has lost are made anew, from version 0.
+    # Make records that the database has lost anew, from version 0.
     stored_keys = {record.key for record in records}
     plan.new = [
         Record(policy_id=operation.policy_id, key=key, version=0, sent_version=0)
@@ -154,15 +154,15 @@ def _plan(
 
 
 def _is_behind(record: Record, operation: KnownOperation, request: Request) -> bool:
-    """True if the operation's request is newer than the record and can be sent. Of one version the
-    later operation is newer: a correction, or values by another mapping."""
+    """True if the operation's request is newer than the record and can be sent. Of two requests for
+    one version the later operation's is newer: a correction, or another mapping."""
     pair = record.version, record.operation_id
     return pair < (request.version, operation.id) and _is_sendable(request)
 
 
 def _is_sendable(request: Request) -> bool:
-    """True if the mapping made this request. A row that it refused has nothing to send: the next
-    comparison finds it behind, and reads it again."""
+    """True if the mapping made this request. A refused row has nothing to send: the next comparison
+    finds it behind and reads it again."""
     return not request.erased and (request.deleted or bool(request.fields))
 
 
@@ -173,7 +173,7 @@ def _replay(
     by: str,
 ) -> ReplayCounts:
     with transaction.atomic():
-        # A poller that stores rows of this policy, or an erasure, waits, or this transaction does.
+        # This lock keeps apart this transaction, an erasure, and a poller that stores rows.
         policy = Policy.objects.select_for_update().get(pk=operation.policy_id)
         operation = _as_it_is_now(operation)
         newest = _newest(operation, policy)
@@ -185,15 +185,15 @@ def _replay(
             for record, record_id in zip(plan.new, block.ids(buckets), strict=True):
                 record.pk = record_id
         now = sql.now()
-        # The older backup does not know which version the CRM has confirmed, nor if it has any: a
-        # record without an id there is looked up where a call may not be repeated. An HTTP
-        # interface without a call that reads cannot look up: all its records would be dead.
+        # The backup does not know whether the CRM has confirmed a record, and in which version. A
+        # record without a remote id is looked up if a call may not be repeated. An HTTP interface
+        # without a reading call cannot look up: all its records would be dead.
         can_look_up = policy.crm.adapter != "http" or bool(policy.crm.settings.get("read"))
         unsure_class = UNKNOWN if can_look_up else ""
         _take_over(plan, now, by, unsure_class)
         if not operation.is_stored:
-            # The database has lost it. It is open for the records that wait; the others have a
-            # newer version, or have ended.
+            # The database has lost the operation. It is open for records that wait; other records
+            # have a newer version or have ended.
             waiting = [*plan.new, *plan.older, *plan.in_flight, *plan.to_resend]
             own_count = sum(record.operation_id == operation.id for record in waiting)
             Operation.objects.create(
@@ -209,7 +209,7 @@ def _replay(
             if record_ids:
                 lookups = Record.objects.filter(pk__in=record_ids)
                 claims.update_by_key(lookups, {"error_class": UNKNOWN})
-        # Also records that the CRM has confirmed: that is the purpose of a replay.
+        # Records that the CRM has confirmed too: that is the purpose of a replay.
         entries.send_from_scratch(plan.to_resend, by)
     return plan.counts()
 
@@ -221,7 +221,7 @@ def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
     for record in [*plan.older, *in_flight]:
         if record.state in Record.OPEN:
             operation_ids = {record.operation_id, record.sending_operation} - {0}
-            # The version in flight is counted by whoever marks the record or queues it again.
+            # Whoever marks the record in flight or queues it again counts its version.
             if record.state == _State.QUEUED:
                 operation_ids.discard(record.sending_operation)
             outdated_counts.update((operation_id, "replaced") for operation_id in operation_ids)

@@ -21,7 +21,7 @@ from msgplatform.setup.declaration import Before, Faults
 from msgplatform.setup.fields import ObjectField, WaitsField, WholeSerializer
 from msgplatform.setup.resource import Resource
 
-# Names of settings in which adapters of others may hold an address that is not a URL.
+# Names of settings in which other packages' adapters may hold an address that is not a URL.
 _ADDRESS_SETTINGS = frozenset({"host", "hostname", "server", "domain", "instance", "port"})
 
 
@@ -104,7 +104,7 @@ class CrmResource(Resource):
         except InvalidInput as error:
             column = "adapter"
             if adapter_class := registry().adapters.get(row.adapter):
-                # The value at fault is one of the settings unless only the credentials have it.
+                # The value at fault is in the settings, unless only the credentials have its name.
                 name = error.field.partition(".")[0].partition("[")[0]
                 credentials = {*adapter_class.Credentials.__struct_fields__, "database"}
                 is_secret = name in credentials | {"credentials"}

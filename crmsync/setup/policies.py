@@ -27,7 +27,7 @@ class SyncPolicySerializer(WholeSerializer):
     """How one source is carried to one CRM."""
 
     id = serializers.CharField(read_only=True)
-    # `source` is also an attribute of every field.
+    # `source` is also an attribute of every serializer field.
     source = serializers.CharField(source="source.name", read_only=True)  # type: ignore[assignment]
     crm = serializers.CharField(source="crm.name", read_only=True)
     system = NamedField(source="biz", queryset=Biz.objects.all(), required=False, allow_null=True)
@@ -39,7 +39,7 @@ class SyncPolicySerializer(WholeSerializer):
                   "interval_seconds", "cron", "hours", "batch_size", "sweep_cron", "on_conflict",
                   "delete_adopted", "enabled", "created_at"]  # fmt: skip
         read_only_fields = ["created_at"]
-        # Lines as they are stored: what is read can be sent back, and changes nothing.
+        # Lines as they are stored: sending back what was read changes nothing.
         extra_kwargs = {"mapping": {"trim_whitespace": False}}
 
 
@@ -116,19 +116,19 @@ class PolicyResource(Resource):
                     check(value)
                 except InvalidInput as error:
                     yield name, str(error)
-        # Only the hive has these columns, by which its leads are filtered.
+        # Only the hive has the columns by which leads are filtered.
         for name, column in (("biz", "biz_id"), ("appkeys", "appkey")):
             if getattr(row, name) and column not in row.source.value_columns:
                 yield name, _("The source has no column %s: leave this empty.") % column
         if row.sweep_cron and not row.source.version_column:
             yield "sweep_cron", _("The source has no version column to compare: leave this empty.")
-        # Two sources may have equal keys, and one prefix would make them one record in the CRM.
-        # Locked: of two requests with one prefix, the second sees the first one's policy.
+        # Two sources may have equal keys, and with equal prefixes these would be one record in the
+        # CRM. Locked: of two requests with one prefix, the second sees the policy of the first.
         if transaction.get_connection().in_atomic_block:
             list(Crm.objects.select_for_update().filter(pk=row.crm_id).values_list("pk"))
         for other in Policy.objects.filter(crm_id=row.crm_id).exclude(pk=row.pk):
-            # Keys of numbers under both can be equal: under “1”, the key 23 is the key 123 of a
-            # policy without a prefix.
+            # Numeric keys under two prefixes can be equal: with “1”, the key 23 equals the key 123
+            # of a policy without a prefix.
             prefixes = (row.key_prefix.casefold(), other.key_prefix.casefold())
             short, long = sorted(prefixes, key=len)
             end = long.removeprefix(short)
@@ -140,13 +140,13 @@ class PolicyResource(Resource):
                 break
         if before is None or not Record.objects.filter(policy_id=row.pk).exists():
             return
-        # Not by the database: for MariaDB's collation “A” and “a” are equal, and are other keys in
-        # the CRM.
+        # Compare here: for MariaDB's collation “A” and “a” are equal, but in the CRM they are
+        # different keys.
         if row.key_prefix != before.row.key_prefix:
             words = _("Records were sent under “%s”: with another prefix all of them would be made "
                       "a second time.")  # fmt: skip
             yield "key_prefix", words % before.row.key_prefix
-        # People who are limited to a policy's system act on all of its records, by bulk jobs too.
+        # People who are limited to a policy's system may act on all its records, also by bulk jobs.
         if row.biz_id not in (None, before.row.biz_id):
             words = _("Records of %s exist: people who are limited to the new system could act on "
                       "them. Leave it as it is, or empty for all systems.")  # fmt: skip

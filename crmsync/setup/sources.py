@@ -20,7 +20,7 @@ from msgplatform.setup.fields import SecretTextField, TextListField, WholeSerial
 from msgplatform.setup.resource import Resource
 
 SOURCE_NAME = {"type": "string", "pattern": r"^[^/\s]([^/]*[^/\s])?$", "maxLength": 100}
-# Where rows are read: watermarks of policies are places there, and records have versions of it.
+# These say where rows are read: watermarks and versions of records belong to this place.
 _PLACE = ("table", "key_column", "time_column", "version_column")
 # Field of a source in the poller → column of the row.
 _COLUMNS = {"key": "key_column", "update_time": "time_column", "columns": "value_columns",

@@ -23,7 +23,7 @@ from msgplatform.core.errors import InvalidInput, NotNow, PlatformError, Unavail
 from msgplatform.core.http.engine import Response
 from msgplatform.core.lazy_text import lazy_message
 
-# The key begins so, so that no real lead is changed.
+# Keys of trial leads begin so: no real lead is changed.
 KEY = re.compile(r"test-[A-Za-z0-9-]{1,40}")
 _SHOWN = 16_384  # characters of a body
 # Session tokens in a CRM's answers; the adapter masks the credentials themselves.
@@ -105,19 +105,19 @@ def send(
     def work() -> Trial:
         adapter = open_adapter(name, settings, credentials)
         try:
-            # Signs in too, so the login is not among the calls on the page.
+            # Sign in here too, so that the page does not list the login among the calls.
             adapter.check_mapping(list(record.fields))
             with record_answers() as answers:
                 (outcome,) = adapter.send([record])
             calls = [_call(adapter, answer) for answer in answers]
             crm_record = None
-            with suppress(PlatformError):  # not every CRM can be read
+            with suppress(PlatformError):  # some CRMs cannot be read
                 crm_record = adapter.read([record.key]).get(record.key)
             removal_outcome: Outcome | None = None
             if remove and isinstance(outcome, Ok):
                 deletion = Record(record.key, record.version + 1, {}, True, outcome.remote_id)
                 (removal_outcome,) = adapter.send([deletion])
-            if crm_record:  # the mapping or the adapter's settings may have put a secret there
+            if crm_record:  # the mapping or the adapter's settings may contain a secret
                 crm_record = replace(crm_record, fields=_clean(adapter, crm_record.fields))
             return Trial(outcome, calls, crm_record, removal_outcome)
         finally:

@@ -1,5 +1,5 @@
-"""Ask other systems for a person who waits: a few questions at a time, each with a deadline. One of
-them is the test of a CRM's settings and credentials."""
+"""Ask other systems for a person who waits: a few questions at a time, each with a deadline. One
+question is the test of a CRM's settings and credentials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from msgplatform.core.errors import InvalidInput, Permanent, PlatformError, Unav
 log = logging.get(__name__)
 
 R = TypeVar("R")
-# A thread of the web worker waits for the answer, and the API needs them.
+# Maximum of questions: each occupies a thread of the web worker, which the API needs.
 AT_ONCE = 3
 MAX_SECONDS = 20.0
 _slots = threading.BoundedSemaphore(AT_ONCE)
@@ -39,7 +39,7 @@ def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
     if not _slots.acquire(blocking=False):
         raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
     answer: Future[R] = Future()
-    # A thread begins without the language and the time zone of the request.
+    # A new thread does not have the language and the time zone of the request.
     language, zone = translation.get_language(), timezone.get_current_timezone()
 
     def run() -> None:
@@ -55,11 +55,11 @@ def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
             )
             answer.set_exception(Permanent(words % type(error).__name__))
         finally:
-            # The thread's own connections would stay open after it has ended.
+            # Otherwise the thread's own connections would stay open after its end.
             connections.close_all()
             _slots.release()
 
-    # A daemon: a question that hangs must not keep the web server from ending.
+    # A daemon thread: a hanging question must not keep the web server from ending.
     threading.Thread(target=run, name="console-probe", daemon=True).start()
     try:
         return answer.result(seconds)
@@ -79,12 +79,12 @@ def as_sentence(text: str) -> str:
 
 
 def mapped_fields(row: Crm, max_policies: int | None = None) -> list[str]:
-    """The fields of a CRM, saved or not, that its policies fill in, each once; only of the first
-    `max_policies`."""
+    """The fields of a CRM, saved or not, that its policies fill in, each once. Only the first
+    `max_policies` policies count."""
     names: list[str] = []
     mappings = Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True)
     for text in mappings[:max_policies]:
-        with suppress(InvalidInput):  # an alert about the policy says so
+        with suppress(InvalidInput):  # an alert about the policy says that already
             names += mapping.parse(text).fields
     return list(dict.fromkeys(names))
 

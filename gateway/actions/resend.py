@@ -43,7 +43,7 @@ log = logging.get(__name__)
 
 _KEY_SECONDS = (OLDEST_DAYS + 1) * 86_400
 _CHUNK = 500
-_FEW = 500  # messages of an account: its index is taken only for so many
+_FEW = 500  # maximum of an account's messages for which its index is used
 
 _ENDINGS: Mapping[str, Ending] = {
     SgipMt.Final.DELIVERED: "arrived", SgipMt.Final.ACCEPTED: "arrived",
@@ -75,7 +75,7 @@ def _of_account(values: Values) -> QuerySet[Any, int]:
 
 
 def _with_answer(values: Values, ids: Sequence[int]) -> set[int]:
-    """The list's condition also takes others whose answer begins alike and was cut."""
+    """The list's condition also matches other answers with the same beginning that were cut."""
     columns = ("final", "result", "error_code", "error")
     rows = SgipMt.objects.filter(id__in=ids).only(*columns).order_by()
     return {row.pk for row in rows if failures.answer_of(row) == values["answer"]}
@@ -85,7 +85,7 @@ _SOURCE = replace(
     ARCHIVE,
     indexes=[
         named(("ids",), lambda values: values["ids"]),
-        # The state of failures is rare: its index narrows more than that of an account with many.
+        # Failures are rare: their state's index narrows more than an account with many messages.
         few(("account",), _of_account, max_sorted=_FEW),
         *(index for index in ARCHIVE.indexes if index.fields != ("account",)),
     ],
@@ -102,7 +102,7 @@ class Failed:
     """Archived messages that ended without success, oldest first; each is sent as a new message."""
 
     def __init__(self, filter: Mapping[str, Any], started_at: datetime) -> None:
-        # Messages that ended after the job began are left alone.
+        # Messages that ended after the job began are not selected.
         self._values = {**_values(filter), "begun": started_at}
 
     def page(self, position: str, limit: int) -> Page:
@@ -117,7 +117,7 @@ class Failed:
         requests = []
         for row in rows:
             account = accounts[row.account_id]
-            # An account's number may have changed since: then there is no extension to repeat.
+            # The account's number may have changed since: leave out an extension that does not fit.
             is_same = row.sp_number.startswith(account.sp_number)
             requests.append(
                 Request(
@@ -138,21 +138,21 @@ class Failed:
         reasons = [verdict.reason for verdict in verdicts if verdict.outcome == "rejected"]
         if reasons:
             log.warning("resend_refused", count=len(reasons), why=reasons[0])
-        # Intake keeps a key for a day; this one must outlast the time in which they may be sent
-        # again.
+        # Intake keeps a key for a day. These keys must outlast the time in which messages may be
+        # resent.
         with sms_redis().pipeline(transaction=False) as pipe:
             for request, verdict in zip(requests, verdicts, strict=True):
                 if verdict.outcome != "rejected":
                     key = keys.idempotency(request.biz, request.idempotency_key)
                     pipe.expire(key, _KEY_SECONDS)
             pipe.execute()
-        # Messages that an earlier call sent are not counted twice. If this process dies before, the
-        # page Failures shows them until a person acknowledges them.
+        # Count only new messages: an earlier call may have sent others. If this process dies
+        # before, the page Failures shows them until a person acknowledges them.
         pairs = zip(rows, verdicts, strict=True)
         new_rows = [row for row, verdict in pairs if verdict.outcome == "created"]
         transactions.retrying(lambda: failures.take_back(new_rows))
-        # A limit of today stops the job; a message sent behind it is found sent when the job goes
-        # on.
+        # Today's limit stops the job. Messages after the limit that were sent are found as
+        # duplicates when the job continues.
         limit_positions = (n for n, v in enumerate(verdicts) if v.code == LimitReached.code)
         stop = next(limit_positions, len(verdicts))
         sent_count = sum(verdict.outcome != "rejected" for verdict in verdicts[:stop])
@@ -164,13 +164,13 @@ class Failed:
 
 
 def select_message(id: str, recipient: str, _by: str) -> tuple[Failed, list[int]]:
-    """A message of the archive; its only recipient is named by the message's own id. Raises
-    InvalidInput for a message that is not in the archive."""
+    """A message of the archive, whose only recipient has the message's own id. Raises InvalidInput
+    for a message that is not in the archive."""
     row = SgipMt.objects.filter(pk=number(id)).first()
     if row is None or recipient not in ("", str(row.pk)):
         raise InvalidInput(_("there is no such message in the archive"), "id")
     selection = Failed({"ids": str(row.pk)}, sql.now())
-    # Not one that is too old: its key may be forgotten, and it would be sent twice.
+    # Not a message that is too old: its key may be forgotten, and it would be sent twice.
     return selection, selection.page("", 1).ids
 
 
@@ -202,7 +202,7 @@ def lines(ids: Sequence[str]) -> list[Hit]:
 
 
 def _describe(ids: Sequence[int]) -> Described[tuple[int, str]]:
-    """For each its id, its account and how it ended, and when it was accepted."""
+    """For each message its id, its account and ending, and the time of its acceptance."""
     for chunk_ids in chunks(ids, _CHUNK):
         rows = SgipMt.objects.filter(id__in=chunk_ids).values_list("id", "account_id", "final")
         for pk, account, final in rows:
@@ -215,7 +215,7 @@ def _values(filter: Mapping[str, Any]) -> Values:
     if values.get("state", SgipMt.Final.FAILED) not in RESENDABLE:
         raise InvalidInput(_("use one of %s") % ", ".join(RESENDABLE), "state")
     states = {"resendable": True} if "ids" in values else {"state": SgipMt.Final.FAILED}
-    # Older ones are left out silently: their key may be forgotten, and they would be sent twice.
+    # Leave out older messages silently: their keys may be forgotten, and they would be sent twice.
     since = max(values.get("since", 0), oldest)
     return {**states, **values, "since": min(since, MAX_ID)}
 

@@ -64,7 +64,7 @@ class AccountList(PlainList):
                 request, gettext("The SMS Redis does not answer: what was sent today is unknown.")
             )
             counts = None
-        # None stands for an unknown number, which is not the same as 0.
+        # None means that the number is unknown, and 0 that there are none.
         for number, row in enumerate(rows):
             row.spent = None if counts is None else int(counts[number] or 0)
         self.result_list = rows
@@ -114,7 +114,7 @@ class SmsAccountAdmin(ResourceAdmin):
 
     @admin.display(description=_("today, of its limit"))
     def today(self, row: Any) -> str:
-        """Only an account with a limit has its messages counted as they come in."""
+        """Messages are counted only for an account with a limit."""
         if not row.daily_limit:
             return cells.NOTHING
         if row.spent is None:
@@ -124,7 +124,7 @@ class SmsAccountAdmin(ResourceAdmin):
 
 
 REFERENCE = "test from the console"
-PERMISSION = "gateway.change_sgipmt"  # that of people who may resend
+PERMISSION = "gateway.change_sgipmt"  # the permission of people who may resend
 _RENEWED_SECONDS = 2
 _SENTENCES = {
     Conflict: _("This form was sent before, with other values. Open it anew."),
@@ -136,7 +136,7 @@ _SENTENCES = {
 class TestSmsForm(forms.Form):
     """The text, its recipient and its way."""
 
-    __test__ = False  # to pytest the name looks like a test's
+    __test__ = False  # pytest takes the name for a test's
 
     account = forms.ModelChoiceField(
         SmsAccount.objects.filter(enabled=True, biz__enabled=True).order_by("name"),
@@ -160,7 +160,7 @@ class TestSmsForm(forms.Form):
     text = forms.CharField(
         label=_("Text"), max_length=MAX_TEXT, widget=Textarea({"rows": 3}), strip=False
     )
-    # Makes the message one, however often the form is sent.
+    # The form's key: sending the form again makes no second message.
     key = forms.CharField(max_length=64, widget=forms.HiddenInput)
 
 
@@ -199,7 +199,7 @@ def _followed(message: str, clear: bool) -> dict[str, Any]:
     # The first step is that it was accepted, with its reference.
     if message_page is None or message_page.timeline[0].detail != REFERENCE:
         return {"notice": gettext("There is no such message; it may have been deleted.")}
-    # "accepted" is an ending's name as well.
+    # "accepted" is also the name of an ending.
     is_ended = any(entry.state in SgipMt.Final.values for entry in message_page.timeline[1:])
     if not clear:
         message_page = replace(message_page, title=personal.in_sentence(message_page.title))

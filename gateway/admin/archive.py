@@ -27,7 +27,7 @@ from msgplatform.doors.admin import (
 from msgplatform.doors.admin.base import BoundedList
 from msgplatform.models import Biz
 
-_MAX_SYSTEMS = 500  # that the filter offers
+_MAX_SYSTEMS = 500  # choices of the filter
 _WITHOUT_OWNER = "0"
 
 
@@ -40,7 +40,7 @@ class NamedList(BoundedList):
 
 
 def named(rows: list[Any]) -> list[Any]:
-    """Rows with the names of what they refer to: three queries, however many they are."""
+    """Rows with the names of what they refer to: three queries for any number of rows."""
     bizs = _names(Biz, (getattr(row, "biz_id", 0) for row in rows))
     accounts = _names(SmsAccount, (getattr(row, "account_id", 0) for row in rows))
     gateways = _names(SmsGateway, (getattr(row, "gateway_id", 0) for row in rows))
@@ -78,7 +78,7 @@ class UnmatchedFilter(PickFilter):
     parameter_name = "matched"
 
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
-        # Only this one: all that matched is nearly everything, and no index would narrow it.
+        # Only this choice: nearly all rows have a match, and no index would narrow these.
         return [("no", gettext("matched nothing"))]
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
@@ -88,7 +88,7 @@ class UnmatchedFilter(PickFilter):
 class ArchiveAdmin(ReadOnlyAdmin):
     """A list of an archive's table."""
 
-    # A join makes MariaDB read and sort the whole table before it cuts the page.
+    # No join: MariaDB would read and sort the whole table before it cuts the page.
     list_select_related = ()
     list_display_links: list[str | Callable[[Any], str | bool]] | None = None
     list_filter_submit = True
@@ -107,9 +107,9 @@ class ArchiveAdmin(ReadOnlyAdmin):
         return self.found(queryset, text, sees_personal(request)), False
 
     def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
-        """By id, else by number: both are indexes. By number only for those who may see it
+        """By id, else by number: both have an index. By number only for people who may see numbers
         (`clear`): others could guess what is masked."""
-        # A number of digits may be either; an id that is there is what was meant.
+        # Digits may be an id or a number. An existing id comes first.
         number = row_id(text)
         if number is not None and rows.filter(pk=number).exists():
             return rows.filter(pk=number)
@@ -122,7 +122,7 @@ class ArchiveAdmin(ReadOnlyAdmin):
 
     @admin.display(description=_("account"))
     def account(self, row: Any) -> str:
-        """With the system below, when it has another name."""
+        """The account, and below it the system if it has another name."""
         if not row.account_name:
             return cells.NOTHING
         return cells.lines(row.account_name, row.biz_name)

@@ -86,7 +86,7 @@ def request(biz: int, body: Send) -> Request:
 def accept_later(
     biz: int, body: Send, call: Callable[[Verdict | None, Exception | None], None]
 ) -> None:
-    """`accept.accept_later` for the fast intake, which knows bodies only."""
+    """`accept.accept_later` for the fast intake, which has only the body."""
     accept.accept_later(request(biz, body), call)
 
 

@@ -28,7 +28,7 @@ _REFERENCE = "test over the API"
 class TestSmsBody(msgspec.Struct, forbid_unknown_fields=True):
     """A text to one number."""
 
-    __test__ = False  # to pytest the name looks like a test's
+    __test__ = False  # pytest takes the name for a test's
 
     to: Annotated[str, text("Such as 13800000000: it gets a real message", 32)]
     text: Annotated[str, text("The text", MAX_TEXT)]

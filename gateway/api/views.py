@@ -89,7 +89,7 @@ class SmsSerializer(serializers.Serializer[State]):
         return msgspec.to_builtins(state)
 
 
-# The list makes all its items at once: by item it would be a query each.
+# The list makes all items at once, because item by item each would cost a query.
 class _IncomingListSerializer(serializers.ListSerializer[Any]):
     def to_representation(self, data: Any) -> Any:
         return [msgspec.to_builtins(message) for message in incoming.shown(list(data))]
@@ -102,7 +102,7 @@ class IncomingSerializer(serializers.Serializer[Any]):
         list_serializer_class = _IncomingListSerializer
 
     def get_fields(self) -> dict[str, serializers.Field[Any, Any, Any, Any]]:
-        """In a method, since `from` is a word of Python."""
+        """A method, because `from` is a keyword of Python."""
         return {
             "id": serializers.CharField(),
             "from": serializers.CharField(help_text="The number of the handset"),
@@ -133,7 +133,7 @@ class SmsListView(MessageListView):
     max_body_bytes = DEFAULT_MAX_BODY_BYTES
 
     def values(self, biz: int) -> Values:
-        """Another system's account is refused as one that does not exist."""
+        """The account of another system is refused as if it did not exist."""
         values = super().values(biz)
         if "account" in values:
             rows = SmsAccount.objects.filter(pk=values["account"], biz_id=biz)
@@ -172,7 +172,7 @@ class SmsListView(MessageListView):
 
 @describe.register
 def describe_limit(exc: LimitReached, view: Any) -> Problem:
-    """To a batch it is one item's fault; the caller of a single one has to wait."""
+    """In a batch the limit is a fault of one item; the caller of a single text has to wait."""
     detail = f"{exc}: repeat after {exc.wait} seconds."
     return Problem(KINDS["throttled"], detail, {"Retry-After": str(exc.wait)})
 

@@ -37,11 +37,11 @@ from notify.intake import intake
 log = logging.get(__name__)
 
 BATCH = 500
-_LAST = max(RANK.values())  # no other ending follows one of this rank
+_LAST = max(RANK.values())  # after the ending of this rank no other follows
 # After these seconds another forwarder takes over the ids of a killed one.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
 _OVERDUE_EVERY_SECONDS = 1.0
-# Short beside the seconds that a Report takes; each commit of Notify serves more events by it.
+# Short compared with the time of a Report; each commit of Notify then has more events.
 _GATHER_SECONDS = 0.2
 
 
@@ -73,14 +73,14 @@ class Forwarder(Worker):
         return count > 0
 
     def _forward_reports(self, lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
-        """Publish endings, each with the earlier endings that were announced. Nothing is done when
-        another forwarder has taken over one of the messages: the lease of all is over."""
+        """Publish endings, each with the earlier endings that were announced. If another forwarder
+        has taken over one of the messages, nothing is published: the lease of all is over."""
         messages, began_at = store.read(ids), spans.now()
         failpoint("forwarder_after_read")
         if not store.is_leased(lease, ids):
             log.warning("lease_over", messages=len(ids))
             return ids
-        # A message may stand in the list twice; beside others its ending would get another key.
+        # A message may be in the list twice: in another batch its ending would get another key.
         new_messages = [message for message in messages if not message.is_published]
         events, shared_events = self._events(new_messages)
         batches = notifications.in_batches(shared_events)
@@ -99,14 +99,14 @@ class Forwarder(Worker):
             if event_id
         }
         store.published({message.id: message.final for message in messages}, event_of)
-        # The ids of messages that are gone: an earlier entry of the same id was archived.
+        # These ids have no messages any more: an earlier entry of the same id was archived.
         store.drop(keys.REPORTING, list(set(ids).difference(message.id for message in messages)))
         return ids
 
     def _events(
         self, messages: Sequence[Finished]
     ) -> tuple[list[intake.Event], dict[str, intake.Event]]:
-        """The events of endings, and by message id those that can share an event: no other ending
+        """The events of endings, and by message id the events that can share one: no other ending
         came before, and none will follow."""
         reports = {
             message.id: notifications.report(message, self.directory) for message in messages
@@ -124,7 +124,7 @@ class Forwarder(Worker):
             ]
             event = reports[message.id]
             if message.id in payloads:
-                # Empty: the message has another ending by now, which is published in its turn.
+                # Empty: the message has another ending, which is published in its turn.
                 if payload := payloads[message.id]:
                     event = notifications.announced(message, message.final, payload)
                     events.append(_with_trace(event, message))
@@ -137,7 +137,7 @@ class Forwarder(Worker):
         return events, shared_events
 
     def _forward_mos(self, ids: Sequence[str]) -> Sequence[str]:
-        """Publish MOs; their owner is written down first, for the archive."""
+        """Publish MOs. Their owner is stored first, for the archive."""
         name, accounts = settings.SMS_DEFAULT_ACCOUNT, self.directory.accounts.values()
         default = next((account for account in accounts if account.row.name == name), None)
         mos: list[Mo] = []
@@ -184,7 +184,7 @@ def _with_trace(event: intake.Event, message: Finished) -> intake.Event:
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
     """The alert about a message whose event cannot be published. The message keeps its lease, and
-    comes again when that is over."""
+    is tried again when that is over."""
     return alerts.AlertEvent(
         "sms.event",
         lazy_message(_("The event of message %(id)s could not be published"), id=message),
@@ -194,15 +194,15 @@ def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
 
 
 def publish(events: Sequence[intake.Event]) -> list[int]:
-    """Make all events durable, or raise an exception; returns their ids, of a known one the first's
-    and 0 for a refused one. An event that Notify refuses is a fault of SMS itself: it raises an
-    alert, and must not hold up the archive."""
+    """Make all events durable, or raise an exception. Returns their ids: for a known event the id
+    of the first one, 0 for a refused one. An event that Notify refuses is a fault of SMS itself: it
+    raises an alert, and must not hold up the archive."""
     verdicts = intake.publish_many(events) if events else []
     for event, verdict in zip(events, verdicts, strict=True):
         parent = event.trace.parent if event.trace else None
         facts = log_facts(parent.text) if parent else {}
         if verdict.code == Conflict.code:
-            # A killed forwarder published it; more is known now, such as another Report.
+            # A killed forwarder published the event; now more is known, such as another Report.
             log.info("event_known", key=event.idempotency_key, **facts)
         elif verdict.outcome == "rejected":
             log.error("event_refused", key=event.idempotency_key, why=verdict.reason, **facts)

@@ -38,20 +38,20 @@ log = logging.get(__name__)
 Request = sgip.Report | sgip.Deliver | sgip.UserRpt
 
 BATCH = 500
-# Reports, and MOs, that wait in memory while a server is unavailable; beyond them gateways are
-# asked to come again.
+# Maximum of Reports, and of MOs, that wait in memory while a server is unavailable. Further
+# requests are answered with BUSY.
 MAX_WAITING = 20_000
-# Longest pause of the MOs' thread (seconds), also after trouble with the database.
+# Maximum pause of the MOs' thread in seconds, also after trouble with the database.
 _MO_PAUSE = 1.0
-# Delay of the BUSY response to a request that cannot be stored: a gateway may repeat it at once.
+# Seconds before the BUSY response to a request that was not stored: a gateway may repeat at once.
 ASIDE_SECONDS = 5.0
-_ALERT_SECONDS = 60.0  # between two alerts about Reports on another gateway's messages
-_LOG_SECONDS = 10.0  # between two lines about requests that a session refused
-# The database hangs, and the log has each alert anyway.
+_ALERT_SECONDS = 60.0  # seconds between alerts about Reports on another gateway's messages
+_LOG_SECONDS = 10.0  # seconds between log lines about requests that a session refused
+# Maximum of waiting alerts while the database hangs: the log has each alert.
 _MAX_ALERTS = 100
 _UNTIL_PUT = 60.0  # seconds; `put` ends the pause
 _STOP_SECONDS = 1.0
-_OF_SUBMIT = 0  # ReportType; the other kind is for gateways that forward a Deliver
+_OF_SUBMIT = 0  # ReportType of a Submit; gateways that forward a Deliver use the other one
 
 
 @dataclass(eq=False, slots=True)
@@ -62,15 +62,15 @@ class Arrival:
 
 
 class Arrivals:
-    """`wake_event` is set when a Report came. The loop appends to `_waiting` and `_mos`; the
-    worker's thread takes from the first, the MOs' thread from the second."""
+    """`wake_event` is set when a Report comes. The loop appends to `_waiting` and `_mos`. The
+    worker's thread takes from `_waiting`, the MOs' thread from `_mos`."""
 
     def __init__(self, net: NetThread, wake_event: threading.Event, directory: Directory) -> None:
         self._net, self._changed, self._directory = net, wake_event, directory
         self._waiting: deque[Arrival] = deque()
         self._reports: list[Arrival] = []
         self._mos: list[Arrival] = []
-        self._reports_done = self._mos_done = 0  # each is written by one thread
+        self._reports_done = self._mos_done = 0  # one thread writes each
         self._next_alert, self._next_log = Every(_ALERT_SECONDS), Every(_LOG_SECONDS)
         self._refused_count = 0  # requests that sessions refused, since the last line in the log
         self._alerts = AlertQueue()
@@ -86,7 +86,7 @@ class Arrivals:
 
     @property
     def done(self) -> int:
-        """Requests that were made safe and answered."""
+        """Requests that are safe and answered."""
         return self._reports_done + self._mos_done
 
     def start(self) -> None:
@@ -111,9 +111,9 @@ class Arrivals:
         self._changed.set()
 
     def log_refused(self, connection: Connection, event: sgip.Ignored) -> None:
-        """Log a request that its session refused: an SMG sends no MO again that was. One line in
-        a while, with their number since the last one."""
-        if event.error is None or event.frame[4] & 0x80:  # it came before, or is a response
+        """Log a request that its session refused, because an SMG does not repeat a refused MO. One
+        line in a while, with the number since the last line."""
+        if event.error is None or event.frame[4] & 0x80:  # a duplicate, or a response
             return
         self._refused_count += 1
         if self._next_log.take():
@@ -126,15 +126,15 @@ class Arrivals:
 
     # -- in the worker's thread ------------------------------------------------------------------
     def turn(self) -> int:
-        """Make safe the Reports that wait, then answer them; how many. Raises when Redis is
-        unavailable: nothing of it is lost, and the next turn repeats it."""
+        """Make the waiting Reports safe, then answer them; returns how many. Raises when Redis is
+        unavailable: no Report is lost, and the next turn repeats the work."""
         while self._waiting and len(self._reports) < BATCH:
             self._reports.append(self._waiting.popleft())
         count = len(self._reports)
         if count:
             safe = bisect.isolate(self._reports, self._make_reports_safe, self._set_aside)
             signals.FORWARDER.send()
-            # Killed here: the gateway sends them again, and Redis knows them by then.
+            # Killed here: the gateway repeats the Reports, and Redis knows them.
             failpoint("sms_receiver_after_report")
             self._respond(safe)
             self._reports = []
@@ -177,8 +177,8 @@ class Arrivals:
 
     # -- in the MOs' thread ----------------------------------------------------------------------
     def _take_mos(self) -> float | None:
-        """Make the oldest MOs safe, then answer them. Raises when Redis or, for new ids, the
-        database is unavailable: MOs wait for it, Reports do not."""
+        """Make the oldest MOs safe, then answer them. Raises when Redis or the database, which
+        gives new ids, is unavailable: MOs wait for it, but Reports do not."""
         batch = self._mos[:BATCH]
         if not batch:
             return None
@@ -209,7 +209,7 @@ class Arrivals:
         self._net.call(respond)
 
     def _set_aside(self, arrival: Arrival, error: Exception) -> None:
-        """Refuse it for now, so that it is tried again; the gateway's log keeps it."""
+        """Refuse the request for now, so that the gateway repeats it. The log keeps it."""
 
         def refuse_later() -> None:
             refuse = partial(arrival.connection.respond, arrival.request, sgip.Result.BUSY)

@@ -15,15 +15,15 @@ from msgplatform.core.data import ids
 
 log = logging.get(__name__)
 
-_LATE_AT_ONCE = 100  # messages; the receiver looks for them every few seconds
+_LATE_AT_ONCE = 100  # messages; the receiver looks for late ones every few seconds
 
 
 class MoIntake:
-    """Ids come from the database's allocator; all else is Redis. Raises when one is unavailable."""
+    """Ids come from the database, all else from Redis. Raises when one of them is unavailable."""
 
     def take(self, requests: Sequence[tuple[int, sgip.Deliver | sgip.UserRpt]]) -> None:
-        """(gateway's id, request) each; when it returns, all are safe."""
-        # An id for each request, also for a part: its message gets the first one's.
+        """Take (gateway's id, request) pairs. All are safe when this returns."""
+        # Each request gets an id, also a part: its message has the id of the first part.
         message_ids = ids.reserve(len(requests)).ids([ids.bucket(0, None) for _ in requests])
         whole: list[tuple[Mo, mo_store.SequenceWords]] = []
         for (gateway, request), message in zip(requests, map(str, message_ids), strict=True):
@@ -43,7 +43,7 @@ class MoIntake:
                 mo = _mo(message, gateway, request, "", part)
                 parts_key = keys.mo_part(mo.user_number, mo.sp_number, part.reference, part.total)
                 parts = (parts_key, part.number, part.total, mo, request.sequence)
-                # The handset uses a reference anew: the older message is taken in as it came.
+                # The handset uses the reference for a new message: the older one is taken in as is.
                 while (outcome := mo_store.keep_part(*parts)).what == "cut":
                     self._join(parts_key, outcome.parts)
                 if outcome.what == "whole":
@@ -54,7 +54,7 @@ class MoIntake:
         mo_store.accept(whole)
 
     def take_late(self) -> int:
-        """Long MOs whose other parts did not come in time are taken in as they are; how many."""
+        """Take in long MOs whose other parts did not come in time; returns how many."""
         late = mo_store.late_parts(_LATE_AT_ONCE)
         for parts_key, parts in late.items():
             self._join(parts_key, parts)
@@ -62,7 +62,7 @@ class MoIntake:
 
     @staticmethod
     def _join(parts_key: str, parts: Mapping[int, Mo]) -> None:
-        """The id is that of the first part that came, so that a repeat makes the same message."""
+        """The id is that of the first part that came: a repetition makes the same message."""
         if not parts:
             return
         # Ids grow with time.
@@ -99,8 +99,8 @@ def _mo(
 
 
 def _readable(text: str, coding: int) -> str:
-    """The text without NUL, which XML and many databases do not take. An SMSC that hands on the
-    characters of GSM 03.38 (6.2.1) as they are writes @ so; at the end it fills up."""
+    """The text without NUL, which XML and many databases refuse. In the characters of GSM 03.38
+    (6.2.1) NUL is @, which some SMSCs hand on unchanged; at the end NUL only fills up."""
     is_gsm = sgip.alphabet_of(coding) is sgip.Coding.ASCII
     return text.rstrip("\0").replace("\0", "@" if is_gsm else "\ufffd")
 

@@ -45,12 +45,12 @@ from msgplatform.core.tracing import spans
 if TYPE_CHECKING:
     from msgplatform.core.tracing.spans import Span
 
-# Recipients of a call, of all its items: one script stores them while Redis does nothing else.
+# Maximum of recipients of a call, all items together: one script stores them, and blocks Redis.
 MAX_RECIPIENTS = 10_000
-# Single requests that share a script, and the recipients of one that may share: a request to many
+# Single requests that share a script; recipients of a request that may share one: a larger request
 # would hold up the others.
 MAX_GROUP, MAX_SHARED_RECIPIENTS = 100, 100
-# The fields that make two requests the same. `reference` changes nothing of what is sent.
+# The fields that make two requests equal. `reference` does not change the message.
 _HASHED = ("to", "text", "account", "extension", "priority", "schedule_at", "expire_at")
 
 
@@ -94,7 +94,7 @@ def accept(requests: Sequence[Request]) -> list[Verdict]:
     OutcomeUnknown when Redis failed meanwhile, or too few replicas have the requests.
     """
     try:
-        with briefly():  # nothing is written yet, so that a Redis that hangs holds up no caller
+        with briefly():  # nothing is written yet: a Redis that hangs must hold up no caller
             batch = intake().prepare(requests)
     except Temporary:
         raise
@@ -109,7 +109,7 @@ def accept(requests: Sequence[Request]) -> list[Verdict]:
         raise OutcomeUnknown(f"Redis failed: {type(error).__name__}") from error
 
 
-# Made with the first request: it has a thread, which a process that forks must not have before.
+# Made with the first request: it has a thread, which must not exist before a process forks.
 @lru_cache(maxsize=1)
 def _committer() -> GroupCommit[Request, Verdict]:
     return GroupCommit(accept, max_items=MAX_GROUP, name="sms-intake")
@@ -153,7 +153,7 @@ class Intake:
         items: dict[int, CheckedRequest] = {}
         by_key: dict[tuple[int, str], CheckedRequest] = {}
         duplicate_calls: dict[int, store.Call] = {}
-        for position, request in enumerate(requests):  # a wrong one does not keep the others out
+        for position, request in enumerate(requests):  # a wrong request does not refuse the others
             if verdicts[position] is not None:
                 continue
             name = request.biz, request.idempotency_key
@@ -170,10 +170,10 @@ class Intake:
             if request.idempotency_key:
                 by_key[name] = items[position]
         calls = zip(items, _calls(list(items.values())), strict=True)
-        # A duplicate stands behind the call with its key.
+        # A duplicate comes after the call with its key.
         return PreparedBatch(verdicts, {**dict(calls), **duplicate_calls})
 
-    @patiently()  # what may be stored already is better waited for
+    @patiently()  # wait: the calls may be stored already
     def commit(self, batch: PreparedBatch) -> list[Verdict]:
         """Store the calls with one script. Raises RedisError and OutcomeUnknown: the outcome is
         unknown then; Unavailable: nothing was stored."""
@@ -219,7 +219,7 @@ def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
     """
     request_keys = [(r.biz, r.idempotency_key) for r in requests if r.idempotency_key]
     if not request_keys:
-        sms_redis().ping()  # a Redis that is unavailable is noticed before anything may be stored
+        sms_redis().ping()  # notice an unavailable Redis before anything may be stored
     firsts = iter(store.first_calls(request_keys))
     verdicts: list[Verdict | None] = []
     for request in requests:
@@ -233,8 +233,8 @@ def _duplicates(requests: Sequence[Request]) -> list[Verdict | None]:
 
 
 def _calls(items: Sequence[CheckedRequest]) -> list[store.Call]:
-    """The call that stores each request; the ids of all messages come from one block, so that
-    the allocator is asked once."""
+    """The call that stores each request. One block has the ids of all messages, so that the
+    allocator is asked once."""
     if not items:
         return []
     buckets = [
@@ -306,6 +306,6 @@ def _hash(request: Request) -> str:
     if not request.idempotency_key:
         return ""
     values = [getattr(request, name) for name in _HASHED]
-    if request.gateway:  # of a test text; requests of business systems name none
+    if request.gateway:  # the gateway of a test SMS; business systems name none
         values.append(request.gateway)
     return payload_hash(msgspec.json.encode(values))

@@ -31,15 +31,15 @@ from msgplatform.core.tracing.context import Start
 MAX_TEXT = 2000  # characters: more than anybody reads
 MAX_REFERENCE = 64
 _MAX_NUMBER = 21  # digits: the width of a number's field in SGIP
-# The longest validity that GSM counts in days. SGIP writes two digits of a year: a time that is far
-# ahead would be one of another century.
+# The maximum validity that GSM counts in days. SGIP writes two digits of a year: a time far ahead
+# would be in another century.
 MAX_EXPIRE_DAYS = 30
 _REFERENCE = re.compile(rf"[\x20-\x7e]{{0,{MAX_REFERENCE}}}")
 _NUMBER = re.compile(rf"[0-9]{{5,{_MAX_NUMBER}}}")  # short codes have five digits
-# Control characters but tab, line feed and carriage return.
+# Control characters except tab, line feed and carriage return.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _EXTENSION = re.compile(r"[0-9]*")
-_LINK_LOOK_SECONDS = 1.0  # processes report at once what changes with their links
+_LINK_LOOK_SECONDS = 1.0  # processes report changes of their links at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A request with nothing wrong; `numbers` and `routes` go by recipient, `parts` is how many
-    short messages its text needs."""
+    """A request that passed all checks; `numbers` and `routes` have an entry for each recipient,
+    `parts` is how many short messages its text needs."""
 
     request: Request
     account: Account
@@ -87,21 +87,21 @@ class Router:
 
     def route(self, account: Account, user_number: str) -> list[int]:
         """Gateway ids in the order in which they are tried. Raises InvalidInput."""
-        fitting: list[tuple[Gateway, int]] = []  # with the length of the longest prefix that fits
+        fitting: list[tuple[Gateway, int]] = []  # (gateway, length of its longest prefix that fits)
         for gateway in self._directory.gateways.values():
             if account.gateways and gateway.id not in account.gateways:
                 continue
             lengths = [len(p) for p in gateway.prefixes if user_number.startswith(p)]
-            if lengths or not gateway.prefixes:  # without prefixes it takes every number
+            if lengths or not gateway.prefixes:  # a gateway without prefixes takes all
                 fitting.append((gateway, max(lengths, default=0)))
         if not fitting:
             words = _("no gateway takes %(number)s for this account")
             raise InvalidInput(lazy_message(words, number=user_number), "to")
         if self._next.take():
             self._bound = presence.connected_gateways(presence.live())
-        bound_ids = self._bound  # another thread may replace it meanwhile
-        # A link that is up, then the longest prefix, then the priority. Gateways that are down are
-        # in the list too: a sender moves their messages to the next one.
+        bound_ids = self._bound  # another thread may replace the attribute
+        # First by a link that is up, then by the longest prefix, then by priority. Gateways that
+        # are down are in the list too, because a sender moves their messages to the next gateway.
         by_rank = [
             (gateway.id not in bound_ids, -length, -gateway.row.priority, gateway.id)
             for gateway, length in fitting
@@ -130,7 +130,7 @@ def check(request: Request, directory: Directory, router: Router) -> CheckedRequ
 
 
 def _no_account(request: Request, directory: Directory) -> str:
-    """Why there is no account for the request."""
+    """The reason why the request has no account."""
     if request.account:
         return lazy_message(_("there is no account %(name)s"), name=repr(request.account))
     if any(account.biz_id == request.biz for account in directory.accounts.values()):
@@ -165,8 +165,8 @@ def _numbers(recipients: Sequence[str], account: Account) -> list[str]:
 
 
 def _check_fields(request: Request, account: Account) -> int:
-    """Check everything but the recipients; returns how many parts the text has, over a gateway with
-    the ASCII limit that needs more. Raises InvalidInput naming the field."""
+    """Check everything but the recipients. Returns the number of the text's parts with the ASCII
+    limit that needs more of them. Raises InvalidInput naming the field."""
     if not 1 <= len(request.text) <= MAX_TEXT:
         raise InvalidInput(lazy_message(_("write 1 to %(most)d characters"), most=MAX_TEXT), "text")
     if _CONTROL.search(request.text):
@@ -204,7 +204,7 @@ def _parts(text: str, signature: str) -> int:
 
 
 def _check_times(request: Request) -> None:
-    # A `schedule_at` that is over is no error: the message is sent at once.
+    # A `schedule_at` in the past is no error: the message is sent at once.
     now = time.time()
     schedule_seconds = settings.SMS_SCHEDULE_DAYS * 86400
     if request.schedule_at and request.schedule_at > now + schedule_seconds:
@@ -241,8 +241,8 @@ class LimitReached(InvalidInput):
 
 
 def _allowance(account: Account, count: int) -> Allowance | None:
-    """The counter of today's messages (in the platform's time zone) and its limit; None without a
-    limit. Raises InvalidInput for more messages than the account's limit ever allows."""
+    """Today's counter of messages (in the platform's time zone) and its limit; None without a
+    limit. Raises InvalidInput for a request that is larger than the whole limit."""
     limit = account.row.daily_limit
     if not limit:
         return None
@@ -255,10 +255,10 @@ def _allowance(account: Account, count: int) -> Allowance | None:
 def seconds_to_tomorrow(now: datetime) -> int:
     """Until midnight in the zone of `now`, rounded up."""
     midnight = datetime.combine(now.date() + timedelta(days=1), day_time.min, now.tzinfo)
-    # Times of one zone are subtracted as its clocks show them, also when these are changed today.
+    # Times of one zone are subtracted by the wall clock, also on the day of a clock change.
     return math.ceil(midnight.timestamp() - now.timestamp())
 
 
 def _now() -> datetime:
-    # A person who sends from the console may have another zone active.
+    # In the console another time zone may be active.
     return timezone.localtime(timezone=timezone.get_default_timezone())

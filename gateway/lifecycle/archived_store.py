@@ -23,7 +23,7 @@ from msgplatform.core.connections import ResponseError, refusal
 log = logging.get(__name__)
 
 MAX_BYTES = 256 << 20
-_LEVEL = 1  # higher ones take several times as long, and save a tenth
+_LEVEL = 1  # higher levels take several times as long and save a tenth
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -45,8 +45,8 @@ def read(member: bytes) -> Batch:
 
 
 def keep(batch: Batch) -> None:
-    """Keep archived messages, before their keys are deleted. A full Redis keeps nothing: that it is
-    emptied matters more."""
+    """Keep archived messages, before their keys are deleted. A full Redis keeps none: freeing its
+    memory matters more."""
     seconds = settings.SMS_KEEP_ARCHIVED_HOURS * 3600
     if not seconds or not (batch.messages or batch.mos):
         return
@@ -60,11 +60,11 @@ def keep(batch: Batch) -> None:
 
 
 def page(after: str, count: int) -> tuple[list[bytes], str]:
-    """Members kept after a time ('': all), the oldest first: `count` of them, and those of the same
-    time as the last; that time, '' at the end."""
+    """Members kept after a time ('': all), oldest first: `count` members, and the others with the
+    last one's time. The second value is that time, '' at the end."""
     client: Any = sms_redis()
     begin = f"({after}" if after else "-inf"
-    # The time is the cursor: a rank names another member as soon as a pump removes the oldest.
+    # The cursor is a time: ranks change as soon as a pump removes the oldest member.
     rows = client.zrangebyscore(keys.ARCHIVED, begin, "+inf", 0, count, withscores=True)
     page_members = [member for member, _time in rows]
     if len(rows) < count:
@@ -87,6 +87,5 @@ def members(count: int) -> Iterator[bytes]:
 
 
 def batches() -> Iterator[Batch]:
-    """The batches that are kept now, the oldest first; one at a time, since all together may be
-    large."""
+    """The kept batches, oldest first, one at a time: all together may be large."""
     return map(read, members(1))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 
-# The braces keep all keys on one node of a Redis cluster, as a script needs them.
+# The braces keep all keys on one node of a Redis cluster, because scripts need that.
 PREFIX = "{sms}:"
 
-# Submits without a response; messages that wait for a Report, or were refused.
+# Submits without a response; messages that wait for a Report; refused messages.
 SUBMITED = PREFIX + "set:submited"
 RESPONSE_SUCC = PREFIX + "set:response-succ"
 RESPONSE_FAIL = PREFIX + "set:response-fail"
@@ -30,14 +30,14 @@ ARCHIVED_BYTES = PREFIX + "archived-bytes"
 # Counters: of messages ever accepted and received, and of sequences.
 MT_COUNT = PREFIX + "mt-GID"
 MO_COUNT = PREFIX + "mo-GID"
-# minute (unix time / 60) → how many messages were accepted in it, of the last day.
+# minute (unix time / 60) → number of messages accepted in it; minutes of the last day
 MT_MINUTES = PREFIX + "mt-minutes"
-# The keys that accepted messages leave behind.
+# The keys that remain of accepted messages.
 COUNTS = (MT_COUNT, MT_MINUTES, ARCHIVED, ARCHIVED_BYTES)
 SEQNO = PREFIX + "seqno"
 # process → its connections, see `presence`.
 LINKS = PREFIX + "link"
-# gateway → since when no sender has had a connection to it, see `presence.seconds_down`.
+# gateway → time since when no sender has had a connection, see `presence.seconds_down`
 GATEWAYS_DOWN = PREFIX + "gateway-down"
 
 
@@ -54,7 +54,7 @@ def mo(message: int) -> str:
 
 
 def listener(machine: str, port: int) -> str:
-    """It is there while receivers of this platform listen on the port, and some minutes longer."""
+    """The key exists while receivers of this platform listen on the port, and minutes longer."""
     return f"{PREFIX}listener:{machine}:{port}"
 
 
@@ -88,13 +88,13 @@ def spent(account: int, day: str) -> str:
 
 
 def idempotency(biz: int, key: str) -> str:
-    """A digest, because a caller's key may hold anything."""
+    """A digest, because a caller's key may have any characters."""
     digest = hashlib.sha256(f"{biz}:{key}".encode()).hexdigest()
     return f"{PREFIX}idempotency:{digest}"
 
 
 def accepted(first_id: str) -> str:
-    """The key of the run of `accept` that stored this message, the first one of a keyless call."""
+    """The key of the `accept` that stored this message, the first of a call without a key."""
     return f"{PREFIX}accepted:{first_id}"
 
 

@@ -38,8 +38,8 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: int = 0
     report_flag: int = 1
     signature: str = ""
-    # The reference of a long text, given when it is stored: the same for all its parts and their
-    # repeats.
+    # The reference of a long text, set when the text is stored: all its parts and their repeats
+    # have the same one.
     udh_reference: int = 0
     schedule_at: float = 0.0
     expire_at: float = 0.0
@@ -49,8 +49,8 @@ class Mt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def pack(self) -> tuple[Any, ...]:
-        """The properties of a Submit: messages that share them go into one."""
-        # All fields of a Submit but the recipient, and the signature, which decides how it is cut.
+        """The properties of a Submit: messages with equal ones share a Submit."""
+        # All fields of a Submit but the recipient, and the signature, which decides the cuts.
         return (
             self.text, self.sp_number, self.corp_id, self.service_type, self.charge_number,
             self.fee_type, self.fee_value, self.given_value, self.agent_flag,
@@ -156,10 +156,10 @@ class Mo(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tp_pid: int = 0
     tp_udhi: int = 0
     parts: int = 1
-    missing: int = 0  # parts that did not come in time
+    missing: int = 0  # number of parts that did not come in time
     user_condition: int = 0
     sequence: str = ""
-    at: float = 0.0  # when it came, the first part of a long one
+    at: float = 0.0  # when the MO, or the first part of a long one, came
 
 
 class Sent(msgspec.Struct, frozen=True):
@@ -214,7 +214,7 @@ class Finished(msgspec.Struct, frozen=True):
     @classmethod
     def of_row(cls, row: Sequence[bytes | None]) -> Finished:
         """The message of a row of read.lua."""
-        # A new message has few of its fields yet.
+        # Few fields of a new message have values yet.
         state, final, error, gateway, parts, *times, submits, results, reports = (
             (value or b"").decode() for value in row[1:13]
         )

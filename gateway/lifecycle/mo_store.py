@@ -24,16 +24,16 @@ from msgplatform.core.connections import clock
 
 SequenceWords = tuple[int, int, int]
 
-# How long a gateway may repeat a Deliver and still be recognised.
+# Seconds in which a Deliver that a gateway repeats is recognised.
 SEEN_SECONDS = 86_400
-# How long the parts wait for each other.
+# Seconds for which parts wait for each other.
 PARTS_SECONDS = 7_200
 _DIGEST = 40  # hexadecimal digits of SHA-1
 
 
 def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
-    """Take each in with the sequence of its request; False for a repeat. Another content under the
-    same sequence is another MO: a gateway that was started again counts from the start."""
+    """Take in each MO under its request's sequence; False for a duplicate. Other content under the
+    same sequence is another MO: a gateway that was started again counts from the beginning."""
     arguments: list[scripts.Argument] = [SEEN_SECONDS]
     for mo, sequence in mos:
         arguments += [*_seen_keys(mo, sequence), mo.id, msgspec.json.encode(mo)]
@@ -42,7 +42,7 @@ def accept(mos: Sequence[tuple[Mo, SequenceWords]]) -> list[bool]:
 
 @dataclass(frozen=True)
 class KeptPart:
-    """`what` became of a part: waiting, whole, or cut (`parts` are those of an older message)."""
+    """The result for a part: waiting, whole, or cut (`parts` belong to an older message)."""
 
     what: str
     parts: dict[int, Mo]
@@ -51,7 +51,7 @@ class KeptPart:
 def keep_part(
     parts_key: str, number: int, total: int, part: Mo, sequence: SequenceWords
 ) -> KeptPart:
-    """Keep one part, once whatever its repeats. `part.content` is the payload."""
+    """Keep one part; repeating it changes nothing. `part.content` is the payload."""
     digest = hashlib.sha1(part.content, usedforsecurity=False).hexdigest()
     what, *flat = scripts.run_replicated(
         "mo_keep",
@@ -62,9 +62,9 @@ def keep_part(
 
 
 def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
-    """Take in the message that was made of these parts; False if it was taken in already, or if
-    other parts are there by now."""
-    # The ids of the parts tell whether a new message with this reference has begun meanwhile.
+    """Take in the message made from these parts. False if it was taken in already or other parts
+    have replaced these."""
+    # The parts' ids show whether a new message with this reference has begun meanwhile.
     arguments: list[scripts.Argument] = [mo.id, msgspec.json.encode(mo)]
     for number, part in parts.items():
         arguments += [number, part.id]
@@ -73,21 +73,21 @@ def join_parts(parts_key: str, mo: Mo, parts: Mapping[int, Mo]) -> bool:
 
 def late_parts(count: int) -> dict[str, dict[int, Mo]]:
     """Parts that waited long enough for the others, by their key."""
-    # Redis' clock set the times. The first process that joins the parts deletes them.
+    # Redis' clock gave the times. The first process that joins the parts deletes them.
     client: Any = sms_redis()
     names = client.zrangebyscore(keys.MO_PARTS, "-inf", clock(client), 0, count)
     return {name.decode(): _parts(client.hgetall(name)) for name in names}
 
 
 def _seen_keys(mo: Mo, sequence: SequenceWords, number: int = 0) -> tuple[str, str]:
-    """The keys by which a repeat is known: with the content, and as an earlier version wrote it."""
+    """The keys of a duplicate: with the content, and in the form of an earlier version."""
     identity = (mo.kind, mo.user_number, mo.sp_number, number, mo.user_condition, mo.content)
     digest = hashlib.sha1(msgspec.json.encode(identity), usedforsecurity=False).hexdigest()[:16]
     return keys.mo_seen(*sequence, digest), keys.mo_seen(*sequence)
 
 
 def _parts(rows: dict[bytes, bytes]) -> dict[int, Mo]:
-    """Each row is the digest of the content, by which scripts compare, and then the JSON."""
+    """Each row has the digest of the content, which scripts compare, and then the JSON."""
     return {
         int(number): msgspec.json.decode(row[_DIGEST:], type=Mo) for number, row in rows.items()
     }

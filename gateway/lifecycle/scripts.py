@@ -21,13 +21,13 @@ from msgplatform.core.connections import LOST, RedisError, refusal
 from msgplatform.core.errors import OutcomeUnknown, Unavailable
 
 _FOLDER = Path(__file__).parent / "scripts"
-# A Redis that is full (maxmemory) refuses a script's first write, unless that can only free memory.
-# Scripts that take in messages are refused then; the others go on, for they free memory.
+# A Redis that is full (maxmemory) refuses a script's first write, unless that write can only free
+# memory. So scripts that take in messages are refused, and the others, which free memory, are not.
 _TAKE_IN = frozenset({"accept", "mo", "mo_keep", "keep"})
-# A key that never exists: to delete it changes nothing.
+# A key that never exists: deleting it changes nothing.
 _GOES_ON = "redis.call('DEL', P .. 'none')\n"
-# A script that is repeated finds its work done and writes nothing, and WAIT would not wait for what
-# an earlier connection wrote. So every script that is followed by WAIT writes.
+# A repeated script finds its work done and writes nothing, and WAIT would not wait for the writes
+# of an earlier connection. So every script before a WAIT writes something.
 _MARK = "redis.call('SET', P .. 'replicated-at', STAMP)\n"
 REPLICA_SECONDS = 1.0
 
@@ -102,5 +102,5 @@ def _execute(
         pipe.evalsha(script.sha, len(keys), *keys, *arguments)
         if replicas:
             pipe.wait(replicas, int(REPLICA_SECONDS * 1000))
-        # An error that the pipeline raises quotes the arguments, which are personal data.
+        # The pipeline's error quotes the arguments, which are personal data.
         return pipe.execute(raise_on_error=False)

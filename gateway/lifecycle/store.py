@@ -68,7 +68,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Lease:
-    """Entries of the set `key` that the caller has until `until`; no other lease ends then."""
+    """Entries of the set `key` that the caller has until `until`. No other lease ends then."""
 
     entries: list[str]
     key: str
@@ -83,7 +83,7 @@ class FirstCall(msgspec.Struct):
 
 
 class OverLimit(msgspec.Struct):
-    """The day has no room for a call: nothing of it was stored, or counted."""
+    """The day has no room for a call: the call was neither stored nor counted."""
 
 
 # -- intake --------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def first_calls(call_keys: Sequence[tuple[int, str]]) -> list[FirstCall | None]:
     names = [keys.idempotency(biz, key) for biz, key in call_keys]
     rows: Any = sms_redis().mget(names) if names else ()
     if settings.SMS_REPLICAS and any(rows):
-        # A call whose outcome was unknown is known here, and perhaps on no replica.
+        # The call is known here although its outcome was unknown; perhaps no replica has it.
         scripts.run_replicated("replicate", [])
     return [msgspec.json.decode(row, type=FirstCall) if row else None for row in rows]
 
@@ -186,7 +186,7 @@ def respond(responses: Sequence[Response], max_tries: int) -> list[str]:
 def due(gateway: int, patience: float, max_repeats: int, count: int) -> list[tuple[str, bytes]]:
     """(name, frame) of Submits without an answer, to be written again byte for byte."""
     if settings.SMS_REPLICAS:
-        # Before a try is counted: without the replicas nothing is handed out.
+        # Wait for the replicas before a try is counted: without them no Submit is handed out.
         scripts.run_replicated("replicate", [])
     flat = scripts.run_replicated("due", [gateway, patience, max_repeats, count])
     return [(flat[i].decode(), flat[i + 1]) for i in range(0, len(flat), 2)]
@@ -210,8 +210,8 @@ def release(gateway: int, holder: str, ids: Sequence[str]) -> int:
 
 # -- receiver ------------------------------------------------------------------------------------
 def report(reports: Sequence[ReportIn]) -> list[str]:
-    """Apply Reports: `matched`, `waiting`, `repeated`, `unmatched` or `foreign` (of a gateway that
-    did not get the Submit) each; all are safe then."""
+    """Apply Reports. The result of each is `matched`, `waiting`, `repeated`, `unmatched` or
+    `foreign` (from a gateway that did not get the Submit). All are safe then."""
     arguments: list[scripts.Argument] = []
     for item in reports:
         arguments += [
@@ -223,15 +223,15 @@ def report(reports: Sequence[ReportIn]) -> list[str]:
 
 
 def overdue(count: int) -> int:
-    """End messages that waited too long for their Report as `unknown`, with report flag 0 as
-    `accepted`; messages that no gateway took for too long end as `failed`. Returns how many."""
+    """End messages that waited too long: for a Report as `unknown`, or with report flag 0 as
+    `accepted`; for a gateway as `failed`. Returns their number."""
     return int(scripts.run("overdue", [count]))
 
 
 # -- forwarder and pump --------------------------------------------------------------------------
 def take(source: str, lease_key: str, limit: int, lease: float) -> list[str]:
-    """Move entries of a list into its leased set; before them, alone, those of a holder that is
-    gone."""
+    """Move entries of a list into its leased set. Entries of a holder that is gone come before
+    them, and alone."""
     return lease_some(source, lease_key, limit, lease).entries
 
 
@@ -242,8 +242,8 @@ def lease_some(source: str, lease_key: str, limit: int, lease: float) -> Lease:
 
 
 def is_leased(lease: Lease, entries: Sequence[str]) -> bool:
-    """True if the caller still has all of these entries: no other took one over or finished it."""
-    # No two leases end at the same microsecond, so that the score tells whose the entry is.
+    """True if the caller still has all of these entries: nobody took one over or finished it."""
+    # No two leases end at the same microsecond: the score tells who has an entry.
     scores: Any = sms_redis().zmscore(lease.key, list(entries)) if entries else ()
     return all(score == lease.until for score in scores)
 
@@ -256,8 +256,8 @@ def announce(endings: Mapping[str, tuple[str, bytes]]) -> dict[str, bytes]:
 
 
 def published(endings: Mapping[str, str], events: Mapping[str, int] | None = None) -> int:
-    """Messages whose ending was published (id → final) go on to the archive; how many. `events` has
-    the event of each whose ending shares one with others.
+    """Move messages whose ending was published (id → final) on to the archive; returns how many.
+    `events` has the event of each ending that shares one.
 
     A message whose ending changed meanwhile is to be published again.
     """
@@ -268,7 +268,7 @@ def published(endings: Mapping[str, str], events: Mapping[str, int] | None = Non
 
 
 def pass_on(lease_key: str, target: str, entries: Sequence[str]) -> int:
-    """From the leased set to the next list, each once."""
+    """Move entries from the leased set to the next list, each once."""
     return int(scripts.run("pass_on", list(entries), [lease_key, target])) if entries else 0
 
 
@@ -287,8 +287,8 @@ def read(ids: Sequence[str]) -> list[Finished]:
 def forget(messages: Iterable[Finished]) -> set[str]:
     """Delete all keys of messages that were archived as they were read; the ids that are gone.
 
-    A message whose ending changed meanwhile stays: it will be published and archived once more. So
-    does a message of which more is known now, as the Report of another part.
+    A message whose ending changed meanwhile stays: it will be published and archived once more. A
+    message with newer facts, such as the Report of another part, stays too.
     """
     flat = [value for m in messages for value in (m.id, m.final, str(m.facts))]
     return {id.decode() for id in scripts.run("forget", flat)} if flat else set()

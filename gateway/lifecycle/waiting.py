@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from gateway.lifecycle import scripts
 from gateway.lifecycle.messages import WaitingMessage, decode_mt
 
-# A priority, and how many messages of it stand before the place.
+# A priority, and the number of its messages before this place.
 Place = tuple[int, int]
 FRONT: Place = (9, 0)
 
@@ -18,10 +18,10 @@ FRONT: Place = (9, 0)
 def look(
     gateway: int, holder: str, start: Place, limit: int
 ) -> tuple[list[WaitingMessage], Place | None]:
-    """Messages that wait for a gateway, the most urgent first, from a place on, and the next place
-    (None at the end). Nothing is claimed; the messages stay in their lists.
+    """Messages that wait for a gateway, most urgent first, from a place on, and the next place
+    (None at the end). Nothing is claimed: the messages stay in their lists.
 
-    While another holder looks through this gateway's messages there is nothing to see.
+    Returns no messages while another holder looks through this gateway's list.
     """
     flat = scripts.run("look", [gateway, holder, *start, limit])
     waiting = [
@@ -34,8 +34,8 @@ def look(
 
 
 def divert(gateway: int, leaving: Iterable[tuple[WaitingMessage, int]]) -> int:
-    """Move messages that `look` gave to another gateway, or with 0 end them as expired; how many.
-    A message that has moved since, or was sent and would change its gateway, is left alone."""
+    """Move messages that `look` returned to another gateway, or with 0 end them as expired; how
+    many. Messages that moved since, or were sent and would change their gateway, are left alone."""
     flat: list[scripts.Argument] = []
     for message, gateway_id in leaving:
         flat += [message.mt.id, message.priority, message.position, gateway_id or ""]

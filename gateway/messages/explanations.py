@@ -21,7 +21,7 @@ TONES: Mapping[str, Tone] = {
 
 
 def waiting_reason(message: Finished, gateway: SmsGateway | None) -> str:
-    """Why a message that has not ended is where it is."""
+    """The reason why a message that has not ended is where it is."""
     name = gateway.name if gateway else message.gateway
     if message.state == "responded":
         return _("The gateway %s took it; its Report has not come yet.") % name
@@ -42,7 +42,7 @@ def waiting_reason(message: Finished, gateway: SmsGateway | None) -> str:
 
 
 def ending_reason(row: SgipMt) -> str:
-    """Why a message ended so; '' for a delivered one."""
+    """The reason why a message ended so; '' for a delivered one."""
     if row.final == _Final.UNKNOWN:
         return _("Its Report never came: nobody knows whether it arrived.")
     if row.final == _Final.EXPIRED:

@@ -1,9 +1,9 @@
 """Messages that are still in Redis, found by what they hold.
 
-Redis has no index by number or text: one would cost every message a command. So the keys are walked
-in short steps, between which the senders' commands run, for a given time; then the walk goes on
-from its cursor. A message that is there throughout the walk is found; one that leaves meanwhile is
-in the archive, which is to be searched afterwards.
+Redis has no index by number or text, because each message would then cost one more command. So the
+keys are walked in short steps, between which the senders' commands run. After a given time the walk
+stops, and can go on from its cursor. A message that is there throughout the walk is found. A
+message that leaves meanwhile is in the archive, which is to be searched afterwards.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from msgplatform.messages import filters
 from msgplatform.models import Biz
 
 _STEP = 500  # keys that one SCAN looks at: less than a millisecond of Redis
-WALK_SECONDS = 0.1  # in which messages in flight are looked at for a list
-MAX_WALKED = 5000  # messages that match, of which the newest are shown
-_HITS = 50  # of one piece of a search through texts
-_ARCHIVED = frozenset({"gateway", "answer", "failed_since"})  # fields of archived messages only
+WALK_SECONDS = 0.1  # seconds of a walk through messages in flight for a list
+MAX_WALKED = 5000  # maximum of matches, of which the newest are shown
+_HITS = 50  # hits of one piece of a search through texts
+_ARCHIVED = frozenset({"gateway", "answer", "failed_since"})  # fields that only the archive has
 
 
 @dataclass
@@ -56,13 +56,13 @@ def walk(
     max_ids: int,
     systems: Systems = None,
 ) -> Walk:
-    """Go on from a cursor, 0 at first, until the time is over or `max_ids` are found. `matches`
-    gets a message and how it ended, '' while it has not. With `systems` messages of others are not
-    looked at. Raises RedisError."""
+    """Walk on from a cursor, 0 at first, until the time is over or `max_ids` are found. `matches`
+    gets a message and its ending, '' before its end. With `systems` other systems' messages are
+    left out. Raises RedisError."""
     part, redis = Walk(cursor=cursor), sms_redis()
     until = time.monotonic() + seconds
     while True:
-        # An older cursor is None only at the end, where nobody asks again.
+        # None as a cursor means the end, after which no process asks again.
         following, names = redis.scan(part.cursor or 0, match=keys.EVERY_MT, count=_STEP)
         with redis.pipeline(transaction=False) as pipe:
             for name in names:
@@ -98,7 +98,7 @@ class InFlight:
         return ""
 
     def find(self, values: Values, limit: int, systems: Systems = None) -> tuple[list[Hit], str]:
-        """By id or key a message is found at once, by what else it has as far as a short walk
+        """An id or a key finds a message at once. Other fields find it as far as a short walk
         gets."""
         if not _ARCHIVED.isdisjoint(values):
             return [], ""
@@ -123,7 +123,7 @@ class InFlight:
             ids = ids_of_key(values["key"])
         else:
             part = walk(matches, 0, WALK_SECONDS, MAX_WALKED, systems)
-            # The newest: all of them are on the first page.
+            # Only the newest: the first page shows all of them.
             ids = sorted(part.ids, key=int, reverse=True)[:limit]
             if part.cursor is not None:
                 warning = _(

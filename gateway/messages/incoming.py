@@ -17,8 +17,8 @@ from gateway import notifications
 from gateway.models import SgipMo, SmsAccount
 from msgplatform.core.data import ids, sql
 
-# After this time a pump has committed the rows that it dated, or MariaDB has undone the transaction
-# of a frozen pump (`IDLE_TRANSACTION_SECONDS`): the order of the rows does not change any more.
+# Seconds. Until then a pump commits the rows that it dated, or MariaDB undoes the transaction of a
+# frozen pump (`IDLE_TRANSACTION_SECONDS`). Then the order of the rows is final.
 SETTLED = timedelta(seconds=15)
 ORDER = ("biz_id", "archived_at", "id")
 
@@ -42,7 +42,7 @@ def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
     An id that the archive does not have for this system stands for the time at which it was made.
     """
     rows = sql.of_one(SgipMo.objects.all(), "biz_id", biz)
-    # Times ahead of the clock come from a clock that went back; they count on (`pump.rows`).
+    # Times ahead of the clock are from before the clock went back; `pump.rows` counts on.
     is_settled = Q(archived_at__lte=Now() - SETTLED) | Q(archived_at__gt=Now() + SETTLED)
     rows = rows.filter(is_settled)
     if message is None:
@@ -51,13 +51,13 @@ def since(biz: int, message: int | None) -> QuerySet[SgipMo]:
     at = seen_row.values_list("archived_at", flat=True).first()
     if at is None:
         return rows.filter(archived_at__gte=ids.datetime_of(message))
-    # Written so that one index has all of it; the plain bound is where databases enter that index.
+    # One index has all columns of this condition; databases enter the index at the plain bound.
     is_later = Q(archived_at__gt=at) | Q(archived_at=at, id__gt=message)
     return rows.filter(is_later, archived_at__gte=at)
 
 
 def shown(rows: Sequence[SgipMo]) -> list[Incoming]:
-    """Rows in their order; the accounts' names are one query."""
+    """Rows in their order. One query reads the accounts' names."""
     accounts = SmsAccount.objects.filter(pk__in={row.account_id for row in rows})
     names = dict(accounts.values_list("pk", "name"))
     return [

@@ -42,7 +42,7 @@ from msgplatform.messages import filter_fields, filters
 from msgplatform.messages.engine import exact_id
 
 _Final = SgipMt.Final
-# Most messages end so: their state narrows nothing.
+# Most messages end so: a filter on these states narrows nothing.
 _USUAL = (_Final.DELIVERED, _Final.ACCEPTED)
 
 
@@ -114,7 +114,7 @@ FIELDS: Fields = {
     "until": filter_fields.UNTIL,
     "failed_since": filter_fields.FAILED_SINCE,
 }
-# For the console only, by which the page Failures leads to the messages of a group.
+# Only the console has these fields: the page Failures links to a group's messages with them.
 _NOT_IN_API = ("gateway", "answer", "failed_since")
 
 
@@ -153,7 +153,7 @@ ARCHIVE = Source(
         "account": "account_id",
         "state": "final",
         "biz": "biz_id",
-        # No index narrows these: a page looks at a bounded number of rows.
+        # No index helps with these: a page looks at a bounded number of rows.
         "reference": "reference",
         "key": "idempotency_key",
         "gateway": "gateway_id",
@@ -165,8 +165,8 @@ ARCHIVE = Source(
 
 
 def _readings(query: str, personal: bool) -> Iterator[Values]:
-    """A message's id, a recipient (if `personal`), an idempotency key or a reference. An id is also
-    digits, as a number is, and a key may be both."""
+    """A message's id, a recipient (if `personal`), an idempotency key or a reference. Digits may be
+    an id or a number, and a key may be both."""
     if query.isascii() and query.lstrip("+").isdigit():
         yield from exact_id(query)
         if personal:

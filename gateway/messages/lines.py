@@ -43,7 +43,7 @@ def archived_lines(ids: Sequence[int]) -> dict[int, Hit]:
 
 
 def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
-    """Three queries, however many rows there are."""
+    """Three queries for any number of rows."""
     systems = _names(Biz, (row.biz_id for row in rows))
     accounts = _names(SmsAccount, (row.account_id for row in rows))
     gateways = _names(SmsGateway, (row.gateway_id for row in rows))
@@ -73,6 +73,6 @@ def _lines(rows: Sequence[SgipMt], states: dict[int, str]) -> list[Hit]:
 
 
 def _names(model: Any, ids: Iterable[int]) -> dict[int, str]:
-    """Id → name; a row that was deleted has none."""
+    """Id → name. A deleted row has no name."""
     row_ids = {pk for pk in ids if pk}
     return {row.pk: str(row) for row in model.objects.filter(pk__in=row_ids)} if row_ids else {}

@@ -36,7 +36,7 @@ from msgplatform.models import Biz
 from notify.messages.index import MESSAGES as EVENTS
 
 _EVENTS_PERMISSION = "notify.view_bizmsg"
-# Fields of a Submit; the numbers of some have a meaning.
+# The fields of a Submit, with the meaning of numbers where they have one.
 _SUBMIT_FIELDS: dict[str, codes.Choices] = {
     "corp_id": (), "service_type": (), "charge_number": (), "fee_type": codes.FEE_TYPES,
     "fee_value": (), "given_value": (), "agent_flag": codes.AGENT_FLAGS,
@@ -48,7 +48,7 @@ _RESEND_KEY = re.compile(r"resend:([0-9]{1,19}):1")
 
 
 def page(id: str, after: str = "") -> Page | None:
-    """None for an unknown id. Raises Unavailable when it may be in a Redis that does not answer."""
+    """None for an unknown id. Raises Unavailable if a silent Redis may have the message."""
     try:
         message_id = number(id)
     except InvalidInput:
@@ -66,11 +66,11 @@ def page(id: str, after: str = "") -> Page | None:
 
 
 def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
-    """`message` is None for a row of the archive, `problem` the error of a Redis that is away."""
+    """`message` is None for a row of the archive, `problem` the error of an unavailable Redis."""
     submits, reports = live_steps(message) if message else archived_steps(row)
     repeat_id = ""
     if message is None and not problem:
-        with suppress(RedisError):  # the page is worth showing without it
+        with suppress(RedisError):  # show the page without it
             repeat_id = repeat_of(row.biz_id, row.pk)
     system = Biz.objects.filter(pk=row.biz_id).first()
     account = SmsAccount.objects.filter(pk=row.account_id).first()
@@ -98,7 +98,7 @@ def _page(row: SgipMt, message: Finished | None, problem: str) -> Page:
         id=str(row.pk),
         title=row.user_number,
         facts={
-            # An id stands for a row that was deleted.
+            # For a deleted row show its id.
             _("Business system"): PageLink.to(system) if system else str(row.biz_id),
             _("Account"): PageLink.to(account) if account else str(row.account_id),
             _("Gateway"): PageLink.to(gateway) if gateway else str(row.gateway_id),
@@ -183,9 +183,9 @@ def _title_of(column: str) -> str:
 
 
 def _events(row: SgipMt) -> Iterator[TimelineEntry]:
-    """Its endings as Notify's events, each with how its deliveries stand."""
+    """Its endings as events of Notify, with the state of each event's deliveries."""
     searches = {f"{notifications.REPORT}:{row.pk}:{final}": final for final in SgipMt.Final.values}
-    if row.event_id:  # the last ending came beside those of other messages
+    if row.event_id:  # other messages' endings are in the same event
         searches[str(row.event_id)] = row.final
     final_of_hit = {
         hit: final
@@ -202,7 +202,7 @@ def _events(row: SgipMt) -> Iterator[TimelineEntry]:
 
 
 def _links(key: str, repeat_id: str) -> list[TimelineEntry]:
-    """The message that a message with this key resends, and the message that resends it."""
+    """The message that this key's message resends, and the message that resends this one."""
     entries = []
     if original := _RESEND_KEY.fullmatch(key):
         text = format_html(_("This is another try of {}"), _link_to(original[1]))

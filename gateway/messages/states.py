@@ -1,7 +1,7 @@
 """The states of messages, for their owner: from Redis while it has them, else from the archive.
 
-Redis is asked first. The pump deletes keys only after the archive has the rows, so that one of the
-two has the message at any time.
+Redis is asked first, then the archive: the pump deletes keys only after the archive has the rows,
+so that one of them always has the message.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class State(msgspec.Struct, frozen=True):
 
 def states(biz: int, ids: Sequence[str]) -> dict[str, State]:
     """Id → state of the messages that this business system sent. Raises RedisError."""
-    # A text that is no BIGINT is no message's id.
+    # A text that is no BIGINT cannot be a message's id.
     requested_ids = [
         id
         for id in dict.fromkeys(ids)
@@ -69,7 +69,7 @@ def archived_states(biz: int, ids: Sequence[int]) -> dict[int, State]:
     """Id → state of the messages of the archive that this business system sent, newest first."""
     if not ids:
         return {}
-    # The system is no condition of the query: MariaDB might read all rows of the system by it.
+    # No condition on the system: MariaDB might use it and read all rows of the system.
     rows = [row for row in SgipMt.objects.filter(id__in=ids).order_by("-id") if row.biz_id == biz]
     names = _names({row.account_id for row in rows})
     return {row.pk: _state(row, row.final, names.get(row.account_id, "")) for row in rows}

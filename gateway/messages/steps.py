@@ -47,7 +47,7 @@ def live_steps(message: Finished) -> tuple[list[Step], list[Step]]:
     last_submits = {submit.part: submit for submit in message.sent}
     submits = []
     for submit in message.sent:
-        # The response is that to the last try.
+        # The response belongs to the last try.
         is_last = last_submits[submit.part] is submit
         result = message.answers.get(submit.part) if is_last else None
         submits.append(_submit(time_of(message.submitted_at), submit, message.parts, result))

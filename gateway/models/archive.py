@@ -49,7 +49,7 @@ class SgipMt(models.Model):
     idempotency_key = models.CharField(_("key"), max_length=128, blank=True)
     reference = models.CharField(_("reference"), max_length=64, blank=True)
     final = models.CharField(_("state"), max_length=10, choices=Final)
-    # The Result of the response that refused the message; `error_code` is that, or the Report's.
+    # The Result of the response that refused the message. `error_code` is that or the Report's.
     result = models.PositiveSmallIntegerField(_("result"), default=0)
     error_code = models.PositiveSmallIntegerField(_("error code"), default=0)
     error = models.CharField(_("error"), max_length=100, blank=True)
@@ -59,8 +59,8 @@ class SgipMt(models.Model):
     reported_at = models.DateTimeField(_("reported"), null=True)
     ended_at = models.DateTimeField(_("ended"), null=True)
     archived_at = models.DateTimeField(_("archived"))
-    # The event `sms.reports` that brought the ending; an event `sms.report` has the message's id in
-    # its key.
+    # The event `sms.reports` with the ending. An event `sms.report` has the message's id in its
+    # key.
     event_id = models.BigIntegerField(_("event"), null=True)
 
     class Meta:
@@ -68,7 +68,7 @@ class SgipMt(models.Model):
         verbose_name = _("message sent")
         verbose_name_plural = _("messages sent")
         ordering = ["-id"]
-        # Each ends with the id, in whose order every list of the console is.
+        # Each index ends with the id, because every list of the console is in the order of ids.
         indexes = [
             models.Index(fields=["user_number", "id"], name="sgip_mt_of_user"),
             models.Index(fields=["account_id", "id"], name="sgip_mt_of_account"),
@@ -99,7 +99,7 @@ class SgipMtPart(models.Model):
         db_table = "sgip_mt_part"
         verbose_name = _("part sent")
         verbose_name_plural = _("parts sent")
-        # A late Report finds its part by the first index: it names the Submit's sequence.
+        # The first index finds the part of a late Report, which names the Submit's sequence.
         indexes = [
             models.Index(fields=["seqno", "ts"], name="sgip_part_sequence"),
             models.Index(fields=["mt_id"], name="sgip_part_of_mt"),

@@ -77,7 +77,7 @@ class SmsGateway(models.Model):
         max_length=64,
         blank=True,
         default="",
-        db_index=False,  # never searched by: the directory has all rows in memory
+        db_index=False,  # no index: the directory has all rows in memory
         help_text=_(
             "A short word. Gateways of the same operator may report on each other's messages; "
             "empty: this one reports on its own only"
@@ -116,7 +116,7 @@ class SmsGateway(models.Model):
         validators=[MinValueValidator(0.0)],
         help_text=_("Short messages a second over all connections; 0: none"),
     )
-    # A list, as people write it: `directory` makes numbers of it that recipients can begin with.
+    # A list as people write it. `directory` turns it into prefixes of recipients' numbers.
     prefixes = models.JSONField(
         _("number prefixes"),
         default=list,
@@ -140,7 +140,7 @@ class SmsGateway(models.Model):
             "specification"
         ),
     )  # fmt: skip
-    # A shorter time makes an SMG that is slow for a moment lose its link again and again.
+    # With a shorter time an SMG that is slow for a moment would lose its link again and again.
     response_timeout = models.FloatField(
         _("response timeout"), default=30.0,
         validators=[MinValueValidator(5), MaxValueValidator(600)],
@@ -301,7 +301,7 @@ class SmsAccount(models.Model):
         if len(self.sp_number) + (self.extension_digits or 0) > MAX_NUMBER:
             faults["extension_digits"] = _("With the SP number at most 21 digits.")
         others = SmsAccount.objects.filter(biz_id=self.biz_id, is_default=True, enabled=True)
-        is_default = self.is_default and self.enabled  # one that is switched off is nobody's
+        is_default = self.is_default and self.enabled  # an account that is off is no default
         if is_default and self.biz_id and (other := others.exclude(pk=self.pk).first()):
             faults["is_default"] = _("%s is this system's default already.") % other
         if faults:

@@ -20,12 +20,12 @@ from msgplatform.monitor.statistics.dimensions import BySubject, BySystem
 from msgplatform.monitor.subjects import Subject
 
 _Final = SgipMt.Final
-_ACCEPTED = "accepted by us"  # no counter of the database
+_ACCEPTED = "accepted by us"  # no counter in the database
 _ACCOUNT = Subject("account", _("account"), lambda: SmsAccount.objects.order_by("name"))
 
 
 class _ByAccount(BySubject):
-    """Messages that an account sent and received; 0 stands for MOs to a number of no account."""
+    """Messages that an account sent and received. 0 has the MOs to numbers without an account."""
 
     def keys_of(self, counters: Collection[Key]) -> Mapping[Key, str]:
         return {counter: str(counter.subject) for counter in counters if counter.subject >= 0}
@@ -36,7 +36,7 @@ class _ByAccount(BySubject):
 
 
 class _BySpNumber(Dimension):
-    """The SP number that an account has now; accounts that share one count together."""
+    """The present SP number of an account; accounts that share a number count together."""
 
     name = "sp_number"
     title = _("SP number")
@@ -63,7 +63,7 @@ class _BySpNumber(Dimension):
 
 
 def _answer(name: str) -> str:
-    """An error's code with its meaning; the platform's own reasons are words already."""
+    """An error's code with its meaning. The platform's own reasons are already words."""
     if not name.startswith(ERROR):
         return ""
     code = name.removeprefix(ERROR)

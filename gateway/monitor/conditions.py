@@ -35,9 +35,9 @@ from msgplatform.monitor.alert_store import AlertTable, open_conditions, unless_
 
 OUTAGE, FAILING = "sms.gateway", "sms.failing"
 KINDS = (OUTAGE, FAILING, replicas.MISSING)
-# Longer than a restart of either side; messages wait or take another way meanwhile.
+# Seconds; longer than a restart of either side. Meanwhile messages wait or take another way.
 OUTAGE_SECONDS = 60.0
-MIN_FAILED = 10  # messages: two wrong numbers need no person
+MIN_FAILED = 10  # minimum of messages: two wrong numbers need no person
 _Final = SgipMt.Final
 _GOOD = (_Final.DELIVERED, _Final.ACCEPTED)
 _shortage = replicas.Shortage()
@@ -54,7 +54,7 @@ def conditions() -> Iterator[Condition]:
 # -- no connection -------------------------------------------------------------------------------
 def _outages() -> Iterator[Condition]:
     """Gateways without a connection. A gateway that cannot be used has an alert of its own. While
-    nothing may leave the platform none is expected to be connected: alerts stay as they are."""
+    nothing may leave the platform no connection is expected: alerts stay as they are."""
     if outbound.is_off():
         yield from open_conditions(Q(kind=OUTAGE))
         return
@@ -65,7 +65,7 @@ def _outages() -> Iterator[Condition]:
     open_keys = AlertTable().open_keys(OUTAGE)
     for id, seconds in sorted(presence.seconds_down(down_ids).items()):
         gateway, key = _directory.gateways[id], f"{OUTAGE}:{id}"
-        # An outage that has an alert is not over because it is unknown when it began.
+        # An outage with an alert is not over because its beginning is unknown.
         if seconds < OUTAGE_SECONDS and key not in open_keys:
             continue
         problems = _problems(gateway.id, states)
@@ -110,13 +110,13 @@ def examine() -> Iterator[Finding]:
 
 # -- every message fails -------------------------------------------------------------------------
 def _failing() -> Iterator[Condition]:
-    """Gateways at which every message failed, by the pump's counters: a message counts when it is
-    archived. A single message that was delivered, or accepted without a Report to come, ends the
+    """Gateways at which every message failed, by the pump's counters, which count a message when it
+    is archived. A single message that was delivered, or accepted without a Report to come, ends the
     condition."""
     minutes = settings.SMS_FAILING_MINUTES
     if not minutes:
         return
-    # The minute in which the window begins counts whole: a window may be shorter than a minute.
+    # Include the whole minute in which the window begins: a window may be shorter than a minute.
     since = (sql.now() - timedelta(minutes=minutes)).replace(second=0, microsecond=0)
     rows = MinuteCounter.objects.filter(
         minute__gte=since, flow=FLOW, subject__lt=0, name__in=_Final.values

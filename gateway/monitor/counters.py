@@ -1,7 +1,7 @@
 """The counters of SMS: the pump adds to them in the transaction in which it archives.
 
-Each message counts once, with the ending that it had when it was archived, and with its segments.
-A counter of an account has the account's id as its subject, that of a gateway the negated id.
+Each message counts once, with its segments and the ending that it had when it was archived. The
+subject of an account's counter is the account's id, that of a gateway's counter the negated id.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from msgplatform.models import MinuteCounter
 FLOW = "sms"
 MO = "mo"
 SEGMENTS = "segments"  # the short messages that the operator bills
-ERROR = "error "  # how the counters of failures begin; the code, or a word, follows
+ERROR = "error "  # the names of failures' counters begin so; a code or a word follows
 
 Key = tuple[int, int, str]  # system, subject, name
 
@@ -30,8 +30,8 @@ def count_messages(
 ) -> None:
     """Count messages in the caller's transaction.
 
-    `earlier_finals` are the endings of messages that are in the archive already, `billed_segments`
-    the segments that were counted for them: a message that turned out otherwise changes its count.
+    `earlier_finals`: the endings of messages that the archive already has. `billed_segments`: the
+    segments that were counted for them. A changed ending changes the counts.
     """
     endings: Counter[tuple[int, int, int, str, str]] = Counter()
     counts: Counter[Key] = Counter()
@@ -63,8 +63,8 @@ def count_mos(owners: Iterable[tuple[int, int, int]], now: datetime) -> None:
 
 
 def recount(before: SgipMt, after: SgipMt, now: datetime) -> None:
-    """Move an archived message from one ending to another, in the caller's transaction: in the
-    statistics of the time at which it was archived."""
+    """Move an archived message from one ending to another, in the caller's transaction. The
+    statistics of the time at which the message was archived change."""
     place = after.biz_id, after.account_id, after.gateway_id
     counts = Counter(of_ending(*place, after.final, str(after.error_code)))
     counts.subtract(of_ending(*place, before.final, ""))
@@ -78,16 +78,16 @@ def of_ending(biz: int, account: int, gateway: int, final: str, error: str) -> l
 
 
 def segments(message: Finished) -> int:
-    """How many short messages the operator bills for a message: the parts that went out, without
-    those that were refused."""
-    # A text that was refused as a whole may have had more parts before.
+    """The number of short messages that the operator bills for a message: the parts that went out
+    and were not refused."""
+    # A text that was refused as a whole may have been cut into more parts before.
     parts = {submit.part for submit in message.sent if submit.part <= message.parts}
     answers = message.answers
     return sum(1 for part in parts if not answers.get(part))
 
 
 def archived_segments(message_ids: Sequence[int]) -> Counter[int]:
-    """Message → segments that were counted for it, of messages that are in the archive."""
+    """Message → segments that were counted for it, for messages that the archive has."""
     parts = SgipMtPart.objects.filter(mt_id__in=message_ids)
     rows = list(parts.values_list("mt_id", "part", "result"))
     refused_parts = {(message, part) for message, part, result in rows if result}

@@ -30,7 +30,7 @@ from msgplatform.monitor import failure_groups, failure_store
 from msgplatform.monitor.failure_store import Loss, Rescue
 from msgplatform.monitor.subjects import Subject
 
-OLDEST_DAYS = 30  # messages that were accepted before are not resent
+OLDEST_DAYS = 30  # older messages are not resent
 _RESULT = "result "
 GATEWAY = Subject(
     "gateway",
@@ -40,17 +40,17 @@ GATEWAY = Subject(
     gettext_noop("no gateway"),
 )
 _Final = SgipMt.Final
-# Endings after which a message may be resent: a new one may reach the recipient.
+# A message with one of these endings may be resent: the new one may reach the recipient.
 RESENDABLE = (_Final.FAILED, _Final.EXPIRED, _Final.UNKNOWN)
 
 
 def answer(final: str, result: int, error_code: int, error: str) -> str:
-    """Why a message failed, by columns of its row; '' when it did not."""
+    """The reason why a message failed, from its row's columns; '' if it did not fail."""
     if final in (_Final.EXPIRED, _Final.UNKNOWN):
         return final
     if final != _Final.FAILED or (error_code and not result):
-        return ""  # it was sent, or a Report says that it could not be delivered
-    # Cut as a group's name is, so that the group's name finds its messages.
+        return ""  # sent, or reported as not delivered
+    # Cut like a group's name, so that the name finds the group's messages.
     return f"{_RESULT}{error_code}" if error_code else (error or final)[:MAX_ANSWER].strip()
 
 
@@ -61,8 +61,8 @@ def with_answer(answer: str) -> Q:
     code = answer.removeprefix(_RESULT)
     if answer.startswith(_RESULT) and code.isascii() and code.isdigit():
         return Q(final=_Final.FAILED, error_code=code, result__gt=0)
-    # The answer was cut, maybe with a blank at its end: others with this beginning are counted
-    # too, but not sent.
+    # The answer was cut, perhaps before a blank. Other answers with this beginning are counted too,
+    # but not sent.
     is_cut = len(answer) >= MAX_ANSWER - 1
     matching = Q(error__startswith=answer) if is_cut else Q(error=answer)
     if answer == _Final.FAILED:
@@ -85,7 +85,7 @@ def add(rows: Iterable[Mapping[str, Any]], now: datetime) -> None:
 
 
 def take_back(rows: Iterable[SgipMt]) -> None:
-    """Their new messages were just accepted, for the first time."""
+    """Take back the failures of these rows: their new messages were just accepted."""
     rescues = [
         Rescue(row.gateway_id, why, row.archived_at) for row in rows if (why := answer_of(row))
     ]
@@ -95,8 +95,8 @@ def take_back(rows: Iterable[SgipMt]) -> None:
 
 
 def take_back_changed(rows: Iterable[SgipMt]) -> None:
-    """Take rows back from the counts, in the caller's transaction, before they get another ending.
-    The counts lack a row that was resent already. Raises RedisError."""
+    """Take rows out of the counts, in the caller's transaction, before they get another ending. A
+    row that was resent has left the counts already. Raises RedisError."""
     take_back(
         row for row in rows
         if not sms_redis().exists(keys.idempotency(row.biz_id, resend_key(row.pk)))
@@ -122,7 +122,7 @@ def failures(limit: int = MAX_FAILURES) -> list[Failure]:
             "since": since.strftime("%Y-%m-%d %H:%M"), **group.bound("failed_since"),
         }  # fmt: skip
         return {
-            "said": "",  # a gateway answers with a code, and our own reasons are no content
+            "said": "",  # a gateway's answer is a code, and our own reasons have no content
             "meaning": codes.meaning_of_result(int(code)) if is_code else group.said,
             "message": str(group.sample),
             "list_page": ViewLink("console:find", (FLOW,), filter),

@@ -25,9 +25,9 @@ from msgplatform.core.flows.text import ViewLink
 from msgplatform.core.lazy_text import lazy_message
 
 _PRIORITIES = range(10)
-# The front of a list, where the oldest are: scheduled messages and retries go before them.
+# Read the front of a list, where the oldest are; only scheduled messages and retries come before.
 _LOOKED_AT = 1000
-_READ_AT_ONCE = 100  # as a rule the first portion is enough
+_READ_AT_ONCE = 100  # usually the first portion is enough
 # Messages between the gateways and the archive: name → (kind of key, key) whose sizes add up.
 _STAGES = {
     "awaiting_response": [("scard", keys.SUBMITED)],
@@ -58,7 +58,7 @@ class Queue:
     @property
     def oldest_seconds(self) -> float | None:
         """How long the oldest message has been due."""
-        # This machine's clock may be a little behind that of Redis.
+        # The clock of this machine may be a little behind Redis' clock.
         return None if self.oldest_at is None else max(0.0, time.time() - self.oldest_at)
 
 
@@ -106,8 +106,7 @@ def read() -> Gauges:
 
 
 def _queue(client: Any, gateway: SmsGateway) -> Queue:
-    """A message that is scheduled and due counts as pending: a sender's next claim or look moves
-    it."""
+    """A scheduled message that is due counts as pending: a sender's next claim or look moves it."""
     names = [keys.pending(gateway.pk, priority) for priority in _PRIORITIES]
     scheduled_key, now = keys.scheduled(gateway.pk), time.time()
     with client.pipeline(transaction=False) as pipe:
@@ -121,8 +120,8 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
         *lists, claimed_ids, scheduled_count, due, first = pipe.execute()
     pending_ids = {int(message) for members in (*lists[1::2], claimed_ids) for message in members}
     times = [at for _message, at in first if at <= now]
-    # Ids grow with time, and no message is due before it is accepted: only messages are read that
-    # were accepted before the oldest known time.
+    # Ids grow with time, and no message is due before it is accepted: read only messages that were
+    # accepted before the oldest known time.
     oldest_at: float | None = None
     for page in chunks(sorted(pending_ids), _READ_AT_ONCE):
         with client.pipeline(transaction=False) as message_pipe:
@@ -146,7 +145,7 @@ def _queue(client: Any, gateway: SmsGateway) -> Queue:
 
 
 def waits() -> Iterator[Wait]:
-    """The oldest message at each gateway, also at a gateway that is switched off."""
+    """The oldest message at each gateway, including gateways that are switched off."""
     for queue in read().queues:
         if queue.oldest_at is not None:
             since = datetime.fromtimestamp(queue.oldest_at, UTC)
@@ -155,7 +154,7 @@ def waits() -> Iterator[Wait]:
 
 
 def status() -> Status:
-    """Messages that wait for us are backlog; messages that wait for a Report are a fact."""
+    """Messages that wait for us are backlog. Messages that wait for a Report are a fact."""
     now = read()
     waiting = sum(queue.pending + queue.claimed for queue in now.queues)
     ages = {
@@ -168,7 +167,7 @@ def status() -> Status:
     are_several = sum(queue.gateway.enabled for queue in now.queues) > 1
     for queue in now.queues:
         if queue.gateway.enabled:
-            if are_several:  # otherwise it is the backlog
+            if are_several:  # a single one is the backlog
                 facts[_("pending for %s") % queue.gateway] = queue.pending + queue.claimed
             links, name = now.up(queue.gateway.pk), _("links of %s") % queue.gateway
             facts[name] = links or _("down")

@@ -33,8 +33,8 @@ _FAILURES = frozenset(
     {CloseReason.LOST_AFTER_BIND, CloseReason.UNBOUND_AFTER_BIND, CloseReason.SILENT}
 )
 _PROVEN = 120.0  # a connection that lasted for so many seconds counts as one that worked
-# Sooner than the other end closes an idle connection, by default: a command that is in flight then
-# would be lost.
+# By default shorter than the time after which the other end closes an idle connection: a command in
+# flight would be lost then.
 _LIMITS = Limits(idle_timeout=IDLE_TIMEOUT - 10)
 
 
@@ -50,9 +50,9 @@ class Login:
 class Client:
     """`connections` connections from one side to `host`:`port`, for as long as it runs.
 
-    `next_sequence` numbers Bind and Unbind. A connection on which nothing happened is unbound;
-    it comes again at `wake()`. `bound` are those that take commands. `unreachable` is called when
-    no connection could be made. Raises FieldError for a login that does not fit.
+    `next_sequence` numbers Bind and Unbind. An idle connection is unbound, and opened again at
+    `wake()`. `bound`: connections that take commands. `unreachable` is called when no connection
+    could be made. Raises FieldError for a login that does not fit.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Client:
         backoff: Callable[[], Backoff] = lambda: Backoff(first=0.5, factor=2, cap=30),
         unreachable: Callable[[Exception], object] = lambda _: None,
     ) -> None:
-        # A login that no frame can hold is an error here, not at every attempt.
+        # A login that no frame can hold is an error here, not at each attempt.
         Bind((0, 0, 0), login.login_type, login.name, login.password).encode()
         self._side, self._host, self._port = side, host, port
         self._login, self._handler, self._next_sequence = login, handler, next_sequence
@@ -78,9 +78,9 @@ class Client:
         self._duplicates = Duplicates()
         self._count = connections
         self._tasks: set[asyncio.Task[None]] = set()
-        self._wanted = asyncio.Event()  # there is something to send, or too many connections
+        self._wanted = asyncio.Event()  # set for messages to send, and by `resize`
         self._stopping = False
-        self._ends: dict[Connection, Closed] = {}  # of those that were bound
+        self._ends: dict[Connection, Closed] = {}  # connections that were bound
         self.bound: list[Connection] = []
         self.attempts = 0
 
@@ -95,7 +95,7 @@ class Client:
             self._tasks.add(asyncio.create_task(self._keep_open()))
         for connection in self.bound[connections:]:
             connection.unbind(self._next_sequence())
-        self.wake()  # those that wait, to see whether they are too many
+        self.wake()  # waiting tasks look whether they are too many
 
     def wake(self) -> None:
         """There is something to send: connections that were unbound as idle are opened again."""
@@ -110,7 +110,7 @@ class Client:
             connection.unbind(self._next_sequence())
         if closing:
             await asyncio.wait([connection.closed for connection in closing], timeout=timeout)
-        # Tasks end by themselves only after their pause; a cancelled one drops its connection.
+        # Tasks end only after their pause; a cancelled task drops its connection.
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -141,7 +141,7 @@ class Client:
             began = asyncio.get_running_loop().time()
             end = await self._once()
             duration = asyncio.get_running_loop().time() - began
-            # After a connection that worked, the shortest pause is enough.
+            # After a connection that worked, the minimum pause is enough.
             is_failure = _is_failure(end)
             if not is_failure or duration > _PROVEN:
                 backoff.reset()
@@ -151,7 +151,7 @@ class Client:
                 await asyncio.sleep(backoff.next())
 
     async def _once(self) -> Closed | None:
-        """Connects and stays to the end; returns None for a connection that was never bound."""
+        """Connects and stays to the end. Returns None if the connection was never bound."""
         self.attempts += 1
         loop = asyncio.get_running_loop()
         try:
@@ -179,7 +179,7 @@ class Client:
 
 
 def _is_failure(end: Closed | None) -> bool:
-    """True if a connection that ended so may end so again at once. A connection that the peer
+    """True if another connection may end in the same way at once. A connection that the peer
     unbound instead of answering did not work either."""
     if end is None or end.reason in _FAILURES:
         return True

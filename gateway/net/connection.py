@@ -22,7 +22,7 @@ from gateway.sgip import (
 )
 
 log = logging.getLogger(__name__)
-_GRACE = 5.0  # seconds for the last bytes to leave, when the connection is to be closed
+_GRACE = 5.0  # seconds for writing the last bytes of a connection that closes
 
 
 class Handler(Protocol):
@@ -39,7 +39,7 @@ class Handler(Protocol):
 
 
 class Connection(asyncio.Protocol):
-    """Made with a function that opens its session at a time of the loop's clock."""
+    """A connection, made with a function that opens its session at a time of the loop's clock."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class Connection(asyncio.Protocol):
     ) -> None:
         self._open_session, self._handler, self._on_open = open_session, handler, on_open
         self._loop = asyncio.get_running_loop()
-        # Handles of the loop: a flush at the end of this turn, the next tick, the last grace.
+        # Timer handles: a flush at the end of this turn, the next tick, the last grace.
         self._flush_handle: asyncio.Handle | None = None
         self._tick_handle: asyncio.TimerHandle | None = None
         self._abort_handle: asyncio.TimerHandle | None = None
-        self._writable = True  # the peer takes what is written
+        self._writable = True  # False while the peer does not read
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     @property
@@ -62,7 +62,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def capacity(self) -> int:
-        """How many commands may be sent now; none while the peer does not read."""
+        """The number of commands that may be sent now; 0 while the peer does not read."""
         return self._session.capacity if self._writable else 0
 
     @property
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         return f"{address[0]}:{address[1]}"
 
     def send(self, command: Request | bytes, context: Any = None) -> None:
-        """As `Session.send`; it leaves with all else of this turn of the loop."""
+        """As `Session.send`. The bytes leave at the end of this turn of the loop."""
         self._session.send(command, self._loop.time(), context)
         if self._flush_handle is None:
             self._flush_soon()
@@ -105,7 +105,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def write_raw(self, data: bytes) -> None:
-        """Bytes past the session, after what it has to send: for a simulated peer's faults."""
+        """Write bytes after the session's own, past the session: for a simulated peer's faults."""
         self._flush()
         self._transport.write(data)
 
@@ -132,7 +132,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._transport.pause_reading()  # a peer that takes no answers gets no more of them
+        self._transport.pause_reading()  # a peer that does not read answers gets no more
 
     def resume_writing(self) -> None:
         self._writable = True
@@ -162,11 +162,11 @@ class Connection(asyncio.Protocol):
         if data := self._session.data_to_send():
             self._transport.write(data)
         if self._session.phase is Phase.CLOSED:
-            # A peer that takes nothing any more must not keep the connection open.
+            # A peer that does not read must not keep the connection open.
             self._transport.close()
             self._abort_handle = self._loop.call_later(_GRACE, self._transport.abort)
             return
-        # A tick that is set too early looks again; only an earlier one needs a new timer.
+        # A tick that comes too early looks again. Only an earlier one needs a new timer.
         due = self._session.next_tick()
         if due is not None and (self._tick_handle is None or due < self._tick_handle.when()):
             if self._tick_handle:

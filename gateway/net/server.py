@@ -11,18 +11,18 @@ from gateway.sgip import Bind, Closed, Duplicates, Event, Limits, Session, Side
 
 from .connection import Connection, Handler
 
-_MEMORY = partial(Duplicates, 65536)  # of the commands of one login name
+_MEMORY = partial(Duplicates, 65536)  # commands remembered for each login name
 
 
 class Server:
-    """Accepts connections for one side; `login` gives the Result for a Bind.
+    """Accepts connections for one side. `login` returns the Result for a Bind.
 
-    A new one beyond `max_connections`, bound or not, or that `admit` refuses, is closed at once;
-    the handler gets no event of it.
+    A new connection is closed at once if there are `max_connections` already, bound or not, or if
+    `admit` refuses it. The handler gets no event of such a connection.
 
-    All connections of a login name share one memory of sequences, since a command whose response
-    was lost comes again over another connection. Peers do not share one: some write 0 or the SP's
-    number where their own node belongs. `duplicates` makes a memory.
+    All connections of a login name share one memory of sequences, because a peer may repeat a
+    command over another connection. Two peers never share a memory: some peers write 0 or the SP's
+    number in place of their own node. `duplicates` makes a memory.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Server:
         self.port = 0
 
     async def start(self, host: str, port: int, *, reuse_port: bool = False) -> None:
-        """Listens; `port` 0 takes a free one, which is in `self.port`.
+        """Listens; `port` 0 takes a free port, which `self.port` then has.
 
         With `reuse_port` several processes listen, and the kernel divides the connections.
         """
@@ -60,7 +60,7 @@ class Server:
         if self._server is None:
             return
         self._server.close()
-        # Taken first: a connection that is dropped leaves `connections`.
+        # Collect the futures first: a dropped connection leaves `connections`.
         closing = [connection.closed for connection in self.connections]
         for connection in list(self.connections):
             connection.drop()
@@ -77,7 +77,7 @@ class Server:
         self._handler.on_events(connection, events)
 
     def _connect(self) -> Connection:
-        # The session's login is asked with its connection, which is made with the session.
+        # `login` gets the connection, which is assigned after `open_session` is defined.
         connection: Connection
 
         def open_session(now: float) -> Session:

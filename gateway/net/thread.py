@@ -17,7 +17,7 @@ class NetThread:
     """Owns one event loop. `call` and `begin` hand work over and return at once, `run` waits."""
 
     def __init__(self) -> None:
-        # Made by `start`: a program that is refused before would leave it open.
+        # `start` makes the loop: a program that is refused before would leave it open.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
@@ -45,7 +45,7 @@ class NetThread:
 
     def stop(self) -> None:
         if self._loop is not None and self._thread is not None:
-            # The loop is closed by its own thread, once it has stopped.
+            # The thread itself closes the loop after it has stopped.
             self.call(self._loop.stop)
             if self._thread.is_alive():
                 self._thread.join(_JOIN_SECONDS)

@@ -33,11 +33,11 @@ from notify.intake import intake
 
 log = logging.get(__name__)
 
-# How often a Report is looked up, and for how long (seconds): a pump that was killed may have
-# leased its message, until SMS_LEASE_SECONDS (30 by default) are over.
+# Seconds between two look-ups of a Report, and of all together: a pump that was killed may have
+# leased the message for SMS_LEASE_SECONDS (30 by default).
 AGAIN_SECONDS = 20.0
 PATIENCE_SECONDS = 120.0
-_CLOCKS_APART = timedelta(minutes=10)  # at most, of two machines
+_CLOCKS_APART = timedelta(minutes=10)  # maximum difference of two machines' clocks
 
 
 def settle(limit: int) -> int:
@@ -49,14 +49,14 @@ def settle(limit: int) -> int:
 
 
 def _settle_some(entries: Sequence[str]) -> list[str]:
-    """The settled entries. A call may be repeated as a whole: rows that were written are found."""
+    """Returns the settled entries. The call may be repeated: it finds written rows again."""
     settled_entries = []
     for entry in entries:
         report = msgspec.json.decode(entry, type=ReportIn)
         parts = SgipMtPart.objects.filter(seqno=report.seqno, ts=report.ts, node=report.node)
         numbers = sgip.spellings(report.user_number)
         own_parts = parts.filter(user_number__in=numbers).order_by("-id")
-        # The number as the Report has it counts before its other spellings.
+        # The number in the Report's own spelling comes first.
         part = min(own_parts, key=lambda row: numbers.index(row.user_number), default=None)
         if part is not None and report.gateways:
             own_messages = SgipMt.objects.filter(pk=part.mt_id, gateway_id__in=report.gateways)
@@ -78,8 +78,8 @@ def _settle_some(entries: Sequence[str]) -> list[str]:
 
 
 def _set_aside(entry: str, error: Exception) -> alerts.AlertEvent:
-    """The alert about a Report that cannot be settled. The Report keeps its lease, and comes again
-    when that is over."""
+    """The alert about a Report that cannot be settled. The Report keeps its lease, and is tried
+    again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",
         lazy_message(_("A Report that found no message cannot be settled")),
@@ -92,8 +92,8 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
     """Write a Report down. Returns the message if the Report ended it: its event is to be
     published.
 
-    The message is locked, so that of two pumps with two Reports the second sees what the first
-    wrote. A Report that was written down already, by a pump that was killed, gives the same.
+    The message is locked: of two pumps with two Reports, the second sees what the first has
+    written. A Report that a killed pump has written already gives the same result.
     """
     at = datetime.fromtimestamp(report.at, UTC)
     (row_id,) = block.ids([0])
@@ -105,8 +105,8 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
     )  # fmt: skip
     with transaction.atomic(durable=True):
         mt = SgipMt.objects.select_for_update().filter(pk=row.mt_id).first()
-        # A pump that was killed before it dropped the Report may have written it. A row's id is
-        # younger than its Report: the key bounds the search for Reports without a message too.
+        # A killed pump may have written the Report without dropping it. A row's id is younger than
+        # its Report, so that the key also bounds the search for Reports without a message.
         oldest = max(0, ids.first_id_at(at - _CLOCKS_APART))
         columns = {
             name: getattr(row, name)
@@ -128,7 +128,7 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
             return None  # the retention has deleted it
         before = copy(mt)
         if not _ends(mt, report, part):
-            return None  # other parts are still open
+            return None  # other parts have no Report yet
         failures.take_back_changed([before])
         mt.save(update_fields=["final", "error_code", "error", "reported_at", "ended_at"])
         counters.recount(before, mt, row.archived_at)
@@ -136,10 +136,10 @@ def _write(report: ReportIn, part: SgipMtPart | None, block: ids.Block) -> SgipM
 
 
 def _ends(mt: SgipMt, report: ReportIn, part: SgipMtPart) -> bool:
-    """Give the message its real ending, if it was unknown and all its parts are known now."""
+    """Set the message's real ending, if it was unknown and the state of all parts is known."""
     if mt.final != SgipMt.Final.UNKNOWN:
         return False
-    # A part may have been sent several times: a Report on any of its Submits counts.
+    # A part may have been sent several times: a Report on any of its Submits is enough.
     states: dict[int, tuple[int | None, int | None]] = {}
     for row in SgipMtPart.objects.filter(mt_id=mt.pk, part__lte=mt.parts).order_by("id"):
         if row.state is not None or row.part not in states:

@@ -33,7 +33,7 @@ log = logging.get(__name__)
 BATCH = 500
 # After these seconds another pump takes over the ids of a killed one.
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
-_GATHER_SECONDS = 0.5  # Redis answers questions about a message until it is archived
+_GATHER_SECONDS = 0.5  # short: until a message is archived, Redis answers questions about it
 
 
 class Pump(Worker):
@@ -60,8 +60,8 @@ class Pump(Worker):
 
 
 def _archive_messages(lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
-    """Archive messages and delete their keys. Nothing is done when another pump has taken over one
-    of them: the lease of all is over then."""
+    """Archive messages and delete their keys. If another pump has taken over one of them, nothing
+    is done: the lease of all is over then."""
     messages = store.read(ids)
     failpoint("pump_after_read")
     try:
@@ -73,7 +73,7 @@ def _archive_messages(lease: store.Lease, ids: Sequence[str]) -> Sequence[str]:
     failpoint("pump_after_commit_before_forget")
     archived_store.keep(Batch(messages=messages))
     store.forget(messages)
-    # The ids of messages that are gone: an earlier entry of the same id was archived.
+    # These ids have no messages any more: an earlier entry of the same id was archived.
     store.drop(keys.FINISHING, list(set(ids).difference(message.id for message in messages)))
     return ids
 
@@ -88,7 +88,7 @@ def _archive_mos(ids: Sequence[str]) -> Sequence[str]:
 
 
 def _set_aside(message: str, error: Exception) -> alerts.AlertEvent:
-    """The alert about a message that cannot be archived. The message keeps its lease, and comes
+    """The alert about a message that cannot be archived. The message keeps its lease, and is tried
     again when that is over."""
     return alerts.AlertEvent(
         "sms.archive",

@@ -1,7 +1,7 @@
 """How long the archive of SMS keeps messages, and the messages that it must keep still.
 
-Parts and Reports go with their message, whenever they came; a Report without a message, an MO and a
-user report go by their own age.
+Parts and Reports are deleted with their message, whatever their age. A Report without a message, an
+MO and a user report are deleted by their own age.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
 
 # A Report comes when a message has arrived or the operator gives it up, after 72 hours as a rule;
-# the longest validity that GSM counts in days is 30. SGIP itself bounds it by a year only: a
-# sequence has no year in it.
+# the longest validity that GSM counts in days is 30. SGIP itself bounds this time only by a year,
+# because a sequence has no year.
 REPORT_DAYS = 30
 
 
 def keep() -> float | None:
-    """Seconds after which an archived row may go, counted from its id's time; None: never."""
+    """Seconds from the time of its id until an archived row may be deleted; None: never."""
     return float(settings.SMS_ARCHIVE_DAYS) * DAY or None
 
 

@@ -26,7 +26,7 @@ from msgplatform.core.data import ids, sql, transactions
 from msgplatform.core.tracing import message_rows
 from msgplatform.core.tracing.context import parse
 
-_AT_ONCE = timedelta(seconds=1)  # a transaction that took longer is dated by its end
+_AT_ONCE = timedelta(seconds=1)  # a longer transaction gets the time of its end
 _PART_COLUMNS = (
     "id", "mt_id", "part", "node", "ts", "seqno", "user_number", "result", "state", "error_code",
     "reported_at",
@@ -64,17 +64,17 @@ def _write_messages(
     message_ids = [int(message.id) for message in messages]
     with transaction.atomic(durable=True):
         rows = [message_row(message, now) for message in messages]
-        # First, for the insert waits for another pump that writes the same rows now.
+        # Insert first: an insert waits for another pump that writes the same rows now.
         _insert(SgipMt, rows)
         if not is_leased():
             raise LeaseOver
-        # Rows that were archived before: the rows of this transaction carry its time.
+        # Rows that were archived before have another time than this transaction's rows.
         earlier_rows = SgipMt.objects.filter(id__in=message_ids).exclude(archived_at=now)
         earlier = {row.pk: row for row in earlier_rows.defer("text")}
         earlier_finals = {pk: row.final for pk, row in earlier.items()}
         billed_segments = counters.archived_segments(list(earlier))
         if earlier:
-            # New messages, those with the same ending, and those with a higher one.
+            # Keep new messages, and messages with the same or a higher ending.
             messages = [
                 message
                 for message in messages
@@ -92,15 +92,15 @@ def _write_messages(
                 if message.mt.trace and (context := parse(message.mt.trace))
             }
         )
-        # A row for each Submit of each message, of earlier tries too, for late Reports; and a row
-        # for each Report.
+        # Each Submit of a message gets a row, so that late Reports find earlier tries too. Each
+        # Report gets a row.
         part_ids, report_ids = (iter(block.ids([0] * block.count)) for block in blocks)
         parts: list[tuple[Any, ...]] = []
         reports: list[tuple[Any, ...]] = []
         for message in messages:
             last_submits = {submit.part: submit for submit in message.sent}
             for submit in message.sent:
-                # The gateway's answer belongs to the last try.
+                # The gateway's answer belongs to the last Submit of the part.
                 is_last = last_submits[submit.part] is submit
                 result = message.answers.get(submit.part) if is_last else None
                 report = message.reports.get(submit.part) if is_last else None
@@ -145,7 +145,7 @@ def _write_mos(messages: Sequence[Mo]) -> None:
             }
             for mo in mos
         ]  # fmt: skip
-        # First, for the insert waits for another pump that writes the same rows now.
+        # Insert first: an insert waits for another pump that writes the same rows now.
         _insert(SgipMo, rows)
         archive_rows = SgipMo.objects.filter(id__in=[row["id"] for row in rows])
         archive_times = dict(archive_rows.values_list("id", "archived_at"))
@@ -162,19 +162,19 @@ def _write_mos(messages: Sequence[Mo]) -> None:
         _insert(SgipUserRpt, user_reports)
         owners = ((row["biz_id"], row["account_id"], row["gateway_id"]) for row in new_rows)
         counters.count_mos(owners, now)
-        # Rows of a transaction that took long are not put before the rows that others have
-        # archived, and a caller has seen, meanwhile.
+        # After a long transaction the rows get a later time: they must not come before rows that
+        # others have archived meanwhile, and that a caller has seen.
         late_ids = [row["id"] for row in new_rows if row["archived_at"] == now]
         if late_ids and (at := sql.now()) - now > _AT_ONCE:
             SgipMo.objects.filter(id__in=late_ids).update(archived_at=at)
 
 
 def _list_time(biz: int, now: datetime) -> datetime:
-    """The time at which MOs of a system come into the archive, for the order of the list that
-    callers follow (`messages.incoming`): after all rows that are there, also when the database's
-    clock went back."""
+    """The archive's time for MOs of a system, by which callers follow the list
+    (`messages.incoming`). It is later than all existing rows, also after the database's clock went
+    back."""
     later_rows = SgipMo.objects.filter(biz_id=biz, archived_at__gte=now).order_by("-archived_at")
-    # The row is locked, so that of two pumps the second comes after the first.
+    # Lock the row: of two pumps, the second comes after the first.
     if later_rows.select_for_update().first() is None:
         return now
     newest: datetime = later_rows.values_list("archived_at", flat=True)[0]

@@ -35,19 +35,19 @@ from msgplatform.models import Alert
 
 log = logging.get(__name__)
 
-# Connections of one gateway in this process; SGIP's own gateways keep to 15 among each other.
+# Maximum of one gateway's connections in this process. SGIP's own gateways use at most 15.
 MAX_CONNECTIONS = 32
-# Connections of one address, for each gateway that connects from there; and in all. The last places
-# in all are kept for addresses from which a gateway has logged in.
+# Maximum of an address's connections for each of its gateways, and of all connections. The last
+# places are kept for addresses from which a gateway has logged in.
 MAX_FROM_ADDRESS = 2 * MAX_CONNECTIONS
 MAX_IN_ALL, KEPT_FOR_KNOWN = 1024, 256
 _MAX_KNOWN = 1024  # addresses from which a gateway has logged in; the oldest is forgotten
 _STRANGER = "sms.stranger"
 _LOG_SECONDS = 10.0
 _ALERT_SECONDS = 3600.0
-# Another receiver may have raised the alert, or a person have closed it.
+# Seconds between looks: another receiver may have raised the alert, or a person closed it.
 _LOOK_SECONDS = 60.0
-# How long the addresses of a host's name are used before the resolver is asked again.
+# Seconds for which a host name's addresses are used before the resolver is asked again.
 _NAME_SECONDS = 60.0
 
 
@@ -60,7 +60,7 @@ class BindAuthentication:
         self.networks = Networks(directory)
         self.wrong_logins = WrongLogins()
         self._gateways: dict[Connection, tuple[int, float]] = {}
-        self._checked: dict[Connection, int] = {}  # the gateway whose login was right, until bound
+        self._checked: dict[Connection, int] = {}  # the right login's gateway, until bound
         self._received: Counter[Connection] = Counter()
         # By address: the number of connections, and the connections without a login, oldest first.
         self._from: Counter[str] = Counter()
@@ -68,7 +68,7 @@ class BindAuthentication:
         self._known: OrderedDict[str, None] = OrderedDict()
         self._refused: Counter[str] = Counter()
         self._last_stranger = ""
-        self._alerted = ""  # the stranger of the open alert, looked up now and then
+        self._alerted = ""  # the open alert's stranger, read now and then
         self.next_log, self._next_alert = Every(_LOG_SECONDS), Every(_ALERT_SECONDS)
         self.next_look = Every(_LOOK_SECONDS)
 
@@ -83,9 +83,9 @@ class BindAuthentication:
         return True
 
     def _objection(self, address: str) -> str:
-        """Why a connection from an address is closed at once, as the log has it; '' if it is
-        not."""
-        # In this order: the cheapest check that says most comes first.
+        """The reason for the log why a connection from an address is closed at once; '' if it
+        stays."""
+        # The cheap checks come first.
         gateways = self.networks.gateways(address)
         if not gateways:
             self._last_stranger = address
@@ -101,7 +101,7 @@ class BindAuthentication:
         return ""
 
     def _displace(self, address: str) -> bool:
-        """Close the oldest connection from an address without a login; True if there was one."""
+        """Close the oldest connection without a login from an address. True if there was one."""
         silent = self._silent.get(address)
         if not silent:
             return False
@@ -114,11 +114,9 @@ class BindAuthentication:
     def check(self, connection: Connection, bind: sgip.Bind) -> int:
         """The Result for a Bind, whose type is right."""
         address = connection.address
-        # Gateways may share an address; a gateway with a wrong login must not keep the others out.
+        # Gateways may share an address: a wrong login of one must not keep the others out.
         guesser = f"{address} ({bind.login_name})" if address in self._known else address
-        if self.wrong_logins.is_delayed(
-            guesser
-        ):  # known addresses were admitted without asking this
+        if self.wrong_logins.is_delayed(guesser):  # `admit` did not ask this for known addresses
             self._refused["delayed"] += 1
             return sgip.LOGIN_TOO_FREQUENT
         gateway = self._gateway_of(connection, bind)
@@ -126,7 +124,7 @@ class BindAuthentication:
             self.wrong_logins.add(guesser, name=bind.login_name)
             return int(sgip.Result.LOGIN)
         self._checked[connection] = gateway.id
-        # A login that is refused from here on is no guess: it causes no delay.
+        # The login is right: a refusal from here on is no guess and causes no delay.
         connection_count = sum(1 for other, _ in self._gateways.values() if other == gateway.id)
         if connection_count >= MAX_CONNECTIONS:
             self._refused["too_many"] += 1
@@ -149,7 +147,7 @@ class BindAuthentication:
                     self._known.popitem(last=False)
                 log.info("smg_bound", name=event.bind.login_name, peer=connection.peer)
             elif type(event) is sgip.BindRefused and event.result == sgip.Result.LOGIN_TYPE:
-                self._refused["login_type"] += 1  # `check` counts all others
+                self._refused["login_type"] += 1  # `check` counts all other refusals
             elif type(event) is sgip.Ignored and connection in self._gateways:
                 self._arrivals.log_refused(connection, event)
             elif type(event) is sgip.Closed:
@@ -157,7 +155,7 @@ class BindAuthentication:
         if requests:
             self._received[connection] += len(requests)
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
-        # Last: requests that came with the end of the connection still count as its gateway's.
+        # Close last: requests that came with the end of the connection still belong to the gateway.
         if closed_event:
             self._closed(connection, closed_event)
 
@@ -183,7 +181,7 @@ class BindAuthentication:
         if self.next_look.is_due:
             self._alerted = _address_of_open_alert()
             self.next_look.restart()
-        if self._alerted in self._known:  # it was a gateway's that was set up since
+        if self._alerted in self._known:  # a gateway with its address was set up since
             self._alerted = ""
             alerts.resolve(_STRANGER)
         if not self._refused or not self.next_log.take():
@@ -223,7 +221,7 @@ class BindAuthentication:
                 self._refused["without_login"] += 1
 
     def _leave(self, connection: Connection) -> None:
-        """Free the connection's place; an address without connections is forgotten."""
+        """Free the connection's place. An address without connections is forgotten."""
         address = connection.address
         if silent := self._silent.get(address):
             silent.pop(connection, None)
@@ -233,9 +231,9 @@ class BindAuthentication:
             self._silent.pop(address, None)
 
     def _gateway_of(self, connection: Connection, bind: sgip.Bind) -> Gateway | None:
-        """The gateway with this login that connects from there. All gateways are compared, each in
-        constant time, so that the time taken reveals none. Several may have this login: the oldest
-        enabled one counts."""
+        """The gateway with this login that may connect from the address. All gateways are compared,
+        each in constant time, so that the duration reveals none. Of several with this login the
+        oldest enabled one counts."""
         match = None
         gateways = self._directory.receiving.values()
         for gateway in sorted(gateways, key=lambda one: (one.row.enabled, -one.id)):
@@ -257,7 +255,7 @@ class Networks:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._by_gateway: dict[int, tuple[Network, ...]] = {}
-        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # with the time they are due
+        self._hosts: dict[str, tuple[tuple[Network, ...], float]] = {}  # and when they are due
 
     def refresh(self) -> None:
         """Take over changes in the console, and the present addresses of names."""

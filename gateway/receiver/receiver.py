@@ -27,11 +27,11 @@ from msgplatform.core.servers.private_server import is_in_use
 log = logging.get(__name__)
 
 _REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
-_REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
-_REFUSALS_SECONDS = 1.0  # between two looks for alerts about strangers and wrong logins
-_LATE_SECONDS = 5.0  # between two looks for long MOs that waited too long
-_PORT_SECONDS = 60.0  # between two warnings about a port that another program has
-_WAIT_SECONDS = 1.0  # the longest pause of a turn: its report is due meanwhile
+_REFRESH_SECONDS = 0.5  # the directory itself knows when it is due
+_REFUSALS_SECONDS = 1.0  # seconds between looks for alerts about strangers and wrong logins
+_LATE_SECONDS = 5.0  # seconds between looks for long MOs with missing parts
+_PORT_SECONDS = 60.0  # seconds between warnings about a port that another program has
+_WAIT_SECONDS = 1.0  # maximum pause of a turn: its report is due then
 
 
 class SmsReceiver(Worker):
@@ -52,7 +52,7 @@ class SmsReceiver(Worker):
         self._host = settings.SMS_RECEIVER_HOST if host is None else host
         self._port = settings.SMS_RECEIVER_PORT if port is None else port
         self._refresher = ThreadLoop("refresher", self._refresh, every=_REFRESH_SECONDS)
-        # Its alerts ask the database, which may hang: no Report waits for that.
+        # These alerts ask the database, which may hang: no Report may wait for that.
         self._refusals = ThreadLoop(
             "refusals", self.authentication.report_refused, every=_REFUSALS_SECONDS
         )
@@ -95,7 +95,7 @@ class SmsReceiver(Worker):
         return True
 
     def drain(self, deadline: float) -> None:
-        """Answer the requests that came; gateways send later ones again, to another receiver."""
+        """Answer the requests that came. Gateways repeat later ones to another receiver."""
         while self.arrivals.open and time.monotonic() < deadline:
             self.changed.clear()
             count = 0
@@ -103,7 +103,7 @@ class SmsReceiver(Worker):
                 count = self.arrivals.turn()
             except UNAVAILABLE as error:
                 log.warning("draining_waits", why=str(error)[:200])
-            if not count:  # Redis is unavailable, or the database is and MOs wait for it
+            if not count:  # Redis is unavailable, or MOs wait for an unavailable database
                 self.changed.wait(0.1)
 
     def stop(self) -> None:
@@ -119,16 +119,16 @@ class SmsReceiver(Worker):
 
     def _listen(self) -> None:
         """Listens, unless another program has the port: the next turn tries again."""
-        # The kernel would divide the gateways' connections among two platforms of one machine.
+        # Do not share the port: the kernel would divide the connections of two platforms' gateways.
         is_shared = self._port and is_in_use(self._host, self._port)
         if is_shared and not presence.is_own_port(self._port):
-            # A receiver of this platform that has just begun to listen may not have said so yet.
+            # Another receiver of this platform that began a moment ago may not be registered yet.
             if self._next_port_warning.take():
                 why = "another program of this machine has it, such as a second platform: "
                 log.warning("port_in_use", port=self._port, why=why + "set SMS_RECEIVER_PORT")
             return
         auth = self.authentication
-        auth.networks.refresh()  # before the first connection, which would be a stranger's
+        auth.networks.refresh()  # before the first connection, which would count as a stranger's
         server = Server(
             sgip.Side.SP, auth.check, auth, admit=auth.admit, max_connections=MAX_IN_ALL
         )

@@ -1,5 +1,5 @@
-"""Wrong logins: each one from an address doubles the time for which the address is kept out. From
-an address at which a gateway is known, only that login is kept out."""
+"""Each wrong login from an address doubles the time for which the address is kept out. From an
+address of a known gateway only the wrong login's name is kept out."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from msgplatform.core.lazy_text import lazy_message
 log = logging.get(__name__)
 
 FIRST_DELAY, MAX_DELAY = 0.5, 60.0  # seconds
-# An address without a wrong login for so long begins anew.
+# Seconds without a wrong login after which an address begins anew.
 _FORGOTTEN_AFTER = 600.0
-_MAX_ADDRESSES = 4096  # remembered; beyond them the address that guessed longest ago is forgotten
+_MAX_ADDRESSES = 4096  # maximum of addresses; the one with the oldest wrong login is forgotten
 ALERT_AT = 10  # wrong logins
 
 
@@ -42,7 +42,7 @@ class WrongLogins:
         return guesses is not None and time.monotonic() < guesses.until
 
     def add(self, address: str, **context: object) -> None:
-        """Count a wrong login; `context` is for the log, which has a line at 1, 2, 4, 8 …
+        """Count a wrong login. `context` is for the log, which has a line at 1, 2, 4, 8 …
         logins."""
         now = time.monotonic()
         guesses = self._by_address.setdefault(address, _Guesses())
@@ -57,7 +57,7 @@ class WrongLogins:
             log.warning(
                 "login_refused", address=address, count=guesses.count, delay=delay, **context
             )
-        # Again with each further line: the database may have been away before.
+        # Raise the alert again with each log line: the database may have been unavailable before.
         if guesses.count == ALERT_AT or (is_logged and guesses.count > ALERT_AT):
             self._to_report.append((address, guesses.count))
         if len(self._by_address) > _MAX_ADDRESSES:

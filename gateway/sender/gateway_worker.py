@@ -30,16 +30,16 @@ from msgplatform.core.tracing.context import log_facts
 log = logging.get(__name__)
 
 LEASE_SECONDS = float(settings.SMS_LEASE_SECONDS)
-# Well before the lease ends: no other sender holds the messages that this one sends.
+# Well before the lease ends: another sender must not get messages that this one sends.
 _GIVE_BACK_SECONDS = LEASE_SECONDS / 3
-MAX_CLAIMED = 1000  # by one script, during which Redis does nothing else
-DOWN_SECONDS = 5.0  # a link that comes back sooner keeps its messages
-_RESPOND_AT_ONCE = 500  # by one script, too
-# A response that took its whole time is written down before the same bytes are due.
+MAX_CLAIMED = 1000  # messages of one script, during which Redis does nothing else
+DOWN_SECONDS = 5.0  # seconds; a link that comes back sooner keeps its messages
+_RESPOND_AT_ONCE = 500  # responses of one script
+# Seconds in which a late response is written down before the same bytes are due again.
 _PATIENCE_MARGIN = 5.0
 _REPEAT_EVERY = 1.0
 _GROW_EVERY = 1.0
-# Errors of packing and encoding for a message that no Submit can carry.
+# Errors of packing and encoding a message that fits no Submit.
 _POISON = (sgip.SgipError, ValueError, TypeError, ArithmeticError)
 
 
@@ -57,7 +57,7 @@ class GatewayWorker:
         self.done = self.failed = 0
         self._holder, self._in_loop = holder, in_loop
         self._packs: deque[Pack] = deque()
-        # Id → message and time of its claim, the oldest first.
+        # Id → message and time of its claim, oldest first.
         self._held: dict[str, tuple[ClaimedMessage, float]] = {}
         self._most = 1
         self._next_repeat = Every(_REPEAT_EVERY)
@@ -67,16 +67,16 @@ class GatewayWorker:
 
     @property
     def patience(self) -> float:
-        """Seconds until Redis hands a Submit out again: after the link has stopped waiting."""
+        """Seconds until Redis hands a Submit out again: longer than the link waits."""
         return float(self.gateway.row.response_timeout) + _PATIENCE_MARGIN
 
     @property
     def is_busy(self) -> bool:
-        """True if a gateway's response is awaited, or not yet written down."""
+        """True if a gateway's response is awaited or not yet written down."""
         return self.link.open > 0 or bool(self._responses)
 
     def turn(self, connected_ids: Callable[[], Collection[int]]) -> int:
-        """A round; returns how much was done. `up` gives the gateways that have a link
+        """A round; returns how much was done. `connected_ids` gives the gateways that have a link
         somewhere."""
         count = self.respond()
         if self._held:
@@ -87,7 +87,7 @@ class GatewayWorker:
             return count + self._wait_for_link(connected_ids)
         if self.pace.is_paused:
             return count
-        # Repeats first: they are the oldest, and every try of theirs is counted.
+        # Repeats come first: they are the oldest, and each repetition counts as a try.
         self.pace.is_short = False
         if self.link.capacity > 0:
             count += self._repeat(self.link.capacity)
@@ -104,8 +104,7 @@ class GatewayWorker:
         while self._responses:
             batch = [self._responses[n] for n in range(min(_RESPOND_AT_ONCE, len(self._responses)))]
             failpoint("sms_sender_before_respond")
-            # Responses leave the queue only after this: it may raise, and the next turn writes
-            # them.
+            # Remove the responses only after this: if it raises, the next turn writes them.
             store.respond(batch, MAX_TRIES)
             for response in batch:
                 self._responses.popleft()
@@ -132,7 +131,7 @@ class GatewayWorker:
         if not self._next_repeat.is_due or not self.pace.can_repeat(rate):
             return 0
         began = time.monotonic()
-        # One at a time with a speed limit: its number of users is known afterwards.
+        # With a speed limit one Submit at a time: its number of users is known only afterwards.
         limit = 1 if rate else capacity
         due_submits = store.due(self.gateway.id, self.patience, self.gateway.row.resends, limit)
         if len(due_submits) < limit:
@@ -165,11 +164,11 @@ class GatewayWorker:
         return self._submit(packs) if packs else 0
 
     def _claim(self, capacity: int) -> None:
-        """Claim as many messages as fill the capacity: more when the last claims packed well, else
-        less. A message that cannot be sent ends, alone."""
+        """Claim enough messages to fill the capacity: more if the last claims packed well, else
+        fewer. A message that cannot be sent ends without the others."""
         self._most = min(MAX_CLAIMED, max(capacity, self._most))
         limit = self._most
-        if rate := self.gateway.row.speed_limit:  # what a quarter of a second may send
+        if rate := self.gateway.row.speed_limit:  # messages of a quarter of a second
             limit = min(limit, 1 + int(rate / 4))
         claimed_messages = store.claim(self.gateway.id, self._holder, limit, LEASE_SECONDS)
         if not claimed_messages:
@@ -192,8 +191,8 @@ class GatewayWorker:
         self._most = max(capacity, self._most // 2) if is_filled else self._most * 2
 
     def _submit(self, packs: list[Pack]) -> int:
-        """Remember Submits, then write them: from here on Redis repeats them whatever becomes of
-        this process."""
+        """Store Submits, then write them. After this Redis repeats them, even if this process
+        ends."""
         tries = {mt.id: self._held.pop(mt.id)[0].tries for pack in packs for mt in pack.messages}
         new_submits = bisect.isolate(
             packs,
@@ -206,7 +205,7 @@ class GatewayWorker:
         failpoint("sms_sender_before_submit")
         report_wait = float(self.gateway.row.report_hours) * 3600
         began = time.monotonic()
-        # Without Submits of which another sender has a message by now, or a message has ended.
+        # Leaves out Submits with a message that another sender has by now, or that has ended.
         writable = store.submit(
             self.gateway.id, self._holder, new_submits, self.patience, report_wait
         )
@@ -219,8 +218,8 @@ class GatewayWorker:
                 for one in writable
             ]
         )
-        # After the write: a Submit that is remembered and not written waits until its answer would
-        # be late.
+        # Release last: a Submit that is stored but not written waits until its answer would be
+        # late.
         written_names = {one.name for one in writable}
         released_ids = {
             m.id for one in new_submits if one.name not in written_names for m in one.members
@@ -234,28 +233,28 @@ class GatewayWorker:
             self._in_loop(self.link.put, submits)
 
     def _grow(self) -> None:
-        """The windows are full: connections that were unbound as idle are opened again."""
+        """The windows are full: idle connections that were unbound are opened again."""
         if self._next_growth.take() and (self._packs or store.has_work(self.gateway.id)):
             self._in_loop(self.link.wake)
 
     # -- not sending -----------------------------------------------------------------------------
     def _wait_for_link(self, connected_ids: Callable[[], Collection[int]]) -> int:
-        """Wake a link that sleeps when there is work; while it is down others may have the work."""
-        # A link that sleeps gets no messages: perhaps its gateway is gone meanwhile.
+        """Wake a sleeping link when there is work. While it is down other gateways may send."""
+        # A sleeping link gets no messages, because its gateway may have gone.
         if self.link.is_asleep and self.link.connections:
             if self._held or store.has_work(self.gateway.id):
                 self._in_loop(self.link.wake)
             return 0
         down_since = self.link.down_since
         if down_since is None or time.monotonic() - down_since <= DOWN_SECONDS:
-            self._walk = Walk(self.gateway.id, self._holder)  # each outage has its own
+            self._walk = Walk(self.gateway.id, self._holder)  # each outage has a walk of its own
             return 0
         self.release()
-        # Another sender may have the link that this one lacks.
+        # Another sender may have a link to this gateway.
         return 0 if self.gateway.id in connected_ids() else self._walk.turn(connected_ids)
 
     def _end_unsendable(self, messages: Iterable[Mt], error: Exception) -> None:
-        """End messages that no Submit can carry, however often it is tried."""
+        """End messages that fit no Submit, however often they are tried."""
         for message in messages:
             facts = log_facts(message.trace)
             log.warning("message_cannot_be_sent", id=message.id, why=str(error)[:200], **facts)

@@ -5,12 +5,11 @@
      │      │ no Bound      │ Closed for any other reason                 │ once a second
      └──── down ◀───────────┘                                             └──▶ connecting
 
-A gateway that delivers over the link could not while it sleeps: once a request came over it, the
-link is connected anew at once when nothing happened.
+A gateway may deliver over the link, which it cannot do while the link sleeps. So after the first
+request over it, an idle link is connected again at once.
 
-Only numbers are read from outside. Submits that a link lost are written again when it is back, but
-not for longer than a response may take: from then on Redis hands the same bytes out again, and
-counts.
+Other threads read only numbers. Submits that a link lost are written again when it is back, but
+only until a response would be late: from then on Redis hands out the same bytes, and counts.
 """
 
 from __future__ import annotations
@@ -38,13 +37,13 @@ log = logging.get(__name__)
 # The longest pause between two attempts to connect.
 _MAX_PAUSE = 60.0
 _WAKE_EVERY = 1.0
-_IDLE_MARGIN = 0.8  # we unbind before the gateway closes an idle connection
+_IDLE_MARGIN = 0.8  # unbind before the gateway closes an idle connection
 
 
 class Link:
     """Writes the Submits of a gateway, and collects the responses for `take`.
 
-    `connections` is this sender's share of the gateway's; with none it stands by.
+    `connections`: this sender's share of the gateway's; 0: the link stands by.
     """
 
     def __init__(
@@ -54,13 +53,13 @@ class Link:
         self.problem = "connecting"
         self.down_since: float | None = time.monotonic()
         self.is_asleep = False
-        self.state_changed = True  # to be reported to others now
+        self.state_changed = True  # True if other processes should know now
         self.bound_since: dict[Connection, float] = {}
-        self._idle: set[Connection] = set()  # we unbind them, because nothing happened
+        self._idle: set[Connection] = set()  # connections that were unbound as idle
         self.sent = self.received = 0
         self._arrivals, self._changed = arrivals, wake_event
         self._submits = PendingSubmits(gateway.row.response_timeout)
-        # The worker's thread counts the first, the loop the second: the difference is on the way.
+        # The worker's thread counts the first, the loop the second: the difference is on its way.
         self._given_count = self._taken_count = 0
         self._answers: deque[Response] = deque()  # the loop appends, the worker's thread takes
         self._next_wake = Every(_WAKE_EVERY)
@@ -77,7 +76,7 @@ class Link:
 
     @property
     def open(self) -> int:
-        """Submits that were given and have no response."""
+        """The number of given Submits without a response."""
         return len(self._submits) + self._given_count - self._taken_count
 
     @property
@@ -94,7 +93,7 @@ class Link:
         self._given_count += len(submits)
 
     def states(self) -> list[LinkState]:
-        """Each connection, or why there is none, for the console and other senders."""
+        """Each connection's state, or why there is none, for the console and other senders."""
         gateway = self.gateway.id
         where = f"{self.gateway.row.host}:{self.gateway.row.port}"
         if not self.bound_since:
@@ -109,12 +108,12 @@ class Link:
         ]  # fmt: skip
 
     def take(self) -> list[Response]:
-        """The responses since the last call; the loop may append meanwhile."""
+        """The responses since the last call. The loop may append meanwhile."""
         return [self._answers.popleft() for _ in range(len(self._answers))]
 
     # -- in the loop -----------------------------------------------------------------------------
     def start(self) -> None:
-        """Begin to connect. Without a readable password the link stays down, and has the reason."""
+        """Begin to connect. Without a readable password the link stays down, with the reason."""
         row, password = self.gateway.row, self.gateway.login_password
         if password is None:
             self.problem = self.gateway.problem
@@ -151,12 +150,12 @@ class Link:
             await self._client.stop(timeout)
 
     def wake(self) -> None:
-        """More is to be written than fits: sleeping connections are opened again."""
+        """There is more to write than fits: open sleeping connections again."""
         if self._client and self._next_wake.take():
             self._client.wake()
 
     def put(self, submits: Iterable[PendingSubmit]) -> None:
-        """Write Submits as soon as the windows allow it; none that is in flight is written
+        """Write Submits as soon as the windows allow it. A Submit in flight is not written
         twice."""
         for submit in submits:
             self._taken_count += 1
@@ -206,7 +205,7 @@ class Link:
             self.wake()
 
     def _late(self, event: sgip.Ignored) -> None:
-        """A response after its time counts; but a refused sequence may be that of a repeat."""
+        """A late response counts, except a refused sequence, which may belong to a repetition."""
         if event.error is not None or event.frame[4] & 0x80 == 0:
             return
         late_response = sgip.decode(event.frame)
@@ -250,7 +249,7 @@ class Link:
         self._changed.set()
 
     def _down(self, why: str) -> None:
-        """A connection ended, or none came; nothing changes while there is another."""
+        """A connection ended or was not made. Nothing changes while there is another connection."""
         if self.bound_since:
             return
         if self.down_since is None:

@@ -1,5 +1,5 @@
-"""From messages to Submits: split into parts, packed for many recipients, encoded; and the pace at
-which packs may go: a sender's share of the speed limit, and pauses."""
+"""From messages to Submits: texts are split into parts, packed for many recipients and encoded. The
+pace of packs follows a sender's share of the speed limit, and pauses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from gateway.sender.pending_submits import RETRY, UNANSWERED
 from msgplatform.core.rates.backoff import Backoff
 from msgplatform.core.rates.shared import SharedRateLimit
 
-_MAX_BUSY = 5.0  # seconds: a gateway that is free again is used again soon
-# A pack that costs more than these seconds' worth goes on credit, and is paid for after.
+_MAX_BUSY = 5.0  # seconds, so that a gateway that is free again is soon used
+# Seconds. A pack that costs more of the limit than this is sent on credit and paid for later.
 _CREDIT_SECONDS = 10
 
 
@@ -34,12 +34,12 @@ class Pack:
 
     @property
     def cost(self) -> int:
-        """Short messages: each part to each recipient is one."""
+        """Number of short messages: one for each part to each recipient."""
         return len(self.todo) * len(self.messages)
 
 
 def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
-    """Messages of the same text and options together, as many as a Submit takes."""
+    """Messages of equal text and options, as many in a pack as a Submit takes."""
     groups: dict[object, list[ClaimedMessage]] = {}
     for item in claims:
         group_key = item.mt.pack, item.todo, item.most, item.parts, item.ascii_limit
@@ -47,8 +47,8 @@ def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
     packs = []
     for group in groups.values():
         first = group[0]
-        # A part that is sent again fits those that stand: cut as they were, whatever the limit is
-        # now, with their reference, which is the message's.
+        # A part that is sent again must fit the other parts: cut with the same limit, and with the
+        # message's own reference.
         ascii_limit = first.ascii_limit or gateway.row.ascii_limit
         is_packed = ascii_limit == 160
         parts = _split(first.mt.text, first.mt.signature, is_packed, first.mt.udh_reference)
@@ -65,7 +65,7 @@ def packs(claims: Sequence[ClaimedMessage], gateway: Gateway) -> list[Pack]:
 
 
 def _distinct(messages: Sequence[Mt], size: int) -> list[list[Mt]]:
-    """Packs in which each number stands once: a Report names only sequence and number."""
+    """Packs in which each number is once: a Report names only sequence and number."""
     groups: list[list[Mt]] = [[]]
     numbers: list[set[str]] = [set()]
     for message in messages:
@@ -90,7 +90,7 @@ def submits(packs: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
     """Each pack's Submits with sequences of their own, ready to be remembered and written."""
     count = sum(len(pack.todo) for pack in packs)
     seqnos = iter(store.next_seqnos(count)) if count else iter(())
-    # One time for all: the counters keep their sequences apart.
+    # One time for all Submits: the counters keep their sequences apart.
     ts = sgip.timestamp(datetime.now(UTC))
     return [
         _submit(pack, part, next(seqnos) & 0xFFFFFFFF, ts, gateway)
@@ -102,7 +102,7 @@ def submits(packs: Sequence[Pack], gateway: Gateway) -> list[NewSubmit]:
 def _submit(pack: Pack, part: int, seqno: int, ts: int, gateway: Gateway) -> NewSubmit:
     mt = pack.messages[0]
     users = tuple(message.user_number for message in pack.messages)
-    # Empty says that each recipient pays, of several only: a single one is named.
+    # With several recipients an empty number says that each pays. A single one is named.
     charge_number = mt.charge_number or (users[0] if len(users) == 1 else "")
     command = sgip.Submit(
         sequence=(gateway.node_id, ts, seqno),
@@ -144,8 +144,8 @@ class Pace:
 
     def __init__(self, gateway: int) -> None:
         self._limit = SharedRateLimit(sms_redis, keys.speed(gateway))
-        self._credit = 0.0  # short messages that may go
-        self.is_short = False  # of credit: ask again before the limit's burst (0.1 s) is over
+        self._credit = 0.0  # short messages that may be sent
+        self.is_short = False  # of credit: ask before the limit's burst (0.1 s) is over
         self._busy = Backoff(first=0.1, factor=2, cap=_MAX_BUSY)
         self._busy_until = 0.0
 
@@ -154,9 +154,9 @@ class Pace:
         return time.monotonic() < self._busy_until
 
     def slow_down(self, responses: Sequence[Response]) -> None:
-        """Pause for a gateway that is too busy, longer and longer until it accepts all again.
+        """Pause for a gateway that is too busy, longer each time until it accepts all again.
 
-        Otherwise a long queue would be refused again and again, up to its messages' last try.
+        Without pauses a long queue would be refused again and again, until its messages' last try.
         """
         if any(response.verdict in (RETRY, UNANSWERED) for response in responses):
             self._busy_until = time.monotonic() + self._busy.next()
@@ -164,7 +164,7 @@ class Pace:
             self._busy.reset()
 
     def can_repeat(self, rate: float) -> bool:
-        """True if a Submit may be repeated now; `charge` takes its cost, which is known after."""
+        """True if a Submit may be repeated now. `charge` takes its cost, which is known later."""
         if not rate:
             return True
         if self._credit < 1:
@@ -174,16 +174,16 @@ class Pace:
         return not self.is_short
 
     def charge(self, messages: int) -> None:
-        """Take short messages from the credit; what is missing is paid for before the next ones."""
+        """Take short messages from the credit. A debt is paid before the next messages."""
         self._credit -= messages
 
     def affordable(self, packs: list[Pack], rate: float) -> list[Pack]:
-        """The first of the packs, as many as `rate` short messages a second let go; 0: all."""
+        """The first packs that `rate` short messages a second let go; 0: all packs."""
         self.is_short = False
         if not rate:
             return packs
         missing_credit = sum(pack.cost for pack in packs) - int(self._credit)
-        # Redis is asked for the missing credit only: the rest of earlier turns is used first.
+        # Redis is asked only for missing credit, after the rest of earlier turns is used.
         if missing_credit > 0:
             allowance, _ = self._limit.take(rate, missing_credit)
             self._credit += allowance

@@ -11,18 +11,18 @@ from gateway.lifecycle.messages import Response
 from gateway.sgip import RETRY_RESULTS, Closed, Result
 
 ACCEPTED, RETRY, REFUSED = "accepted", "again", "refused"
-# No answer: the same bytes go out again when no sender has written them for long enough.
+# No answer: the same bytes go out again after no sender has written them for long enough.
 UNANSWERED = "unanswered"
-# The sequence was used: by another command, or by these bytes if another process repeated them.
+# The sequence was used by another command, or by the same bytes from another process.
 USED = "used"
-# How often a message goes out under a new sequence before it ends as failed.
+# Maximum of new sequences for a message before it ends as failed.
 MAX_TRIES = 30
 _FIRST_DELAY, _MAX_DELAY = 1.0, 60.0  # seconds
 
 
 @dataclass(eq=False, slots=True)
 class PendingSubmit:
-    """A Submit that is to be written, or was; `is_repeated`: perhaps not for the first time.
+    """A Submit that waits or was written. `is_repeated`: perhaps not for the first time.
 
     Redis waits for its response since `at` (monotonic clock). `tries` is how often its messages
     were put off.
@@ -39,8 +39,8 @@ class PendingSubmits:
     """The Submits of a link without a response; `ready` are to be written, in this order.
 
     No Submit is written later than a response may take: Redis has handed it out again by then, and
-    the answer that another sender got may have brought its messages into another Submit. All of it
-    runs in the net's loop; other threads only ask for the length.
+    after another sender's answer its messages may be in another Submit. All methods run in the
+    net's loop; other threads only ask for the length.
     """
 
     def __init__(self, response_timeout: float) -> None:
@@ -71,10 +71,10 @@ class PendingSubmits:
         self._known.pop(name, None)
 
     def take_back(self, event: Closed) -> None:
-        """Write a closed connection's Submits without a response again, before the others.
+        """Write the Submits of a closed connection that have no response again, before all others.
 
         The oldest of them may be why the gateway closes connections. If it was a repeat, it is left
-        to Redis, which hands it out when its response is late, and counts: the others go on.
+        to Redis, which hands it out and counts it later; the others are written.
         """
         submits = [submit for submit, _frame in event.unanswered]
         suspect = submits[0] if submits and submits[0].is_repeated else None
@@ -95,8 +95,8 @@ class PendingSubmits:
 
 
 def verdict(result: int, *, is_repeated: bool) -> str:
-    """The meaning of a Result. `is_repeated`: the same bytes may have been written before, so that
-    a refusal of the sequence says that they were taken then, and a busy gateway says nothing."""
+    """The meaning of a Result. With `is_repeated` the same bytes may have been written before: a
+    refused sequence then says that these were accepted, and a busy gateway says nothing."""
     if result == Result.OK or (result == Result.SEQUENCE and is_repeated):
         return ACCEPTED
     if result == Result.SEQUENCE:
@@ -107,7 +107,7 @@ def verdict(result: int, *, is_repeated: bool) -> str:
 
 
 def response(name: str, result: int, *, is_repeated: bool, tries: int) -> Response:
-    """The response to write down; `tries` is how often its messages were put off already, each time
-    twice as long."""
+    """The response to write down. `tries`: how often its messages were put off; each time the delay
+    doubles."""
     delay = min(_MAX_DELAY, _FIRST_DELAY * 2.0 ** min(tries, 10))
     return Response(name, result, verdict(result, is_repeated=is_repeated), delay)

@@ -1,4 +1,4 @@
-"""Messages whose gateway is down or switched off: other ways for them, or their time is over.
+"""Messages whose gateway is down or switched off take another way, or end when their time is over.
 
 A message that was in a Submit stays with its gateway, which may have accepted it, unless the
 gateway refused each of its Submits.
@@ -17,9 +17,9 @@ from msgplatform.core.daemons.timer import Every
 log = logging.get(__name__)
 
 LOOK_SECONDS = 5.0
-_PAGE = 1000  # by one script, during which Redis does nothing else
+_PAGE = 1000  # messages of one script, during which Redis does nothing else
 _PAUSE_SECONDS = 1.0
-# After a walk nine times as long as it took: a long queue costs at most a tenth of a sender's time.
+# The pause after a walk, in walks' durations: a long queue takes at most a tenth of the time.
 _REST = 9
 
 Up = Callable[[], Collection[int]]
@@ -37,12 +37,12 @@ class Walk:
         self._place = FRONT
         self._spent = 0.0  # seconds, on this walk
         self._next_at = 0.0
-        self._up: frozenset[int] = frozenset()  # at the last turn
-        self._way_is_new = False  # since this walk began
+        self._up: frozenset[int] = frozenset()  # `connected_ids` at the last turn
+        self._way_is_new = False  # a gateway was connected since this walk began
 
     def turn(self, connected_ids: Up) -> int:
-        """The next page, if it is time for it; how much was done. `up` gives the gateways that take
-        Submits from some process."""
+        """Walk the next page, if it is time; returns how much was done. `connected_ids` gives the
+        gateways that take Submits from some process."""
         began = time.monotonic()
         before, self._up = self._up, frozenset(connected_ids())
         self._way_is_new |= bool(self._up - before)
@@ -59,13 +59,13 @@ class Walk:
         self._spent += time.monotonic() - began
         if following is not None:
             priority, position = following
-            # The messages behind them have moved up.
+            # The messages behind the moved ones have moved up.
             gone_ahead = sum(one.priority == priority for one, _to in leaving)
             self._place = priority, max(0, position - gone_ahead)
             return max(1, len(waiting))
         self._place = FRONT
-        # Messages that were passed over may take a way that has become free meanwhile: without a
-        # pause then.
+        # If a way has become free, messages that were passed over may take it: walk again without a
+        # pause.
         self._next_at = time.monotonic() + max(_PAUSE_SECONDS, _REST * self._spent)
         self._spent = 0.0
         return count
@@ -73,7 +73,7 @@ class Walk:
     def _leaving(
         self, waiting: Collection[WaitingMessage], connected_ids: Collection[int]
     ) -> list[tuple[WaitingMessage, int]]:
-        """Messages that leave, with the gateway that each goes to; 0: its time is over."""
+        """Messages that leave, with the gateway of each; 0: its time is over."""
         now = time.time()
         leaving: list[tuple[WaitingMessage, int]] = []
         for one in waiting:
@@ -90,7 +90,7 @@ class Walk:
 
 
 class Stranded:
-    """Messages of gateways that no link serves: switched off, or without their own process.
+    """Messages of gateways that no link serves, because they are switched off or have no process.
 
     Every sender that serves all gateways looks after them. Messages that only such a gateway may
     send wait for it.
@@ -105,7 +105,7 @@ class Stranded:
     def turn(
         self, closed_ids: Collection[int], absent: Callable[[], Collection[int]], connected_ids: Up
     ) -> int:
-        """How much was done for the gateways `closed_ids`, and for those that are among
+        """Returns how many messages moved. The gateways are `closed_ids`, and those that are in
         `absent` at two looks: their process may be starting."""
         if self._next.take():
             absent_now = frozenset(absent())

@@ -38,13 +38,13 @@ log = logging.get(__name__)
 
 _REPORT_SECONDS = 2.0  # others take a process for dead after presence.TTL_SECONDS
 _REFRESH_SECONDS = 0.5  # the directory knows itself whether it is due
-_UNBIND_SECONDS = 3.0  # for the responses, and for the answer to Unbind
-_IDLE_SECONDS = 1.0  # the longest pause of a turn
-_SHORT_SECONDS = 0.05  # until a speed limit lets the next message go
+_UNBIND_SECONDS = 3.0  # seconds for the responses and for the answer to Unbind
+_IDLE_SECONDS = 1.0  # maximum pause of a turn
+_SHORT_SECONDS = 0.05  # until the speed limit allows the next message
 
 
 class SmsSender(Worker):
-    """`only` names the gateways that it serves; none: all that are enabled and have no process of
+    """`only`: the names of the gateways to serve; empty: all enabled gateways without a process of
     their own."""
 
     role = "sms_sender"
@@ -55,10 +55,10 @@ class SmsSender(Worker):
         self.name = presence.process_name()
         self.directory = Directory()
         self.workers: dict[int, GatewayWorker] = {}
-        # Replaced or switched off, by gateway: the last responses are awaited while others go on.
+        # Replaced or switched-off links, by gateway: their last responses are awaited meanwhile.
         self._closing: dict[int, tuple[GatewayWorker, Future[None]]] = {}
         self.net = NetThread()
-        # Set by the net, and by the wake-up signal of accepted messages.
+        # Set by the net's thread, and by the wake-up signal of accepted messages.
         self.changed = threading.Event()
         self.arrivals = Arrivals(self.net, self.changed, self.directory)
         self._listener = Listener(signals.SENDER, self.changed.set)
@@ -77,7 +77,7 @@ class SmsSender(Worker):
 
     def turn(self) -> bool:
         """A round over all gateways; waits for changes itself when there is nothing to do."""
-        if not self.directory.gateways:  # as in the first turn: do not wait for the refresher
+        if not self.directory.gateways:  # a first turn must not wait for the refresher
             self.directory.refresh()
         self.changed.clear()
         self._report_links()
@@ -89,7 +89,7 @@ class SmsSender(Worker):
                 count += worker.turn(self._bound)
             except UNAVAILABLE:
                 raise
-            except Exception:  # trouble with one gateway's messages must not stop the others'
+            except Exception:  # trouble of one gateway's messages must not stop the others
                 self.heartbeat.failed += 1
                 log.exception("despatch_failed", gateway=worker.gateway.name)
         if not self._only and not outbound.is_off():
@@ -127,32 +127,32 @@ class SmsSender(Worker):
         self.arrivals.stop()
         self.net.stop()  # after the last Unbind
         try:
-            presence.withdraw(self.name)  # its share is the others' at once
+            presence.withdraw(self.name)  # other senders get its share at once
         except RedisError as error:
             log.warning("end_not_said", why=str(error)[:200])
 
     # -- the gateways ----------------------------------------------------------------------------
     def _follow_directory(self) -> None:
         """Keep a link for each gateway, a new one where the settings of a link changed."""
-        # Without a link nothing is claimed, and nothing ends because its time is over.
+        # A gateway without a link claims no message, and ends none whose time is over.
         gateways = {} if outbound.is_off() else self.directory.served(self._only)
         for gateway_id, worker in list(self.workers.items()):
             gateway = gateways.get(gateway_id)
             if gateway is None or _settings(gateway) != _settings(worker.gateway):
-                # Messages released here are claimed anew, by the new link or by another sender.
+                # Released messages are claimed again, by the new link or by another sender.
                 worker.release()
                 self._begin_closing(worker)
             else:
                 worker.gateway = gateway
         for gateway_id, gateway in gateways.items():
-            if gateway_id in self._closing:  # the operator counts its connections, too
+            if gateway_id in self._closing:  # the operator also counts the old connections
                 continue
             senders = {
                 link.process
                 for link in self._links
                 if link.gateway == gateway_id and link.kind in ("submit", "standby")
             }
-            # How many of the gateway's connections are this sender's.
+            # This sender's share of the gateway's connections.
             share = presence.share(gateway.row.connections, self.name, senders)
             if gateway_id not in self.workers:
                 link = Link(gateway, share, self.arrivals, self.changed)
@@ -173,7 +173,7 @@ class SmsSender(Worker):
             log.warning("responses_not_written", why=str(error)[:200])
 
     def _begin_closing(self, worker: GatewayWorker) -> None:
-        """Unbind in order beside the turn. A Submit without a response in time is due again."""
+        """Unbind in order, while turns go on. A Submit without a timely response is due again."""
         gateway_id = worker.gateway.id
         del self.workers[gateway_id]
         closing = self.net.begin(worker.link.stop(_UNBIND_SECONDS))
@@ -181,9 +181,9 @@ class SmsSender(Worker):
         self._closing[gateway_id] = worker, closing
 
     def _finish_closing(self) -> None:
-        """Write down the last responses; forget the links that are closed."""
+        """Write down the last responses, and forget links that are closed."""
         for gateway_id, (worker, closing) in list(self._closing.items()):
-            is_closed = closing.done()  # asked first: no response comes after it
+            is_closed = closing.done()  # ask first: no response comes after it
             worker.respond()
             if is_closed:
                 del self._closing[gateway_id]
@@ -215,7 +215,7 @@ class SmsSender(Worker):
         for gateway_id, gateway in self.directory.served(self._only).items():
             if gateway_id in self.workers:
                 states += self.workers[gateway_id].link.states()
-            else:  # reported before it has a link, so that all know its share
+            else:  # report before connecting: all processes must know its share
                 where = f"{gateway.row.host}:{gateway.row.port}"
                 problem = outbound.OFF if outbound.is_off() else ""
                 states.append(
@@ -228,7 +228,7 @@ class SmsSender(Worker):
 
 
 def _settings(gateway: Gateway) -> tuple[object, ...]:
-    """The settings of a connection: when one changes, the connection must be made anew."""
+    """The settings of a connection. When one of them changes, the connection must be made anew."""
     row = gateway.row
     return (
         gateway.node_id, row.host, row.port, row.login_name, gateway.login_password, row.window,

@@ -1,6 +1,6 @@
 """The commands of an SP other than Submit (§4.2.3).
 
-Fields are named as in the specification and stand in its order, with `sequence` in front.
+Fields have the specification's names and order, with `sequence` in front.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .fields import (
 from .frames import parser
 
 _LENGTH = Struct(">I")
-_DELIVER_LENGTH = 77  # without its content
+_DELIVER_LENGTH = 77  # bytes without the content
 _REPORT = Struct(">8IB21s2B8s").pack
 _REPORT_BODY = Struct(">20x3IB21s2B8s").unpack
 
@@ -176,7 +176,7 @@ class Report(Command):
             raise fault_of(self) from None
 
 
-# Once for each Report: a name of the module is reached quicker than one of the class.
+# Made once, not for each Report: a module's name is quicker to reach than a class's.
 _make_report: Callable[..., Report] = Report.make
 
 

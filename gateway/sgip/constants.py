@@ -7,10 +7,10 @@ from enum import IntEnum
 HEADER_LENGTH = 20
 RESPONSE_BIT = 0x80000000
 MAX_PACKET = 2048  # §4: a packet has at most 2 KB
-MAX_FRAME = 4096  # accepted: senders of 100 users exceed what the specification allows
+MAX_FRAME = 4096  # accepted bytes: some senders of 100 users exceed the specification
 MAX_USERS = 100
-SAFE_USERS = 84  # with 140 bytes of content, the most that a packet of 2 KB holds
-SUBMIT_LENGTH = 143  # plus 21 a user, plus the content
+SAFE_USERS = 84  # users with 140 bytes of content, the maximum in 2 KB
+SUBMIT_LENGTH = 143  # bytes, plus 21 a user, plus the content
 NO_RESERVE = bytes(8)
 PORT = 8801
 TRACE_PORT = 8810
@@ -53,7 +53,7 @@ class CommandId(IntEnum):
     TRACE_RESP = 0x80001000
 
 
-# Commands between gateways, billing and name servers: no SP should ever get one.
+# Commands between gateways, billing and name servers: an SP should never get one.
 GATEWAY_COMMANDS = frozenset(range(CommandId.ADD_SP, CommandId.CHECK_USER + 1))
 
 
@@ -157,8 +157,8 @@ THROTTLED = 88  # outside the specification, widely used
 FLOW_LIMIT = 33  # as the Result of a response; as an ErrorCode it is SMSC_FULL
 LOGIN_TOO_FREQUENT = 34
 
-# A response with one of these: the command may be sent again, under a new sequence. Operators give
-# 32 the meaning "system failure, or queue full".
+# After a response with one of these the command may be sent again, under a new sequence. Operators
+# use 32 as "system failure, or queue full".
 RETRY_RESULTS = frozenset({int(Result.BUSY), int(Result.SYSTEM_FAILURE), FLOW_LIMIT, THROTTLED})
 
 RESULT_TEXT: dict[int, str] = {
@@ -196,5 +196,5 @@ RESULT_TEXT: dict[int, str] = {
 
 
 def result_text(code: int) -> str:
-    """The meaning of a Result or ErrorCode (0 to 255), in English; the number itself if unknown."""
+    """The meaning of a Result or ErrorCode (0 to 255) in English, or the number if it has none."""
     return RESULT_TEXT.get(code, f"{code}")

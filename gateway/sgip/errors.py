@@ -29,7 +29,7 @@ from .constants import Result
 class SgipError(Exception):
     """Root of all errors of this package."""
 
-    # Subclasses name only what differs.
+    # Subclasses set only the attributes that differ.
     closes = False
     result = int(Result.PARAMETER)
 

@@ -1,8 +1,8 @@
 """How fields lie in a frame, and a dataclass that is quick to make (§4.2.1).
 
-Integers are big-endian and unsigned. Text is left-aligned and filled up with 0x00; one that fills
-its field has no 0x00 at all. A text is read up to its first 0x00, and bytes above 127 as Latin-1,
-so that a frame which was read is written again as it was.
+Integers are big-endian and unsigned. Text is left-aligned and filled up with 0x00; a text that
+fills its field has no 0x00. A text is read up to its first 0x00. Bytes above 127 are read as
+Latin-1, so that a frame that was read is written unchanged.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 from .constants import HEADER_LENGTH, MAX_FRAME, MAX_USERS
 from .errors import BodyError, FieldError, OverlongBody, TruncatedBody
 
-# Node id, MMDDhhmmss as a decimal number, counter: one identity, compared as a whole.
+# Node id, MMDDhhmmss as a decimal number, counter: compared as one identity.
 SequenceNumber = tuple[int, int, int]
 
 HEADER = struct.Struct(">5I")
 WORDS = struct.Struct(">3I")
 NUMBER = 21  # bytes of a telephone or access number
 RESERVE = 8
-MAX_HOPS = 86  # of a Trace_Resp that fits MAX_FRAME
+MAX_HOPS = 86  # the maximum in a Trace_Resp of MAX_FRAME bytes
 
 TEXT_WIDTHS = {
     "login_name": 16,
@@ -41,7 +41,7 @@ TEXT_WIDTHS = {
     "receive_time": 16,
     "send_time": 16,
 }
-# Errors of the encoder for a field with an impossible value.
+# The encoder's errors for a field with an impossible value.
 ENCODING_ERRORS = (struct.error, ValueError, TypeError, AttributeError)
 
 
@@ -51,7 +51,7 @@ class Command:
     __slots__ = ()
     command: ClassVar[str]  # the name in the specification, as Submit_Resp
     command_id: ClassVar[int]
-    make: ClassVar[Callable[..., Any]]  # as the class itself, positional arguments only, quicker
+    make: ClassVar[Callable[..., Any]]  # like the class, positional arguments only, quicker
     sequence: SequenceNumber
 
     def encode(self) -> bytes:
@@ -78,11 +78,11 @@ C = TypeVar("C")
 def record(cls: type[C]) -> type[C]:
     """A frozen dataclass with slots that is made as quickly as one that is not frozen.
 
-    A frozen dataclass sets each field through object.__setattr__, which makes a Submit cost
-    2.2 µs, as much as all else of decoding it. Here a twin with the same slots, not frozen, is
-    filled in, and then becomes the frozen one: 0.3 µs by `make`, 0.6 µs by the class. Both are
-    written out for each class, as dataclass writes its own: a call that passes arguments on
-    would cost as much again.
+    A frozen dataclass sets each field through object.__setattr__, which makes a Submit cost 2.2 µs,
+    as much as all else of decoding it. Here a twin with the same slots, not frozen, is filled in,
+    and then becomes the frozen one: 0.3 µs by `make`, 0.6 µs by the class. Both functions are
+    written out for each class, as dataclass does: a call that passes arguments on would double the
+    time.
     """
     frozen: Any = dataclass(frozen=True, slots=True)(cls)
     twin = type(cls.__name__, cls.__bases__, {"__slots__": frozen.__slots__})
@@ -106,18 +106,18 @@ def record(cls: type[C]) -> type[C]:
 
 
 def read_text(field: bytes) -> str:
-    """Up to the first 0x00; what a sender left behind it is no part of the text."""
+    """The text up to its first 0x00: bytes after it do not belong to the text."""
     return field.partition(b"\0")[0].decode("latin-1")
 
 
 def write_text(value: str, width: int) -> bytes:
-    """Raises ValueError for a text that does not fit, or holds a character it cannot."""
+    """Raises ValueError for a text that is too long or has a character that does not fit."""
     if len(value) > width or "\0" in value:
         raise ValueError(value)
     return value.ljust(width, "\0").encode("latin-1")
 
 
-# For numbers that repeat from message to message: access numbers and payers, not users.
+# For numbers that repeat in many messages: access numbers and payers, not users.
 @lru_cache(1024)
 def write_number(value: str) -> bytes:
     return write_text(value, NUMBER)
@@ -139,7 +139,7 @@ def write_hops(hops: tuple[Any, ...]) -> bytes:
 
 
 def fault_of(command: Any) -> FieldError:
-    """Which field made the encoder fail, and why."""
+    """The field that made the encoder fail, and the reason."""
     for field in fields(command):
         name, value = field.name, getattr(command, field.name)
         check, need = _CHECKS.get(name, _BYTE)
@@ -150,7 +150,7 @@ def fault_of(command: Any) -> FieldError:
             check(value)
         except ENCODING_ERRORS:
             return FieldError(f"{need}, got {value!r}", name)
-    # Each field is right by itself.
+    # No field is wrong by itself.
     return FieldError(f"the frame would exceed {MAX_FRAME} bytes", "message_content")
 
 
@@ -174,7 +174,7 @@ _CHECKS: dict[str, tuple[Callable[[Any], object], str]] = {
 
 
 def body_error(name: str, frame: bytes, length: int) -> BodyError:
-    """The error of a frame that has not the `length` of its command."""
+    """The error of a frame whose length is not the `length` of its command."""
     got, need = len(frame) - HEADER_LENGTH, length - HEADER_LENGTH
     kind = TruncatedBody if got < need else OverlongBody
     return kind(f"{name}: a body of {need} bytes is needed, got {got}")

@@ -1,5 +1,4 @@
-"""From bytes to frames, from a whole frame to its command, and the response to a frame that is not
-taken."""
+"""From bytes to frames, from a whole frame to its command, and the response to a refused frame."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ _LENGTH_BYTES = 4
 class FrameStream:
     """Cuts a stream of bytes: feed it what came, and it gives the frames that are whole.
 
-    At a Message Length that cannot be, `error` is set: the frames before it are still given, and
-    nothing after it can be, for it is unknown where the next frame begins.
+    An impossible Message Length sets `error`. The frames before it are still returned, but none
+    after it, because the beginning of the next frame is unknown.
     """
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
@@ -48,7 +47,7 @@ class FrameStream:
         """The frames that are whole now, in order."""
         if self.error:
             return []
-        # As a rule nothing is left over, and nothing is copied.
+        # Usually no bytes are left over, and none are copied.
         data = self._rest + data if self._rest else bytes(data)
         frames, at, end = [], 0, len(data)
         while end - at >= _LENGTH_BYTES:
@@ -93,7 +92,7 @@ def decode(frame: bytes) -> Command:
 
 
 def decode_cut(frame: bytes) -> Command:
-    """As `decode`, for a frame whose length is known to be right: a FrameStream cut it."""
+    """As `decode`, for a frame that a FrameStream has cut, so that its length is right."""
     parse = PARSERS.get(frame[4:8])
     if parse is None:
         command_id = int.from_bytes(frame[4:8], "big")
@@ -103,18 +102,18 @@ def decode_cut(frame: bytes) -> Command:
     return parse(frame, _SEQUENCE(frame, 8))
 
 
-# The bytes around the Result: Trace_Resp has one for each node, CheckUser_Resp a Status after it.
+# The bytes around the Result. Trace_Resp has one for each node, CheckUser_Resp a Status after it.
 _BEFORE_RESULT = {int(CommandId.TRACE): b"\1"}
 _AFTER_RESULT = {int(CommandId.TRACE): bytes(46), int(CommandId.CHECK_USER): bytes(9)}
 
 
 def response_to(frame: bytes, result: int) -> bytes:
-    """The response to the command in `frame`, of which only the header needs to be right."""
+    """The response to the command in `frame`, which needs only a valid header."""
     command_id = int.from_bytes(frame[4:8], "big")
     body = b""
     if command_id != CommandId.UNBIND:
         before = _BEFORE_RESULT.get(command_id, b"")
         body = before + bytes((result,)) + _AFTER_RESULT.get(command_id, NO_RESERVE)
     head = HEADER.pack(HEADER_LENGTH + len(body), command_id | RESPONSE_BIT, 0, 0, 0)
-    # The sequence as it came: a response names the command that it answers.
+    # The sequence is copied, because a response names the command that it answers.
     return head[:8] + frame[8:HEADER_LENGTH] + body

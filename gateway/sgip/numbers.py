@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from .fields import SequenceNumber
 
 _WORD = 1 << 32
-# The operator's clock, whatever this machine's time zone is. China has no summer time.
+# The operator's clock, in whatever time zone this machine is. China has no summer time.
 _OPERATOR = timezone(timedelta(hours=8))
 _AREA = (2, 4)  # digits of an area code with its leading 0
 _COUNTRY = "86"
@@ -18,7 +18,7 @@ _MOBILE = 11  # digits of a mobile number, the first of which is 1
 
 
 def sp_node_id(area: str, corp_id: str | int) -> int:
-    """The node id of an SP: 3, the area code ("010", "0731"), the five digits of its CorpId.
+    """The node id of an SP: 3, the area code ("010", "0731"), then the five digits of its CorpId.
 
     Raises ValueError for an area code without its leading 0, and for more than five digits.
     """
@@ -59,8 +59,8 @@ def absolute_time(moment: datetime) -> str:
 class SequenceSource:
     """Makes the sequences of one node id.
 
-    Processes that share a node id divide the counters among them: `lane` of `lanes`. A process
-    that is started again within a second must start above its last counter.
+    Processes that share a node id divide the counters among them: `lane` of `lanes`. A process that
+    starts again within a second must begin above its last counter.
     """
 
     def __init__(self, node: int, lane: int = 0, lanes: int = 1, start: int = 0) -> None:
@@ -68,7 +68,7 @@ class SequenceSource:
             raise ValueError("a node id has 32 bits, and the lane is one of the lanes")
         self._node, self._lane, self._lanes = node, lane, lanes
         self._turn = start
-        # Whole turns, so that a wrap does not leave the lane.
+        # Use whole turns of the lanes, so that a wrap does not leave the lane.
         self._turns = _WORD // lanes
 
     def next(self, moment: datetime) -> SequenceNumber:
@@ -92,25 +92,25 @@ def spellings(number: str) -> tuple[str, ...]:
 
 
 def international(number: str) -> str:
-    """A telephone number as SGIP has it: `86` in front, no plus. A number that is no Chinese mobile
-    number keeps its digits."""
+    """A telephone number as SGIP has it: `86` in front, no plus. Other numbers than Chinese mobile
+    numbers keep their digits."""
     text = _without_signs(number)
     digits = text.removeprefix("+").removeprefix("00")
-    # Behind a + or 00 stands a country's number: 1 is that of North America.
+    # After + or 00 the number begins with a country code: 1 is North America's.
     is_mobile = digits == text and len(digits) == _MOBILE and digits.startswith("1")
     return _COUNTRY + digits if is_mobile else digits
 
 
 def searched_numbers(text: str) -> tuple[str, ...]:
-    """The numbers that a text in a search may mean: the one that `international` reads, and for a
-    Chinese mobile number without 86 the foreign one that is stored in the same digits."""
+    """The numbers that a text in a search may mean: the number that `international` reads, and for
+    a Chinese mobile number without 86 also the foreign number with the same stored digits."""
     number, digits = international(text), _without_signs(text)
     return (number, digits) if number == _COUNTRY + digits else (number,)
 
 
 def written_form(number: str) -> str:
-    """The text that `international` reads as this number: the number, or a foreign one that looks
-    like a Chinese mobile number with a plus."""
+    """The text that `international` reads as this number: its digits, with a plus for a foreign
+    number that looks like a Chinese mobile number."""
     return number if international(number) == number else f"+{number}"
 
 

@@ -3,9 +3,9 @@
 Fields are named as in the specification and stand in its order, with `sequence` in front. The
 counts (UserCount, MessageLength) are derived.
 
-In a stream of Submits all but user, content and sequence is the same from frame to frame. The
-blocks between are remembered, as they are written and as they are read: without that, a Submit
-takes four times as long to write.
+In a stream of Submits only user, content and sequence differ from frame to frame. The blocks
+between these are remembered in written and in read form: without that, writing a Submit takes four
+times as long.
 """
 
 from __future__ import annotations
@@ -128,14 +128,14 @@ class Submit(Command):
 
 
 def users_per_submit(content_length: int, at_most: int = SAFE_USERS) -> int:
-    """How many users a Submit with this content (bytes) may have within a packet of 2 KB."""
+    """Maximum of users of a Submit with this content (bytes) within a packet of 2 KB."""
     return max(1, min(at_most, (MAX_PACKET - SUBMIT_LENGTH - content_length) // NUMBER))
 
 
 Options = tuple[str, str, int, str, str, int, int, int, str, str, int, int, int, int, int]
 
 
-# 1024 sets of options: those of the accounts that send at one time, with their expire times.
+# 1024 sets of options: those of accounts that send at the same time, with their expire times.
 @lru_cache(1024)
 def _write_options(*o: str | int) -> bytes:
     texts = {0: 5, 1: 10, 3: 6, 4: 6, 8: 16, 9: 16}
@@ -180,13 +180,13 @@ def _read_options(block: bytes) -> Options:
     )
 
 
-# By the number of users: all of a frame up to its content.
+# By the number of users: the frame up to its content.
 @lru_cache(MAX_USERS + 1)
 def _layout(count: int) -> Struct:
     return Struct(f">20x21s21sx{'21s' * count}{_OPTIONS.size}sI")
 
 
-# A name of the module is reached quicker than one of the class.
+# A module's name is quicker to reach than a class's.
 _make: Callable[..., Submit] = Submit.make
 
 
@@ -201,7 +201,7 @@ def read_submit(frame: bytes, sequence: SequenceNumber) -> Submit:
     sp_number, charge_number, *users, options, length = _layout(count).unpack_from(frame)
     if size != SUBMIT_LENGTH + NUMBER * count + length:
         raise body_error("Submit", frame, SUBMIT_LENGTH + NUMBER * count + length)
-    # After the lengths: a frame that was cut wrongly is a fault of the stream, not of a field.
+    # After the lengths: a wrongly cut frame is a fault of the stream, not of a field.
     if not 1 <= count <= MAX_USERS:
         raise FieldError(f"1 to {MAX_USERS} is needed, got {count}", "user_count")
     return _make(

@@ -17,19 +17,19 @@ class ReportTime(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Times in seconds; numbers of Submits are those of one connection."""
+    """Times are in seconds. Numbers of Submits are those of one connection."""
 
     login_result: int = 0
-    result: int = 0  # of a Submit
-    response_delay: float | None = 0  # None: no response, ever
-    per_second: int | None = None  # more Submits than these get THROTTLED
-    limit_first: bool = False  # `per_second` counts repeats, too, and is asked before the memory
-    drop_after: int | None = None  # Submits; they are accepted, and the link is cut unanswered
-    garbage_after: int | None = None  # Submits
+    result: int = 0  # delay of a Submit's response
+    response_delay: float | None = 0  # None: no response at all
+    per_second: int | None = None  # Submits beyond this number get THROTTLED
+    limit_first: bool = False  # `per_second` also counts repeats, and is asked before the memory
+    drop_after: int | None = None  # after so many accepted Submits the link is cut without answers
+    garbage_after: int | None = None  # number of Submits
     reports: ReportTime = ReportTime.AFTER
-    report_copies: int = 1  # each under its own sequence
+    report_copies: int = 1  # each repetition under its own sequence
     resent_reports: bool = False  # each frame is written twice
-    on_submit_link: bool = False  # Reports and MOs come over the connection of the SP
+    on_submit_link: bool = False  # Reports and MOs come over the SP's own connection
     state: int = State.DELIVERED
     error_code: int = 0
 

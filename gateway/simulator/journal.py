@@ -21,8 +21,8 @@ from gateway.sgip import (
     decode,
 )
 
-_SEQUENCE = slice(8, 20)  # of a frame
-_BUFFER = 1 << 20  # bytes: commands that came together are one write, at `flush`
+_SEQUENCE = slice(8, 20)  # bytes of a frame
+_BUFFER = 1 << 20  # bytes: commands that came together are written at once by `flush`
 
 
 def read_users(log: Path) -> Iterator[tuple[SequenceNumber, str, int]]:
@@ -75,7 +75,7 @@ class Journal:
         return list(self._owed.values())
 
     def unreported(self, log: Path) -> Iterator[tuple[SequenceNumber, str]]:
-        """Submits and users that the log has as accepted, without a Report: a kill came between."""
+        """Submits and users that the log has as accepted, but that have no Report after a kill."""
         for submit, user, result in read_users(log):
             if not result and (submit, user) not in self._reported:
                 yield submit, user
@@ -85,13 +85,13 @@ class Journal:
         self._file.write(f"+\t{frame.hex()}\n")
 
     def answered(self, frame: bytes, result: int) -> None:
-        # Refused for now: it is still owed.
+        # A refusal for now: the frame is still owed.
         if result not in RETRY_RESULTS:
             self._owed.pop(frame[_SEQUENCE], None)
             self._file.write(f"-\t{frame[_SEQUENCE].hex()}\t{result}\n")
 
     def flush(self) -> None:
-        """Give written lines to the operating system: a killed process does not lose them then."""
+        """Give written lines to the operating system, which keeps them after a kill."""
         self._file.flush()
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Journal:
 
 
 class Outbox:
-    """Sends over the first of `links()` that takes more; nothing is dropped before its response,
+    """Sends over the first of `links()` that takes more. No frame is dropped before its response,
     with a `journal` not even by a kill.
 
     `answers` counts the responses by their Result.
@@ -132,7 +132,7 @@ class Outbox:
             self._journal.put(frame)
 
     def pump(self) -> None:
-        # A frame must be in the journal before it is sent: a kill may come before its answer does.
+        # Write a frame to the journal before sending it: a kill may come before its answer.
         if self._journal:
             self._journal.flush()
         for link in self._links():
@@ -143,16 +143,16 @@ class Outbox:
                     link.write_raw(frame)
 
     def take(self, events: list[Event]) -> None:
-        """Notes responses, and takes back frames without one."""
+        """Note responses, and take back frames without a response."""
         for event in events:
             if type(event) is Answered:
                 result: int = event.response.result  # type: ignore[attr-defined]
                 self.answers[result] = self.answers.get(result, 0) + 1
                 if self._journal:
                     self._journal.answered(event.frame, result)
-                if result in RETRY_RESULTS:  # the same sequence, later
+                if result in RETRY_RESULTS:  # the same sequence is sent later
                     self._waiting.append(event.frame)
             elif type(event) is TimedOut:
                 self._waiting.append(event.frame)
-            elif type(event) is Closed:  # in front, in their order
+            elif type(event) is Closed:  # in front, in their old order
                 self._waiting.extendleft(frame for _, frame in reversed(event.unanswered))

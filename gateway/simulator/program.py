@@ -19,7 +19,7 @@ from gateway.net.client import Login
 from gateway.simulator.behaviours import BEHAVIOURS, Behaviour
 from gateway.simulator.smg import Simulator
 
-# Beside SGIP's own 8801, at which the platform's receiver listens on the same machine.
+# Another port than SGIP's own 8801, which the platform's receiver has on the same machine.
 PORT = 8802
 _PRINT_SECONDS = 1.0
 
@@ -48,7 +48,7 @@ class Options:
 
 def parse_mo(text: str) -> Mo:
     """The MO of a line `user:sp:text`. Raises ValueError for any other line."""
-    # Only the first two colons: a text may hold more.
+    # Split only at the first two colons: a text may have more.
     user, _, rest = text.rstrip("\r\n").partition(":")
     sp_number, _, content = rest.partition(":")
     if not (user.isdigit() and sp_number.isdigit() and content):
@@ -88,7 +88,7 @@ def _value(default: object, text: str) -> object:
 
 async def run(options: Options, say: Callable[[str], object]) -> None:
     """Run until a signal; `say` gets lines for people, the first one when the simulator listens."""
-    # `async with` closes the log and the journal in order after a signal, too.
+    # `async with` closes the log and the journal in order, also after a signal.
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,7 +125,7 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
             say(str(error))
 
     def read() -> None:
-        """Read without Python's buffer: a thread that waits in it holds its lock to the end."""
+        """Read without Python's buffer, whose lock a waiting thread would hold to the end."""
         rest = b""
         with contextlib.suppress(RuntimeError, OSError):  # the loop, or the input, is closed
             while data := os.read(0, 65_536):
@@ -137,7 +137,7 @@ def _read_mos(simulator: Simulator, say: Callable[[str], object]) -> None:
 
 
 async def _print_counts(simulator: Simulator, say: Callable[[str], object]) -> None:
-    """Say the counts of the simulator whenever they have changed."""
+    """Print the simulator's counts whenever they have changed."""
     before = ""
     while True:
         await asyncio.sleep(_PRINT_SECONDS)

@@ -53,7 +53,7 @@ _LOG_BUFFER = 1 << 20  # bytes
 
 
 class _NoMemory(Duplicates):
-    """Every command is new to a session: the simulator itself remembers, behind its flow limit."""
+    """Sessions take every command as new: the simulator itself remembers, behind its flow limit."""
 
     def admit(self, frame: bytes) -> int | None:
         return None
@@ -82,24 +82,24 @@ class Simulator:
         self.behaviour = behaviour or Behaviour()
         self.accepted: Counter[int] = Counter()  # Submits by Result
         self.throttled_repeats = 0  # only with the behaviour's `limit_first`
-        self.changed = asyncio.Event()  # set whenever something came
+        self.changed = asyncio.Event()  # set whenever a command came
         self._host, self._port = host, port
         self._login = login or Login("sp", "secret")
         self._known = dict(read_log(log))  # Submit's sequence → Result
-        # Lines that came together are one write: a killed simulator leaves no half of a Submit.
+        # Lines that came together are one write: a kill leaves no half of a Submit.
         self._log = log.open("a", encoding="ascii", buffering=_LOG_BUFFER)
-        # Not from 0: commands before a restart, or of another simulator, must not be duplicates.
+        # Not from 0: commands before a restart, or of other simulators, must not be duplicates.
         self._sequences = SequenceSource(NODE, start=random.getrandbits(31))
         self._submits: Counter[Connection] = Counter()
         self._references = 0
-        self._second = (0, 0)  # the second, and its number of Submits
+        self._second = (0, 0)  # the present second, and its number of Submits
         memory = _NoMemory if self.behaviour.limit_first else Duplicates
         self._server = Server(Side.SMG, self.check, self, limits=limits, duplicates=memory)
         self._client: Client | None = None
         if listener is not None and not self.behaviour.on_submit_link:
             own_login = smg_login or Login("smg", self._login.password)
             to_sp = replace(own_login, login_type=LoginType.SMG_TO_SP)
-            # An SP that is being developed is unavailable often, and not for long.
+            # An SP in development is often unavailable, and not for long.
             self._client = Client(
                 Side.SMG, *listener, to_sp, self, self._next, limits=limits,
                 backoff=lambda: Backoff(first=0.2, factor=2, cap=2),
@@ -196,8 +196,8 @@ class Simulator:
         self.changed.set()
 
     def _accept(self, connection: Connection, submit: Submit) -> int:
-        # Known from the log of an earlier run, or with `limit_first`: else the session answers
-        # repeats.
+        # The Submit is known from an earlier run's log, or from `limit_first`; otherwise the
+        # session answers repeats.
         earlier_result = self._known.get(submit.sequence)
         behaviour = self.behaviour
         if earlier_result is not None and behaviour.limit_first and self._is_over_limit():
@@ -258,7 +258,7 @@ class Simulator:
     def _pump(self) -> None:
         self.outbox.pump()
         if self._client and len(self.outbox):
-            self._client.wake()  # it may be unbound because nothing happened
+            self._client.wake()  # an idle connection may be unbound
 
     def _next(self) -> SequenceNumber:
         return self._sequences.next(datetime.now(UTC))

@@ -1,4 +1,4 @@
-"""What people set up: each kind of object is declared once, as a Resource.
+"""The objects that people set up: each kind is declared once, as a Resource.
 
 declaration    fields in groups, secrets, rules, removal, texts of one kind
 resource       its objects: created, replaced, deleted, with the entries of the audit log

@@ -1,4 +1,4 @@
-"""What is declared of each kind of object that people set up: its fields, its rules, its texts."""
+"""The declaration of each kind of object that people set up: its fields, its rules, its texts."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Declaration:
     list_path: ClassVar[str]  # "consumers"; '': the list of another kind includes these objects
     path: ClassVar[str]  # "consumers/<slug:name>"
     audit_noun: ClassVar[str] = ""  # prefix of actions in the audit log; '': `noun`
-    # Part of the address → lookup of its value in a row.
+    # Part of the address → the lookup of its value in a row.
     address_lookups: ClassVar[Mapping[str, str]] = {"name": "name"}
     scope: ClassVar[str]  # scope that a management key needs
     # Lookup of the business system that an object belongs to; '': it belongs to the platform.
@@ -54,35 +54,35 @@ class Declaration:
     # True if keys that are limited to business systems may use the operations; they change only
     # what belongs to these systems.
     answers_limited_keys: ClassVar[bool | None] = None
-    # In a platform file: the name of the section ('': `list_path`), and whether there is one.
+    # The name of the section in a platform file ('': `list_path`), and whether there is a section.
     section: ClassVar[str] = ""
     is_in_files: ClassVar[bool] = True
     # True if these objects move with their business system to another cell. A kind that belongs to
-    # no system is shared there: an object of the same content may be there already.
+    # no system is shared: the other cell may already have an object of the same content.
     moves: ClassVar[bool] = False
-    # Columns that no body sets, and that move with the row.
+    # Columns that no body sets but that move with the row.
     moved_columns: ClassVar[Sequence[str]] = ()
-    is_in_addresses: ClassVar[bool] = False  # a proxy finds the cell of a request by the name
-    # Models of other kinds that values name as text; those of the address and of NamedFields are
-    # known without it.
+    is_in_addresses: ClassVar[bool] = False  # the name finds the cell of a request
+    # Models of other kinds that values name as text. Those of the address and of NamedFields need
+    # not be listed.
     named_models: ClassVar[tuple[type[Model], ...]] = ()
     model: ClassVar[type[Model]]
     serializer_class: ClassVar[type[serializers.BaseSerializer[Any]]]
-    # Serializer of the answer to the PUT that creates an object, when that answer shows more.
+    # Serializer of the answer to the PUT that creates an object, if that answer shows more.
     created_serializer_class: ClassVar[type[serializers.BaseSerializer[Any]] | None] = None
     secret_fields: ClassVar[frozenset[str]] = frozenset()  # never written to the audit log
-    # Fields that stay as they are stored when a body leaves them out; secrets always do.
+    # Fields that keep their stored values if a body leaves them out. Secrets always do.
     kept_fields: ClassVar[frozenset[str]] = frozenset()
     # True if DELETE deletes the row; False: it switches the row off, because messages refer to it.
     is_deleted: ClassVar[bool] = False
-    # Fields that must have valid values before a form asks for `faults`; None: all of them.
+    # Fields that must be valid before a form asks for `faults`; None: all fields.
     checked_fields: ClassVar[frozenset[str] | None] = None
 
     # The console's form: its fields in groups. Form and API have the help texts of the model.
     groups: ClassVar[Sequence[Group]] = ()
 
-    # The list: the order in which it is paged, relations that are read with it, and the column of
-    # the business system by which it can be asked for ('': it cannot).
+    # The list: the order of its pages, relations that are read with it, and the business system's
+    # column for the list's filter ('': no filter).
     list_order: ClassVar[Sequence[str]] = ("name",)
     list_related: ClassVar[Sequence[str]] = ()
     list_prefetched: ClassVar[Sequence[str]] = ()
@@ -96,11 +96,11 @@ class Declaration:
     parameters: ClassVar[Sequence[OpenApiParameter]] = ()  # descriptions of parts of the address
     conflicts: ClassVar[tuple[str, ...]] = ()  # methods whose answer may be 409
 
-    # True while the object comes from another cell.
+    # True if the object comes from another cell.
     is_moved: bool = False
-    # Names of the business systems to which the caller is limited; empty: no limit.
+    # The names of the business systems to which the caller is limited; empty: no limit.
     systems: frozenset[str] = frozenset()
-    # Many-to-many field → the rows that a change sets, for `faults`.
+    # Many-to-many field → the rows that a change sets; `faults` needs them.
     related: Mapping[str, Collection[Any]] = MappingProxyType({})
 
     def __init__(self, actor: str, **address: str) -> None:
@@ -117,20 +117,20 @@ class Declaration:
 
     @classmethod
     def all_rows(cls) -> QuerySet[Any]:
-        """The rows that a platform file has."""
+        """The rows that belong into a platform file."""
         return cls.model._default_manager.all()
 
     @classmethod
     def visible_rows(cls, rows: QuerySet[Any], systems: Collection[str]) -> QuerySet[Any]:
-        """The rows that a caller may see who is limited to these business systems (empty: all):
-        theirs, and of a kind that belongs to the platform all."""
+        """The rows that a caller with a limit to these business systems may see (empty: no limit).
+        A kind that belongs to the platform shows all rows."""
         if not systems or not cls.system_lookup:
             return rows
         return rows.filter(**{f"{cls.system_lookup}__in": systems})
 
     @classmethod
     def is_removed(cls, row: Any) -> bool:
-        """True if `remove` has nothing left to do."""
+        """True if `remove` has no more to do."""
         return not (cls.is_deleted or getattr(row, "enabled", True))
 
     @classmethod
@@ -139,7 +139,7 @@ class Declaration:
         return True
 
     def body_of_removed(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The body that takes up an object that was removed, from that of a platform file."""
+        """The body that restores a removed object, made from the body of a platform file."""
         return body
 
     def new(self) -> Any:
@@ -148,32 +148,32 @@ class Declaration:
 
     @classmethod
     def lock_reason(cls, row: Any) -> Text:
-        """The sentence why the stored row cannot be changed at all; '': it can be."""
+        """The reason why the stored row cannot be changed at all, as a sentence; '' if it can."""
         return ""
 
     @classmethod
     def fixed_fields(cls, row: Any) -> Mapping[str, Text]:
-        """The fields that the stored row keeps as they are → the sentence why; '' for a part of the
-        address, which no body can change."""
+        """Fields whose stored values stay → the reason as a sentence; '' for a part of the address,
+        which no body can change."""
         return {}
 
     @classmethod
     def removal_fault(cls, row: Any) -> Text:
-        """The sentence why the row cannot be deleted now; '': it can be."""
+        """The reason why the row cannot be deleted now, as a sentence; '' if it can."""
         return ""
 
     def faults(self, row: Any, before: Before | None) -> Faults:
-        """The faults of an unsaved row that involve more than one column, or what is stored.
-        `before` is None for a new row."""
+        """The faults of an unsaved row that involve several columns or stored rows. `before` is
+        None for a new row."""
         yield from ()
 
     @classmethod
     def forget_cached(cls) -> None:
-        """Drop what this process remembers of such objects: one of them was changed."""
+        """Drop this process's cache of such objects after a change of one."""
 
     @classmethod
     def deleted_detail(cls, row: Any) -> Mapping[str, Any]:
-        """The audit log keeps this of a row that is deleted."""
+        """The values of a deleted row that the audit log keeps."""
         return {}
 
     @classmethod
@@ -194,20 +194,20 @@ class Declaration:
 
     @classmethod
     def hold(cls, row: Any) -> Sequence[str]:
-        """Set fields of a row that moves, so that its work waits; returns their names, none for a
-        row that waits already."""
+        """Set fields of a moving row so that its work waits. Returns their names; none for a row
+        that waits already."""
         return ()
 
     @classmethod
     def resume(cls, rows: Sequence[Any]) -> None:
-        """Let the work of rows go on that `hold` has changed."""
+        """Let the work of rows that `hold` has changed continue."""
 
     def after_save(self, row: Any, is_new: bool) -> Mapping[str, Any]:
-        """Act in the transaction that stored a change; returns `Stored.shown_once`."""
+        """Act in the transaction that stored a change. Returns `Stored.shown_once`."""
         return {}
 
     def set_dependent_fields(self, row: Any, names: Sequence[str]) -> Sequence[str]:
-        """Set further fields that follow from a change; returns their names."""
+        """Set further fields that depend on a change; returns their names."""
         return ()
 
     @classmethod

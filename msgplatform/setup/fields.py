@@ -1,8 +1,8 @@
-"""The body that describes a whole object, and its fields: they take what JSON has for them, as the
-schema says, and nothing else.
+"""The body that describes a whole object, and its fields. A field takes only the JSON type that the
+schema names.
 
-REST framework's own read forms too: there "5" is a number, 1 is true, and a time without a zone is
-one of the server's.
+REST framework's own fields convert values: they take "5" as a number, 1 as true, and a time without
+a zone as a time in the server's zone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgplatform.models import Biz
 
 
 def check_known(serializer: serializers.Serializer[Any], data: Any) -> None:
-    """Raises ValidationError for a body with a field that there is not."""
+    """Raises ValidationError if the body has an unknown field."""
     if isinstance(data, Mapping) and (unknown := sorted(data.keys() - serializer.fields.keys())):
         raise serializers.ValidationError({name: ["There is no such field."] for name in unknown})
 
@@ -72,7 +72,7 @@ class NumberField(serializers.FloatField):
         return data
 
 
-# The document names the number alone: of "a number or a text" generators make classes of their own.
+# The OpenAPI document names only the number: for a union type generators would add a class.
 @extend_schema_field({"type": "number"})
 class DurationField(NumberField):
     """Seconds as a number, or a text with a unit: "5 s", "30 min", "2 h", "1 d". Shown as a
@@ -146,8 +146,8 @@ class NamesField(serializers.ManyRelatedField):
 
 
 class NamedField(serializers.SlugRelatedField[Any]):
-    """Another thing, by its name. Of business systems there are only those of the serializer's
-    context `systems`, if it has some."""
+    """Another object, by its name. If the serializer's context has `systems`, only these business
+    systems can be named."""
 
     default_error_messages = {"does_not_exist": "There is nothing named {value}; create it first."}
 
@@ -163,7 +163,7 @@ class NamedField(serializers.SlugRelatedField[Any]):
     def many_init(cls, *args: Any, **options: Any) -> NamesField:
         """The field of `many=True`."""
         of_list = {name: options[name] for name in MANY_RELATION_KWARGS if name in options}
-        of_list["allow_null"] = options.pop("allow_null", False)  # of the list, not of its names
+        of_list["allow_null"] = options.pop("allow_null", False)  # the list, not its names
         return NamesField(child_relation=cls(*args, **options), **of_list)
 
     def to_internal_value(self, data: Any) -> Any:
@@ -191,8 +191,8 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
     """A body that describes the whole object. Unknown fields are refused. Fields that only the
     platform writes may be sent back as they were read; their values are ignored.
 
-    The help text of a field is that of its column, which the console's form has too, with a `note`
-    on what JSON has for it; `Meta.notes` has notes by name.
+    The help text of a field is its column's, which the console's form shows too. The field's
+    `note`, or the note in `Meta.notes`, is added for the JSON form.
     """
 
     serializer_field_mapping = OF_MODELS
@@ -210,7 +210,7 @@ class WholeSerializer(serializers.ModelSerializer[Any]):
                 text = texts.get(field.source or name, "")
                 field.help_text = f"{text} {note}".strip() if note else text or None
             if related := getattr(field, "child_relation", None):
-                related.help_text = field.help_text  # not that of the other model's name
+                related.help_text = field.help_text  # not the help text of the other model's name
         return fields
 
     def build_standard_field(self, field_name: str, model_field: Any) -> Any:
@@ -237,7 +237,7 @@ Fields = Mapping[str, serializers.Field[Any, Any, Any, Any]]
 
 
 def fields_of(serializer_class: type[Any]) -> Fields:
-    """The fields of a serializer by name, to be looked at: to make them anew takes milliseconds."""
+    """The fields of a serializer by name, for reading only: making them anew takes milliseconds."""
     return _fields_of(cast(Hashable, serializer_class))
 
 

@@ -26,10 +26,10 @@ class LimitedKey(drf.PermissionDenied):
 
 
 def field_errors(error: Exception) -> list[dict[str, Any]]:
-    """The faults of a refusal as `{"field": "events[3].type", "message": …}`; one without a field
-    for an error that names none."""
+    """The faults of a refusal as `{"field": "events[3].type", "message": …}`. An error that names
+    no field gives one without a field."""
     if isinstance(error, drf.ValidationError):
-        # An error whose values have more than a field may say so itself.
+        # An error with more data than a field may give its own faults.
         return getattr(error, "errors", None) or list(flat_errors(error.detail))
     if isinstance(error, django_errors.ValidationError):
         return list(flat_errors(getattr(error, "message_dict", None) or error.messages))
@@ -44,7 +44,7 @@ def flat_errors(detail: Any, path: str = "") -> Iterator[dict[str, str]]:
     if isinstance(detail, Mapping):
         for name, below in detail.items():
             below_path = f"{path}[{name}]" if isinstance(name, int) else f"{path}.{name}"
-            # Errors of the object as a whole belong to the object's own path.
+            # Errors of a whole object belong to the object's own path.
             yield from flat_errors(below, path if name in for_whole else below_path.lstrip("."))
     elif isinstance(detail, list | tuple):
         for index, below in enumerate(detail):

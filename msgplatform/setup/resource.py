@@ -88,8 +88,8 @@ class Resource(Declaration):
         return row
 
     def missing(self) -> Http404:
-        """The error for what is not there; and for what belongs to a business system that is not
-        the caller's, so that nobody learns whether it is there."""
+        """The error for a missing object, and for an object of a business system that is not the
+        caller's, so that nobody learns whether it exists."""
         within = f" in the business systems {', '.join(sorted(self.systems))}"
         return Http404(f"There is nothing of this name{within if self.systems else ''}.")
 
@@ -122,7 +122,7 @@ class Resource(Declaration):
         try:
             return self._put(data, version, should_be_new)
         except IntegrityError:
-            # Another request has created this object meanwhile, or deleted one that it refers to.
+            # Another request has created this object meanwhile, or deleted an object that it needs.
             return self._put(data, version, should_be_new)
 
     @transaction.atomic
@@ -197,11 +197,11 @@ class Resource(Declaration):
                 row = self.get(for_change=True)
                 self.check_version(row, version)
                 self.remove(row)
-        except IntegrityError:  # a reference that `remove` does not look for
+        except IntegrityError:  # a reference that `remove` has not looked for
             raise NotNow(f"Something refers to this {self.noun}.") from None
 
     def remove(self, row: Any) -> None:
-        """Do what DELETE means to the locked row, and write the audit log. Raises NotNow."""
+        """Delete the locked row or switch it off, and write the audit log. Raises NotNow."""
         if not self.is_deleted:
             if row.enabled:
                 row.enabled = False
@@ -229,9 +229,9 @@ class Resource(Declaration):
         return values
 
     def version(self, row: Any) -> str:
-        """A text that differs when any field that a body sets differs. It is keyed, so that nobody
-        can guess a secret by it."""
-        values = {  # a moment is the same in each time zone: a row has the one of its PUT, or UTC
+        """A text that differs if any field that a body sets differs. It is keyed, so that nobody
+        can find a secret by guessing."""
+        values = {  # use one zone: a row has that of its PUT, or UTC
             name: value.astimezone(UTC) if isinstance(value, datetime) else value
             for name, value in self.values(row).items()
         }
@@ -247,7 +247,7 @@ class Resource(Declaration):
 
     def _fill(self, row: Any, body: Any) -> dict[str, list[str]]:
         """Set the row's columns from the body, or to their defaults. Returns the names of related
-        objects by field; these can be stored only after the row."""
+        objects by field, which can be stored only after the row."""
         for column in self._columns():
             if column.name in body.validated_data:
                 setattr(row, column.name, body.validated_data[column.name])
@@ -278,8 +278,8 @@ class Resource(Declaration):
         before: Mapping[str, Any],
         related: Mapping[str, Sequence[str]],
     ) -> dict[str, dict[str, Any]]:
-        """Every difference that the API shows. `related` has the names of related objects that were
-        sent, `before` the stored ones."""
+        """All differences, as the API shows them. `related` has the sent names of related objects,
+        `before` the stored ones."""
         stored = {
             **self.serializer_class(stored_row).data,
             **{name: before[name] for name in related},

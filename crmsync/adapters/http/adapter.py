@@ -77,7 +77,7 @@ class HttpAdapter(CRMAdapter):
 
     def secrets(self) -> Iterable[str]:
         for value in self.credentials.values.values():
-            # Also as it stands in a URL, and in JSON.
+            # Also mask the forms of a secret in URLs and in JSON.
             yield from {value, quote(value, safe=""), json.dumps(value)[1:-1],
                         json.dumps(value, ensure_ascii=False)[1:-1]}  # fmt: skip
 
@@ -85,7 +85,7 @@ class HttpAdapter(CRMAdapter):
         self._client.close()
 
     def calls(self, count: int) -> int:
-        # Records whose ids are known, which may be all of them, go one by one.
+        # With `update` each record may go alone: all remote ids may be known.
         return count if self.settings.update else -(-count // self.settings.records_per_call)
 
     # -- writing ---------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class HttpAdapter(CRMAdapter):
                 groups.append(([record], settings.update))
             else:
                 storable.append(record)
-        # Each group becomes a request; without a call of its own it goes to `url`.
+        # Each group becomes a request. A group without a call of its own goes to `url`.
         groups += [(group, None) for group in chunks(storable, settings.records_per_call)]
         request_groups: list[tuple[Sequence[Record], Call | None]] = []
         requests: list[Request] = []
@@ -118,7 +118,7 @@ class HttpAdapter(CRMAdapter):
         for (group, call), response in zip(
             request_groups, self._client.exchange(requests), strict=True
         ):
-            # The CRM has no record with the remote id that was sent.
+            # A 404 or 410 says that the CRM has no record with this remote id.
             status, statuses = str(response.status), settings.answer.statuses
             if call and status in ("404", "410") and status not in statuses:
                 missing.update((record.key, (record, describe(response))) for record in group)
@@ -134,8 +134,8 @@ class HttpAdapter(CRMAdapter):
     def _restorable(
         self, missing: Mapping[str, tuple[Record, str]], outcomes: dict[str, Outcome]
     ) -> list[Record]:
-        """The records among `missing` that are stored anew, by key. The others get an outcome:
-        where the address of the call may be wrong, `read` decides."""
+        """The records among `missing` that are stored anew, by key. The other records get an
+        outcome. Where the address of the call may be wrong, `read` decides."""
         settings = self.settings
         deletions = {key for key, (r, _text) in missing.items() if r.deleted and settings.delete}
         uncertain_keys = missing.keys() if not self.is_upsert else deletions
@@ -168,8 +168,8 @@ class HttpAdapter(CRMAdapter):
     def _look_up(
         self, keys: Collection[str], refusal: Outcome
     ) -> tuple[Mapping[str, Stored], Outcome | None]:
-        """Like `read`, but an error is an outcome: `refusal` without such a call, or when the CRM
-        refuses it."""
+        """Like `read`, but errors become outcomes. `refusal` is the outcome if there is no reading
+        call or the CRM refuses it."""
         try:
             return self.read(keys), None
         except (CredentialsRefused, Unavailable) as error:
@@ -180,8 +180,8 @@ class HttpAdapter(CRMAdapter):
     def _add_remote_ids(
         self, batch: Sequence[Record], outcomes: dict[str, Outcome]
     ) -> Sequence[Record]:
-        """Add the remote ids that the deleting call names. Without its id a record is left out and
-        gets an outcome: the call might delete something else."""
+        """Add the remote ids that the deleting call names. A record without a remote id is left out
+        and gets an outcome: the call might delete another record."""
         call = self.settings.delete
         if call is None or "remote_id" not in {*places(call.url), *places(call.body)}:
             return batch
@@ -209,7 +209,7 @@ class HttpAdapter(CRMAdapter):
         self, group: Sequence[Record], call: Call | None, response: Response
     ) -> list[Outcome]:
         settings = self.settings
-        # An address that does not exist is no record's fault.
+        # A wrong address concerns all records, not this one.
         status = str(response.status)
         is_fixed = all(place.startswith("secret.") for place in places(settings.url))
         is_nowhere = (
@@ -221,7 +221,7 @@ class HttpAdapter(CRMAdapter):
         # A deletion can be repeated whatever the storing call is.
         is_upsert = self.is_upsert or bool(call and call is settings.delete)
         outcomes = outcomes_of(settings.answer, response, group, is_upsert)
-        # Only a test could tell whether the CRM refuses more than this record.
+        # Without a test call nobody can tell whether the CRM refuses more than this record.
         outcomes = [
             Auth(outcome.message) if isinstance(outcome, Auth) and not settings.test else outcome
             for outcome in outcomes
@@ -246,7 +246,7 @@ class HttpAdapter(CRMAdapter):
             request = self._requests.about(Record("", 0, {}), settings.test)
             response = self._client.exchange([request])[0]
             raise_for(response)
-            # The test is about no record, so that its answer lists no results.
+            # The test concerns no record: its answer has no list of results.
             rules = msgspec.structs.replace(settings.answer, results="", failures="")
             outcome = outcomes_of(rules, response, [Record("", 0, {})], True)[0]
             match outcome:

@@ -76,7 +76,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tru
         if kind == "retry":
             return Retry(wait, message)
         if size > 1:
-            # Only halves show which record is at fault.
+            # Sending halves finds the record at fault.
             return Refused(message)
         if kind == "conflict":
             return Conflict(str(at(body, self.existing_id) or ""))
@@ -106,7 +106,7 @@ def outcomes_of(
     size, wait = len(records), client.wait_seconds(response)
     body = client.read_json(response) if response.body else None
     text = client.describe(response)
-    # No answer, or one that broke off: the body says nothing.
+    # Without a whole answer the body means nothing.
     by_status = client.outcome_of_status(response, size, is_upsert, rules.throttled_seconds)
     if by_status is not None and (not response.status or response.error):
         return [by_status] * size
@@ -132,8 +132,8 @@ def outcomes_of(
 
 
 def outcome_without_id(rules: AnswerRules, response: Response) -> Unknown | None:
-    """The outcome of a record that was stored in a call of its own and answered without an id: the
-    answer may be another server's. None where other rules show that it is the CRM's."""
+    """The outcome of a record that was stored alone and whose answer has no id: another server may
+    have answered. None where other rules show that the CRM has answered."""
     is_known = rules.code or rules.results or str(response.status) in rules.statuses
     if not rules.remote_id or is_known or not response.body.strip():
         return None
@@ -148,7 +148,7 @@ def _outcomes_of_body(
     rules: AnswerRules, body: Any, records: Sequence[Record], text: str, is_upsert: bool
 ) -> list[Outcome]:
     if rules.results:
-        # Results are in the order of the records: with another number they cannot be matched.
+        # Results have the order of the records. If their numbers differ, no result can be matched.
         results = at(body, rules.results)
         if not isinstance(results, list) or len(results) != len(records):
             text = _("%s, without a result for each record.") % text
@@ -159,7 +159,7 @@ def _outcomes_of_body(
             kind = rules.result.kind(code) if rules.result.code else "ok"
             why = _("%(text)s, code %(code)s") % {"text": text, "code": code}
             outcomes.append(rules.result.outcome(kind, result, why, 1, 0.0))
-        # An error that every record has may be of the call, as a trigger's is: halves show whose.
+        # An error of all records may belong to the call, such as a trigger's: halves show which.
         first, size = outcomes[0], len(outcomes)
         if size > 1 and isinstance(first, Invalid) and outcomes == [first] * size:
             return [Refused(first.message)] * size
@@ -173,7 +173,7 @@ def _outcomes_of_body(
         why = _("%(text)s, and %(path)s is no object.") % {"text": text, "path": rules.failures}
         return [Unknown(why)] * size
     values = [str(record.key if by == "key" else record.fields.get(by)) for record in records]
-    # Listed under another spelling than was sent, or without a reason: it failed all the same.
+    # The CRM lists this record in another spelling or without a reason: the record failed.
     for name, reason in failures.items():
         if name not in values or reason is None:
             why = text if reason is None else str(reason)
@@ -183,7 +183,8 @@ def _outcomes_of_body(
 
 
 def _unclear_outcome(single_outcome: Outcome, size: int, is_upsert: bool, text: str) -> Outcome:
-    """The outcome of records whose results cannot be matched; `single_outcome` is for one alone.
+    """The outcome of records whose results cannot be matched; `single_outcome` for one record. Some
+    may be stored: halves are sent only where that makes no second record.
 
     Others may be stored: halves are sent only where that makes no second record.
     """

@@ -30,7 +30,7 @@ _RECORD = {
 }  # fmt: skip
 
 
-# No Content is an answer too: there is no record.
+# No Content is also an answer: there is no record.
 _NO_RECORD = (204, 404, 410)
 
 
@@ -59,7 +59,7 @@ class ReadCall(Call, frozen=True, kw_only=True):
             code = rules.code_of(client.read_json(response))
             if code is not None and str(code) in map(str, self.missing):
                 return None
-            # Unless the settings say that the CRM means something else by it.
+            # Unless the settings give this status another meaning.
             if response.status in _NO_RECORD and str(response.status) not in rules.statuses:
                 return None
         client.raise_for(response, rules.throttled_seconds)
@@ -141,7 +141,7 @@ def check_templates(settings: HttpSettings, secrets: Mapping[str, str]) -> None:
     template.check(dict(settings.headers), "headers", secrets)
     if settings.records_per_call > 1 and "records" not in places(settings.body):
         raise InvalidInput(_("body needs {records} when a call takes several records."), "body")
-    # One URL serves all records of a call, so it can hold secrets only.
+    # One URL serves all records of a call, so its only places are secrets.
     if settings.records_per_call > 1 and any(places(settings.url)):
         for place in places(settings.url):
             if not place.startswith("secret."):

@@ -97,7 +97,7 @@ def _fill(template: Any, values: Mapping[str, Any]) -> Any:
         return text(template, values)
     if isinstance(template, Mapping):
         pairs = ((name, _fill(value, values)) for name, value in template.items())
-        # A field that is not sent leaves no trace: null would clear it in the CRM.
+        # Leave out a field that is not sent: null would clear it in the CRM.
         return {name: value for name, value in pairs if value is not _MISSING}
     if isinstance(template, Sequence):
         items = (_fill(value, values) for value in template)

@@ -70,7 +70,7 @@ class HubSpotAdapter(RestAdapter):
         super().__init__(settings, credentials)
         errors.check_time_zone(self.settings.time_zone)
         for name in ("objects_path", "properties_path"):
-            # Otherwise it could go on with the host's name: api.hubapi.com + .example.com/x.
+            # Otherwise a path could extend the host's name: api.hubapi.com + .example.com/x.
             if not getattr(self.settings, name).startswith("/"):
                 raise InvalidInput(_("Begin the path with /."), name)
         self._headers = [("authorization", f"Bearer {self.credentials.token}")]
@@ -85,7 +85,7 @@ class HubSpotAdapter(RestAdapter):
         if updates:
             update_outcomes, missing = self._update(updates)
             outcomes.update(update_outcomes)
-            # They were deleted in HubSpot: they are stored anew, by key.
+            # These records were deleted in HubSpot: store them anew, by key.
             others += [dataclasses.replace(record, remote_id="") for record in missing]
         if others:
             inputs = [
@@ -112,7 +112,7 @@ class HubSpotAdapter(RestAdapter):
         return outcomes, missing
 
     def release(self, records: Sequence[Record]) -> Mapping[str, Outcome]:
-        # A batch that names an id twice is refused: two leads may be one person.
+        # HubSpot refuses a batch that names an id twice. Two leads of one person have one id.
         by_id = {record.remote_id: record for record in records}
         outcomes, missing = self._update(list(by_id.values()))
         outcomes.update((record.key, Ok(record.remote_id, created=False)) for record in missing)
@@ -120,8 +120,8 @@ class HubSpotAdapter(RestAdapter):
 
     def _input(self, record: Record) -> dict[str, Any]:
         values = {name: _text(value) for name, value in record.fields.items()}
-        # A record of people has no key of ours: after a restore of the platform's database it would
-        # be found by that, and taken for our own. A merge may have given it one.
+        # A record that people made gets no key: after a restore of the platform's database the key
+        # would make it ours. A deletion removes a key that a merge may have given it.
         has_key = record.deleted or not record.is_adopted
         key = {self.settings.id_property: "" if record.deleted else record.key} if has_key else {}
         properties = {**values, **key}
@@ -150,8 +150,8 @@ class HubSpotAdapter(RestAdapter):
                 record.is_adopted or record.should_fill_empty
             )
             if is_known and remote_id not in ("", record.remote_id):
-                # People have merged it into another contact, which may be a customer's: it is
-                # theirs now.
+                # People have merged the record into another contact, which may be a customer's: the
+                # contact is theirs now.
                 outcomes[record.key] = Conflict(remote_id, is_gone=True)
             else:
                 outcomes[record.key] = Ok(remote_id, result.get("new"))
@@ -243,7 +243,7 @@ class HubSpotAdapter(RestAdapter):
         for page in chunks(sorted(remote_ids), _LARGEST_BATCH):
             answer_by_id, missing = self._read_ids(page, names)
             records_by_id.update(answer_by_id)
-            # A merged contact has another id in the answer: asked for alone, it shows which it is.
+            # A merged contact has another id in the answer. A request for one id shows its contact.
             for remote_id in sorted(set(page) - answer_by_id.keys() - missing):
                 answer_by_id, missing = self._read_ids([remote_id], names)
                 if not answer_by_id and remote_id not in missing:

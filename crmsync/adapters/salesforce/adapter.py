@@ -41,7 +41,7 @@ class SalesforceAdapter(RestAdapter):
     def __init__(self, settings: Mapping[str, Any], credentials: Mapping[str, Any]) -> None:
         super().__init__(settings, credentials)
         for name in ("object", "external_id"):
-            # Both go into URLs and queries.
+            # Both names are parts of URLs and queries.
             if not getattr(self.settings, name).isidentifier():
                 raise InvalidInput(_("The setting %s is no name of Salesforce.") % name, name)
         self._session = Session(self.client, self.settings, self.credentials)
@@ -60,7 +60,7 @@ class SalesforceAdapter(RestAdapter):
             if updates:
                 update_outcomes, missing = self._update(updates)
                 outcomes.update(update_outcomes)
-                # They were deleted in Salesforce: they are stored anew, by key.
+                # These records were deleted in Salesforce: store them anew, by key.
                 others += [dataclasses.replace(record, remote_id="") for record in missing]
             if others:
                 path = f"sobjects/{self.settings.object}/{self.settings.external_id}"
@@ -76,7 +76,7 @@ class SalesforceAdapter(RestAdapter):
             if deletions:
                 outcomes.update(self._delete(deletions))
         except (CredentialsRefused, Unavailable, InvalidInput) as error:
-            # Nothing was sent: there was no token, or the ids to be deleted could not be looked up.
+            # No record was sent: the token or the ids to be deleted could not be read.
             outcome = outcome_of_error(error)
             outcomes.update((r.key, outcome) for r in batch if r.key not in outcomes)
         return outcomes
@@ -84,8 +84,8 @@ class SalesforceAdapter(RestAdapter):
     def _update(self, records: Sequence[Record]) -> tuple[dict[str, Outcome], Sequence[Record]]:
         """Update by remote id. Returns the outcomes, and the records that Salesforce does not
         hold."""
-        # The list form has no call by remote id of its own: the id is part of each record. A list
-        # that names an id twice is refused: after a conflict two records may have one id.
+        # The list form has the id in each record, not in the URL. Salesforce refuses a list that
+        # names an id twice, and after a conflict two records may have one id.
         first_by_id = {_short_id(record.remote_id): record for record in reversed(records)}
         first_records = [
             record for record in records if first_by_id[_short_id(record.remote_id)] is record
@@ -157,9 +157,9 @@ class SalesforceAdapter(RestAdapter):
         return outcomes, missing
 
     def _key(self, record: Record) -> dict[str, str | None]:
-        """The field with the key. A record that people made gets none: after a restore of the
-        platform's database it would be found by that, and taken for our own. When it is deleted
-        here, it is kept without one, which a merge may have given it."""
+        """The field with the key. A record that people made gets no key: after a restore of the
+        platform's database the key would make it the platform's own. When it is deleted here, the
+        key that a merge may have given it is removed."""
         if record.deleted:
             return {self.settings.external_id: None}
         return {} if record.is_adopted else {self.settings.external_id: record.key}
@@ -183,14 +183,14 @@ class SalesforceAdapter(RestAdapter):
         missing = [record.key for record in records if not record.remote_id]
         if missing:
             records_by_key = self._query(missing, ())
-            # A query ignores case: it finds records of other keys, too.
+            # A query ignores case, so that it also finds records of other keys.
             ids.update(
                 (key, records_by_key[key].remote_id) for key in missing if key in records_by_key
             )
         outcomes: dict[str, Outcome] = {r.key: Ok(ids.get(r.key, ""), False) for r in records}
         if not ids:
             return outcomes
-        # Each id once: after a conflict two records may have one.
+        # Each id once: after a conflict two records may have the same id.
         keys: dict[str, list[str]] = {}
         for key, remote_id in ids.items():
             keys.setdefault(_short_id(remote_id), []).append(key)

@@ -40,13 +40,13 @@ _RETRY = {
     "UNABLE_TO_LOCK_ROW", "SERVER_UNAVAILABLE", "UNKNOWN_EXCEPTION", "QUERY_TIMEOUT",
     "INSUFFICIENT_RESOURCES", "ALL_OR_NONE_OPERATION_ROLLED_BACK", "PROCESSING_HALTED",
 }  # fmt: skip
-# An error of a trigger or a flow: of one record, or of all that came in the call, such as a limit
-# of the queries in a transaction.
+# The error codes of a trigger or a flow. Such an error may concern one record, or all records of
+# the call, as with a limit of the queries in a transaction.
 _OF_CALL = {
     "CANNOT_INSERT_UPDATE_ACTIVATE_ENTITY", "CANNOT_EXECUTE_FLOW_TRIGGER", "APEX_ERROR",
     "LIMIT_EXCEEDED", "TOO_MANY_APEX_REQUESTS",
 }  # fmt: skip
-# Another transaction holds a row, whatever code the trigger's error has around it.
+# Another transaction holds a row, even if a trigger's error code is around this text.
 _LOCK = re.compile(
     "UNABLE_TO_LOCK_ROW|Record Currently Unavailable|QueryException: .*lock", re.IGNORECASE
 )
@@ -69,11 +69,11 @@ _ID = re.compile(r"\b([a-zA-Z0-9]{15}(?:[a-zA-Z0-9]{3})?)\b")
 _ID_SUFFIXES = "ABCDEFGHIJKLMNOPQRSTUVWXYZ012345"
 # The daily limit counts the last 24 hours: a little of it becomes free all the time.
 _LIMIT_SECONDS = 900.0
-_MAX_SAME = 60  # characters by which two messages of one cause are the same: ids come later
+_MAX_SAME = 60  # characters by which two messages have one cause: ids come later
 
 
 def raise_for(response: Response) -> None:
-    """Like that of `client`, but the calls of a day may be used up too."""
+    """Like `raise_for` of `client`, but also knows that the day's calls are used up."""
     outcome = None if client.is_whole(response) else of_call(response, 1)
     if isinstance(outcome, Throttled):
         raise TooManyCalls(client.describe(response), outcome.after)
@@ -115,8 +115,8 @@ def of_result(result: Any, external_id: str) -> Outcome:
 
 
 def of_whole_call(results: Sequence[Any]) -> Refused | None:
-    """The refusal of a call with several records, if all have the same error of a trigger or a
-    flow, which may not come in a smaller call."""
+    """The refusal of a call with several records that all have the same error of a trigger or a
+    flow: a smaller call may not cause it."""
     causes = set()
     for result in results:
         errors = result.get("errors") if isinstance(result, Mapping) else None
@@ -134,7 +134,7 @@ def of_whole_call(results: Sequence[Any]) -> Refused | None:
 def is_gone(result: Any) -> bool:
     """True if Salesforce has no record with the id that was sent."""
     result_errors = (result.get("errors") if isinstance(result, Mapping) else None) or ()
-    # Beside `fields` the id is that of another record, to which this one refers.
+    # With `fields`, the id belongs to another record, to which this record refers.
     return any(e.get("statusCode") in _GONE and not e.get("fields") for e in result_errors)
 
 
@@ -205,8 +205,8 @@ class Session:
         self.token = self._instance = ""
 
     def ask(self, method: str, path: str, body: Any = None) -> Response:
-        """A call with a valid token. Raises Unavailable or CredentialsRefused when there is none to
-        be had: then nothing was sent."""
+        """A call with a valid token. Raises Unavailable or CredentialsRefused if there is no token;
+        then no record was sent."""
         if not self.token:
             self._log_in()
         response = self._call(method, path, body)

@@ -39,7 +39,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.sandbox import Behaviour
 
-# The answers that it can be told to give, beside '', which stores.
+# The answers that the sandbox can be told to give. '' stores the records.
 INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST = (
     "invalid", "auth", "throttled", "error", "down", "lost",
 )  # fmt: skip
@@ -104,7 +104,7 @@ class SandboxAdapter(CRMAdapter):
         }
 
     def _require_answer(self) -> None:
-        """Raises as `fields` does while it is told to fail; such a call is not counted."""
+        """Raises as `fields` does while the sandbox is told to fail. Such a call is not counted."""
         try:
             behaviour = self._records.behaviour()
         except RedisError as error:

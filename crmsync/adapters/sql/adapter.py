@@ -75,14 +75,14 @@ class SqlAdapter(CRMAdapter):
         databases.refuse_unsafe(databases.configuration(self.credentials.url, "url"), "url")
         config = databases.for_writing(self.credentials.url, "url")
         self._engine = engines.of_config(config)
-        # Not among Django's own connections: nothing migrates this one, and it is closed with the
-        # adapter.
+        # A connection outside of Django's own: nothing migrates the database, and the connection is
+        # closed with the adapter.
         self._handler = ConnectionHandler({"default": self._engine.existing_only(config)})
         self._cached_table: Table | None = None
 
     def secrets(self) -> Iterable[str]:
         password = urlsplit(self.credentials.url).password or ""
-        # Messages of drivers show the password decoded.
+        # Drivers show the decoded password in their messages.
         return [self.credentials.url, password, unquote(password)]
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class SqlAdapter(CRMAdapter):
             if stage == "commit" and errors.is_lost(error):
                 outcome = Unknown(_("The connection was lost while the transaction was committed."))
             return {record.key: outcome for record in records}
-        except BaseException:  # such as a value that the driver cannot write: a fault of ours
+        except BaseException:  # such as a value that the driver cannot write: our fault
             self._drop()
             raise
 

@@ -24,8 +24,8 @@ def verdict(error: DatabaseError, size: int) -> Outcome:
         return Retry(_BUSY_SECONDS if fault is Fault.UNREACHABLE else 0.0, text)
     if fault in _VALUES or isinstance(error, DataError | IntegrityError) or column(text):
         return Invalid(column(text), text) if size == 1 else Refused(text)
-    # The number of somebody's trigger may be anything. It may be of one record, which is tried
-    # again alone; the others are stored.
+    # A trigger may raise any number. The error may belong to one record, which is then tried alone;
+    # the other records are stored.
     return Refused(text) if fault is Fault.OTHER and size > 1 else Retry(0.0, text)
 
 
@@ -50,7 +50,7 @@ def is_unknown_column(error: DatabaseError) -> bool:
 
 
 def column(text: str) -> str:
-    """The column at fault by the message, '' when it names none."""
+    """The column that the message names, '' if it names none."""
     return engines.column_of(text)
 
 

@@ -48,13 +48,13 @@ class Statements:
         return {key: rows_by_key[key] for key in keys if key in rows_by_key}
 
     def write(self, records: Sequence[Record]) -> dict[str, Outcome]:
-        """An outcome for each record; counts once the transaction is committed."""
+        """Return an Outcome for each record, valid once the transaction is committed."""
         settings, table = self.settings, self.table
         key_column = self._quote(settings.key_column)
         keys = [record.key for record in records]
         present_keys = {str(key) for (key,) in self._rows(key_column, keys)}
-        # A deletion without every value that an INSERT needs is a statement of its own: the INSERT
-        # would be refused, even where the row exists already.
+        # A deletion that lacks a required column gets a statement of its own: the database would
+        # refuse the INSERT even where the row exists.
         own_columns = {settings.key_column, settings.version_column, settings.deleted_column}
         required_names = {name for name, field in table.columns.items() if field.required}
         required_names -= own_columns
@@ -66,8 +66,8 @@ class Statements:
         self._delete(deletions)
         stored_keys = {record.key for record in records} - {record.key for record in deletions}
         upserts = [record for record in records if record.key in stored_keys]
-        # Two writers lock rows in the same order, which is that of keys. Rows with the same columns
-        # go in one INSERT.
+        # Write rows in the order of keys, so that two writers lock them in the same order. Rows
+        # with the same columns share an INSERT.
         upserts.sort(key=lambda record: record.key)
         shapes: dict[tuple[str, ...], list[Record]] = {}
         for record in upserts:
@@ -85,7 +85,7 @@ class Statements:
             rows = self._rows(columns, [record.key for record in upserts])
             versions = {str(key): version for key, version in rows}
             for record in upserts:
-                # The row may exist and all the same not be the one that the upsert found.
+                # The upsert may have changed another row even where the key's row exists.
                 version = versions.get(record.key)
                 if version is None or int(version) < record.version:
                     outcomes[record.key] = table.duplicate_row()
@@ -96,7 +96,7 @@ class Statements:
         columns = [settings.key_column, *names]
         if settings.deleted_column:
             columns.append(settings.deleted_column)
-        columns.append(settings.version_column)  # last: earlier columns compare with the old one
+        columns.append(settings.version_column)  # last: the other columns compare the old version
         table = self.table
         rows = [
             [
@@ -120,7 +120,8 @@ class Statements:
         )
         for page in chunks(records, _KEYS_AT_ONCE):
             keys = [self.table.key(record.key) for record in page]
-            # The index finds the row, and bytes decide: a collation may treat other keys as equal.
+            # The index finds the row; bytes are compared: a collation may treat other keys as
+            # equal.
             is_key = f"{key} = %s AND {self._exact(key)} = {self._exact('%s')}"
             row_condition = f"({is_key} AND ({version} IS NULL OR {version} <= %s))"
             condition = " OR ".join([row_condition] * len(page))

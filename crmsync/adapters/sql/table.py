@@ -94,13 +94,13 @@ class Table:
     def duplicate_row(self) -> Invalid:
         if not self.others or not self._finds_by_any_key:
             return Invalid("", _("Another row has a key that the table takes for the same."))
-        # The database does not say which unique key it was when there are several.
+        # If there are several unique keys, the database does not say which one it was.
         text = _("Another row has the same value in a unique column (%s).")
         name = self.others[0] if len(self.others) == 1 else ""
         return Invalid(name, text % ", ".join(self.others))
 
     def takes_key(self, key: str) -> bool:
-        """True if the column can hold the key. 007 would be the row of 7."""
+        """True if the column can hold the key. A number column would take 007 as 7."""
         return not self.key_is_number or _NUMBER.fullmatch(key) is not None
 
     def key(self, key: str) -> str | int:
@@ -108,14 +108,14 @@ class Table:
 
     def value(self, name: str, value: Any) -> Any:
         """The value of a column in a form that the driver takes: a list or a mapping becomes JSON,
-        a time with a zone what the column's type holds."""
+        and a time with a zone becomes what the column's type holds."""
         if isinstance(value, str) and (kind := self.time_kinds.get(name)):
             try:
                 moment = datetime.fromisoformat(value)
             except ValueError:
                 return value  # the database says what is wrong with it
-            # A TIMESTAMP is a moment, written in the session's zone, UTC; a DATETIME or a DATE is
-            # what the clock and the calendar show at the source.
+            # A TIMESTAMP is a moment, written in the session's zone, UTC. A DATETIME or a DATE
+            # shows the clock and the calendar at the source.
             if kind == "date":
                 return moment.date().isoformat()
             if moment.tzinfo is not None and kind == "timestamp":
@@ -158,7 +158,7 @@ def read_table(connection: BaseDatabaseWrapper, name: str, key_column: str) -> T
             size = int(size_match[1] if size_match else column.display_size or 0)
         is_required = not column.null_ok and column.default is None
         columns[column.name] = Field(column.name, kind, is_required, True, size)
-    # Columns of every unique key but the one of the record's key.
+    # Columns of all unique keys except that of the record's key.
     others = {name for key in unique if key != (key_column,) for name in key} - {key_column}
     return Table(
         name,

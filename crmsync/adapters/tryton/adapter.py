@@ -30,8 +30,8 @@ from msgplatform.core.errors import InvalidInput, Unavailable
 
 _ALL = {"active_test": False}  # inactive records too
 _PARTY, _CONTACTS = "party.party", "party.contact_mechanism"
-# Fields of a party that are its first contact mechanism of the type of that name: only by way of
-# the model of these, in which they are kept, can they be changed.
+# These fields of a party are its first contact mechanism of the type with the field's name. Contact
+# mechanisms are a model of their own, and can be changed only there.
 _CONTACT_TYPES = frozenset({"phone", "mobile", "fax", "email", "website"})
 
 
@@ -79,7 +79,7 @@ class TrytonAdapter(RestAdapter):
     def store(self, batch: Sequence[Record]) -> Mapping[str, Outcome]:
         outcomes: dict[str, Outcome] = {}
         try:
-            # Read anew for a record with an unknown field: a module may have added it since.
+            # Read the names again for an unknown field: a module may have added the field.
             sent_names = {name for record in batch if not record.deleted for name in record.fields}
             if self._names is None or not sent_names <= self._names:
                 self._names = frozenset(self._session.call("fields_get", [], 0))
@@ -93,7 +93,7 @@ class TrytonAdapter(RestAdapter):
         deletions: list[Record] = []
         for record in batch:
             unknown_name = next((name for name in record.fields if name not in names), None)
-            # Nothing to hide: the record is not there, or hidden already.
+            # The record is missing or hidden already: there is nothing to hide.
             if record.deleted and (
                 record.key not in held_records or not held_records[record.key].active
             ):
@@ -111,7 +111,7 @@ class TrytonAdapter(RestAdapter):
                 (old if record.key in held_records else new).append(record)
         create_outcomes = self._call_for_all(new, lambda: self._create(new))
         if len(new) == 1 and isinstance(create_outcomes[new[0].key], Invalid):
-            # The key is not unique: an earlier call without an answer may have arrived late.
+            # The key exists already: an earlier call without an answer may have arrived late.
             try:
                 is_stored = new[0].key in self._find(new)
                 reason = _("An earlier call has stored the record meanwhile.")
@@ -152,7 +152,7 @@ class TrytonAdapter(RestAdapter):
     def _write(
         self, records: Sequence[Record], held_records: Mapping[str, TrytonRecord]
     ) -> dict[str, Outcome]:
-        # Shown again first, in a call of its own: a hidden record takes no other changes.
+        # Show hidden records first, in a call of its own: a hidden record takes no other changes.
         hidden_ids = [held_records[r.key].id for r in records if not held_records[r.key].active]
         if hidden_ids:
             self._session.call("write", hidden_ids, {"active": True})
@@ -167,7 +167,7 @@ class TrytonAdapter(RestAdapter):
         for record in records:
             held_record = held_records[record.key]
             values = self._values(record, held_record.id, contacts)
-            # Found by its id after a conflict: from now on it has our key.
+            # After a conflict the record was found by its id: give it our key.
             if held_record.key != record.key:
                 values[self.settings.key_field] = record.key
             if values:
@@ -209,7 +209,7 @@ class TrytonAdapter(RestAdapter):
         """Tryton's records for these records, by their keys."""
         key = self.settings.key_field
         by_id = {int(r.remote_id): r.key for r in records if r.remote_id.isdigit()}
-        # One call for all: by id where it is known, by key for the others.
+        # One search finds records by id where it is known, and by key otherwise.
         keys = [record.key for record in records if not record.remote_id.isdigit()]
         domain = ["OR", [[key, "in", keys]], [["id", "in", list(by_id)]]]
         held_records: dict[str, TrytonRecord] = {}

@@ -1,5 +1,5 @@
-"""JSON-RPC with Tryton, in a session that is opened with the first call, and anew once when it has
-ended; and the meaning of its errors. Errors of a method come with HTTP 200."""
+"""JSON-RPC with Tryton, and the meaning of its errors. The session is opened with the first call,
+and again once after it has ended. Errors of a method come with HTTP 200."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def meaning(error: NotAnswered | RpcError, size: int, is_change: bool) -> Outcom
     """The outcome that an error gives to `size` records; `is_change`: the call changes records."""
     if isinstance(error, NotAnswered):
         outcome = error.outcome
-        # Looking for the keys changed nothing.
+        # The search for keys changed no record.
         if isinstance(outcome, Unknown) and not is_change:
             return Retry(0.0, outcome.message)
         return outcome
@@ -119,7 +119,7 @@ class Session:
         return self.client.ask("POST", url, headers, {"id": 1, "method": method, "params": params})
 
     def _result(self, response: Response) -> Any:
-        # The status comes first; Tryton answers errors of methods with 200.
+        # The status comes first, because Tryton answers errors of methods with 200.
         if outcome := client.outcome_of_status(response, 1, is_upsert=True):
             raise NotAnswered(outcome)
         body = read_json(response)

@@ -67,8 +67,8 @@ EXAMPLES: Mapping[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
 
 
 _CODE = re.compile(r"`([^`]+)`")
-# Lists show these kinds under other titles, since theirs are made for sentences: “The database
-# refuses …”.
+# Lists show these kinds under shorter titles. The adapters' own titles are made for sentences: “The
+# database refuses …”.
 _GENERIC = {
     "sql": _("Any SQL database"),
     "http": _("Any HTTP/JSON interface"),
@@ -157,7 +157,7 @@ def _struct_in(annotation: Any) -> type[msgspec.Struct] | None:
 
 
 def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
-    """The docstrings of the settings, of those inside them (with their names) and of the
+    """The docstrings of the settings, of settings inside them (with their names) and of the
     credentials."""
     names_by_struct: dict[Any, list[str]] = {kind.Settings: []}
     for field in msgspec.structs.fields(kind.Settings):
@@ -166,7 +166,7 @@ def _notes(kind: type[CRMAdapter]) -> list[tuple[str, SafeString]]:
     names_by_struct[kind.Credentials] = [gettext("credentials")]
     notes: list[tuple[str, SafeString]] = []
     for struct, names in names_by_struct.items():
-        # By `vars`: a class without a docstring would show that of its parent.
+        # `vars` leaves out the docstring of a parent class.
         if text := " ".join((vars(struct).get("__doc__") or "").split()):
             prose = mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # noqa: S308 - escaped
             notes.append((", ".join(names), prose))

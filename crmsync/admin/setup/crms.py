@@ -33,7 +33,7 @@ from msgplatform.core.durations import age
 from msgplatform.core.queues import jobs
 from msgplatform.doors.admin import HealthList, ResourceAdmin, audit, cells
 
-# Counted no further: a CRM may have a million dead records.
+# The count stops here: a CRM may have a million dead records.
 COUNTED = 10_000
 
 
@@ -49,7 +49,7 @@ class Health:
 
 
 def read_health(rows: Sequence[Crm]) -> dict[int, Health]:
-    """By CRM id: two queries to Redis and one to the database for any number of rows."""
+    """Health by CRM id: two queries to Redis and one to the database, for any number of rows."""
     keys = [(row.pk, int(RecoveryEntry.State.OPEN)) for row in rows]
     counts = capped("recovery_log", "crm_id = %s AND state = %s", keys, COUNTED)
     dead = dict(zip([row.pk for row in rows], counts, strict=True))
@@ -77,7 +77,7 @@ def state_cell(row: Crm, health: Health) -> SafeString:
         return cells.unknown()
     live = health.live
     if live is None and not (health.waiting or health.retries):
-        # A handler serves, and reports, a CRM only while it has orders.
+        # A handler serves and reports a CRM only while the CRM has orders.
         return cells.mark(gettext("idle"), "plain", below=gettext("its queues are empty"))
     if live is None:
         return cells.mark(gettext("not served"), "warn", below=gettext("no handler reports it"))
@@ -141,7 +141,7 @@ class CrmAdmin(ResourceAdmin):
         return CrmList
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The CRM's records are known by ids of its kind."""
+        """The kind stays: the CRM's records are known by ids of this kind."""
         return [*super().get_readonly_fields(request, obj), *(["adapter"] if obj else [])]
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
@@ -164,7 +164,7 @@ class CrmAdmin(ResourceAdmin):
         self, request: HttpRequest, obj: Crm, form: ModelForm[Crm], change: bool
     ) -> None:
         super().save_model(request, obj, form, change)
-        # Saving corrects, resuming tests: two steps, so that a CRM is not resumed by accident.
+        # Saving corrects the settings, and resuming tests them: no CRM is resumed by accident.
         if obj.paused_at:
             messages.info(request, gettext("It is still paused: press Resume."))
 
@@ -216,7 +216,7 @@ class CrmAdmin(ResourceAdmin):
         result = probing.check(row)
         if result.is_usable:
             with transaction.atomic():
-                # Not if it was paused anew during the test.
+                # The CRM stays paused if it was paused again during the test.
                 rows = Crm.objects.filter(pk=pk, paused_at=row.paused_at)
                 is_resumed = row.paused_at and rows.update(paused_at=None, paused_because="")
                 if is_resumed:

@@ -54,7 +54,7 @@ class Health:
 def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
     """By policy id: one query to Redis and five to the database for any number of rows."""
     ids = [row.pk for row in rows]
-    # By the index on (policy, id): no run but the newest of each is read.
+    # The index on (policy, id) finds the newest run of each policy without reading the others.
     newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
     runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
     by_policy = {run.policy_id: run for run in runs.values()}
@@ -142,7 +142,7 @@ class PolicyForm(ResourceForm):
                 self.fields[name].widget.can_view_related = False
         for name in ("cron", "hours", "sweep_cron"):
             if name in self.fields:
-                # The reader's own zone may be another one.
+                # Name the zone of the times: the reader's own zone may be another one.
                 self.fields[name].help_text = gettext("Times in %(zone)s. %(help)s") % {
                     "zone": timezone.get_default_timezone_name(),
                     "help": self.fields[name].help_text,

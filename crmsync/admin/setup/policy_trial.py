@@ -67,7 +67,7 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
         outcomes = probing.ask(work)
     except PlatformError as error:
         return probes.piece(request, "answer.html", tone="bad", text=probing.sentence(error))
-    # All fates are counted, also those that do not occur.
+    # Count all fates, also those that do not occur.
     counts = Counter(outcome.fate for outcome in outcomes)
     order = list(FATES)
     outcomes.sort(key=lambda outcome: order.index(outcome.fate))
@@ -120,7 +120,7 @@ def _chosen(model: Any, request: HttpRequest, name: str) -> Any:
 
 
 def _sees(request: HttpRequest, action: str, policy: Policy) -> bool:
-    """True if personal data is shown in clear. The audit log gets an entry before that."""
+    """True if personal data is shown in clear. The audit log gets an entry before."""
     clear = bool(request.user.has_perm(personal.PERMISSION))
     audit(request, action, str(policy), personal_data=clear)
     return clear
@@ -132,7 +132,7 @@ def _line(name: str, rows: list[preview.Mapped], clear: bool) -> dict[str, Any]:
     for row in rows:
         if row.problem and row.field == name:
             cells.append({"problem": row.problem})
-        # A row that the mapping refuses elsewhere, or a deletion, sends no fields.
+        # A deletion, or a row that another line of the mapping refuses, sends no fields.
         elif row.problem or row.deleted:
             cells.append({"nothing": "–"})
         elif name not in row.fields:
@@ -146,7 +146,7 @@ def _shown(outcome: preview.Outcome, clear: bool) -> dict[str, Any]:
     words, tone = FATES[outcome.fate]
     row = outcome.row
     changes = [(n, _text(old, clear), _text(new, clear)) for n, old, new in outcome.changes]
-    # For a record that exists only the differences are shown.
+    # For an existing record show only the differences.
     is_new = outcome.fate == "create"
     return {
         "row": row, "words": words, "tone": tone, "remote_id": outcome.remote_id,

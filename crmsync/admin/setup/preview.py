@@ -88,7 +88,7 @@ def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
 
     Raises NotReady, Unavailable and CredentialsRefused of the CRM, and what `examine` raises.
     """
-    # First: with wrong credentials or fields every row would fail for the same reason.
+    # Check the CRM first: with wrong credentials or fields every row fails for the same reason.
     result = adapter.check(policy.mapping.fields)
     if not result.is_usable:
         raise NotReady(result.message)
@@ -102,7 +102,7 @@ def dry_run(policy: Policy, adapter: CRMAdapter) -> list[Outcome]:
 def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
     if row.problem:
         return Outcome(row, "refused")
-    # A deleted record is created anew, unless the row is deleted too.
+    # The CRM has no live record: create one, unless the row is deleted too.
     if crm_record is None or crm_record.deleted:
         return Outcome(row, "same" if row.deleted else "create")
     if row.deleted:
@@ -116,10 +116,10 @@ def _outcome(row: Mapped, crm_record: Stored | None) -> Outcome:
 
 
 def _mapped(policy: Policy, limit: int) -> list[Mapped]:
-    # Rows of other systems and pages are left out afterwards: read more to find enough.
+    # Read more rows than `limit`: rows of other systems and pages are left out below.
     is_chosen = policy.biz_id is not None or policy.appkeys
     rows = _newest(source_from_row(policy.source), _LOOKED_AT if is_chosen else limit)
-    # Requests have no times.
+    # A request has no time: take the row's time.
     times = {str(row.key): row.time for row in rows}
     row_requests = [each for each in make_requests(policy, rows, 0) if not each.is_outside]
     return [
@@ -132,7 +132,7 @@ def _mapped(policy: Policy, limit: int) -> list[Mapped]:
 
 
 def _newest(source: Source, limit: int) -> list[Row]:
-    """The newest rows, the newest first. Without the horizon: a missed row does no harm."""
+    """The newest rows, newest first. Read without the horizon: a missed row does no harm."""
     database = Database(source)
     index = inspect(source, database).index
     columns, quote = source.columns, database.quote

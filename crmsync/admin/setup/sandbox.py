@@ -21,7 +21,7 @@ from msgplatform.doors.admin import TextInput, audit, sees_personal
 from msgplatform.doors.admin.sandbox_pages import SandboxPages
 
 _SHOWN = 200  # records on the page; the API has all
-# Of the policy that comes with a sandbox: a person waits for the first lead.
+# The policy that comes with a sandbox. Its interval is short: a person waits for the first lead.
 MAPPING = "name = name\nphone = phone\nappkey = appkey\nextra = extra"
 INTERVAL_SECONDS = 2
 

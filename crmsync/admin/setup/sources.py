@@ -48,7 +48,7 @@ class SourceAdmin(ResourceAdmin):
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         actions: dict[str, Any] = super().get_actions(request)
-        actions.pop("delete_selected", None)  # it would not ask `has_delete_permission` for a row
+        actions.pop("delete_selected", None)  # it does not ask `has_delete_permission`
         return actions
 
     def get_urls(self) -> list[URLPattern]:
@@ -74,7 +74,7 @@ class SourceAdmin(ResourceAdmin):
 
     def test_view(self, request: HttpRequest, pk: int | None = None) -> HttpResponse:
         """Read one row of the source that the form describes; the form is not saved."""
-        # The hive has no form that could be posted: it is tested as it is.
+        # The hive has no form to post: test the stored source.
         row = Source.objects.filter(pk=pk, name=HIVE).first() if pk else None
         may_test = request.method == "POST" and super().has_change_permission(request)
         if row is None or not may_test:
@@ -99,7 +99,7 @@ class SourceAdmin(ResourceAdmin):
         """Server and name, without user and password."""
         if row.is_hive:
             return gettext("the platform's own")
-        # Not `row.database`, which raises when the key is gone.
+        # `row.database` would raise if the encryption key is gone.
         stored_url = Source._meta.get_field("database").value_from_object(row)
         if isinstance(stored_url, Unreadable):
             return cells.mark(gettext("cannot be decrypted"), "bad")

@@ -22,7 +22,7 @@ from msgplatform.doors.admin.pages import send_form, show_page
 class TestLeadForm(forms.Form):
     """The record as the CRM gets it."""
 
-    __test__ = False  # to pytest the name looks like a test's
+    __test__ = False  # pytest takes the name for a test's
 
     key = forms.CharField(
         label=_("Key"),

@@ -57,7 +57,7 @@ class Command(BaseCommand):
         next_line = time.monotonic() + _PROGRESS_SECONDS
         for operation in operations:
             total.add(replay(operation, started_at, "sync_recover", options["dry_run"]))
-            # On standard error: with --json the summary is alone on standard output.
+            # On standard error: with --json only the summary is on standard output.
             if time.monotonic() >= next_line:
                 self.stderr.write(f"{total.operations} operations, {total.sent} records so far")
                 next_line = time.monotonic() + _PROGRESS_SECONDS
@@ -88,7 +88,7 @@ class Command(BaseCommand):
                 lines.append(f"Redis could not be read, so only the database was: {finder.problem}")
             for line in lines:
                 self.stdout.write(line)
-        # Last, after the summary: the others were sent all the same.
+        # Raise last, after the summary: the other operations were sent.
         if finder.missing:
             raise CommandError(
                 "These operations are neither in the database nor in Redis: "

@@ -24,11 +24,11 @@ class Database:
     """A source's database for the thread that uses it; reads outside any transaction."""
 
     def __init__(self, source: Source) -> None:
-        """Make the database known to Django; opens no connection yet."""
+        """Register the database with Django. Opens no connection yet."""
         self.alias = "default"
         if not source.database:
             return
-        # The alias is made of the URL: sources of one database share a connection in each thread.
+        # The alias is made from the URL: sources of one database share a connection in each thread.
         self.alias = _PREFIX + hashlib.sha256(source.database.encode()).hexdigest()[:16]
         if self.alias in connections.settings:
             return
@@ -82,7 +82,7 @@ class Database:
 
 
 def only_read(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
-    """Make the poller's sessions read only, whatever the database user may do."""
+    """Make the session read only, whatever the database user may do."""
     if connection.alias.startswith(_PREFIX):
         engines.of_config(connection.settings_dict).only_read(connection)
 

@@ -29,10 +29,10 @@ Bound = Literal["", "privilege", "replica", "cluster", "file"]
 class Reading:
     """The horizon as it was at one moment; times with zone are in UTC.
 
-    `safe_until` is the horizon and `until` the end of what is read, both as the column would have
-    them. They differ where the horizon is only assumed: then rows between them are read early.
-    `bounded_by`: '' where nothing can appear below the horizon; else why it is only bounded by the
-    source's `lag`. `asked_at`: this process's monotonic clock before the server was asked.
+    `safe_until`: the horizon. `until`: the time below which rows are read. Both are texts as the
+    column has them. `until` is later where the horizon is only assumed: rows between both are read
+    early. `bounded_by`: '' for an exact horizon, else the reason why only the source's `lag` bounds
+    it. `asked_at`: this process's monotonic clock before the server was asked.
     """
 
     now: datetime
@@ -64,7 +64,7 @@ class FileHorizon:
         self._zone = zone
         self._table = database.quote(source.table)
         self._time = database.quote(source.columns.update_time)
-        # SQLite grants a lock of a file that this user cannot write; others can still write it.
+        # SQLite grants a lock even of a file that only others can write.
         files = [str(row[2]) for row in database.rows("PRAGMA database_list") if row[1] == "main"]
         self._can_lock = not files[0] or os.access(files[0], os.W_OK)
 
@@ -81,7 +81,7 @@ class FileHorizon:
             [self.column_text(now)],
         )
         until = newest[0][0] if newest else self.column_text(now - self._lag)
-        if not self._can_lock:  # the newest row is not below itself: it would never be read
+        if not self._can_lock:  # `until` is exclusive: the newest row must lie below it
             until = max(until, self.column_text(now - self._lag))
         horizon = datetime.fromisoformat(until).replace(tzinfo=self._zone).astimezone(UTC)
         return Reading(now, horizon, until, until, asked_at, "" if self._can_lock else "file")

@@ -37,12 +37,12 @@ WAITING_CAP = 1_000  # rows beyond the horizon that are counted
 _KEYS_AT_ONCE = 500
 _CLOCK_TOLERANCE = timedelta(seconds=1)
 _MORE = timedelta(minutes=1)
-_COUNT_SECONDS = 60.0  # rows without a time are counted as often
+_COUNT_SECONDS = 60.0  # rows without a time are counted this often
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """A place in a source's order: all rows up to here were read. Both parts go into JSON.
+    """A place in a source's order: all rows up to it were read. Both parts go into JSON.
 
     `time` is text as the column has it, in the column's own zone.
     """
@@ -52,8 +52,8 @@ class Watermark:
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row as it was read. `version` is None in a source without versions. With a `problem` its
-    values could not be read."""
+    """A row as it was read. `version` is None without versions in the source. With a `problem` the
+    row's values could not be read."""
 
     key: Key
     time: str
@@ -120,9 +120,9 @@ class Increment:
         self._reading: Reading | None = None
         self._read_at = 0.0
         self._clock_back = timedelta(0)
-        # Rows beyond a horizon that is only assumed: key → the time with which they were read
-        # early, and a hash. They are read again once they lie below the horizon, and left out then,
-        # unless they were written once more at that time, which may be a whole second.
+        # Rows that were read early, beyond an assumed horizon: key → time and hash of the row. Such
+        # a row is read again below the horizon and then left out, unless it was written again with
+        # the same time, which may be a whole second.
         self._early: dict[Key, tuple[str, int]] = {}
         self.is_indexed = bool(table.index)
 
@@ -137,7 +137,7 @@ class Increment:
             raise RuntimeError("changes are read outside any transaction")
         reading = self._read_horizon()
         rows: list[Row] = []
-        place = watermark  # the last row that was looked at; beyond the watermark for early rows
+        place = watermark  # the last row of the page; early rows lie beyond the watermark
         more = True
         while more and len(rows) < limit and (place is None or place.time < reading.until):
             page_rows = self._select.page(place, reading.until, limit - len(rows))
@@ -166,7 +166,7 @@ class Increment:
         self._early = {key: pair for key, pair in self._early.items() if pair[0] > watermark_time}
 
     def before(self, watermark: Watermark, step_back: timedelta) -> Watermark:
-        """The watermark to go on from when the clock went back by `step_back`, a little earlier."""
+        """The watermark to read from after the clock went back by `step_back`; a little earlier."""
         return Watermark(
             self._horizon.column_text(self._moment(watermark) - step_back - _MORE), watermark.key
         )
@@ -187,7 +187,7 @@ class Increment:
         last_reading, last_read_at = self._reading, self._read_at
         self._reading = reading = self._horizon.read()
         self._read_at = time.monotonic()
-        # By this process's own clock, which never goes back.
+        # Compare with this process's own clock, which never goes back.
         step_back = (
             last_reading.now + timedelta(seconds=reading.asked_at - last_read_at) - reading.now
             if last_reading
@@ -204,7 +204,7 @@ class Increment:
 
     def _facts(self, reading: Reading, watermark: Watermark | None) -> Facts:
         clock_back = self._clock_back
-        if watermark:  # it was below an earlier horizon: a clock that shows less has gone back
+        if watermark:  # the watermark was below an earlier horizon: a smaller time has gone back
             clock_back = max(clock_back, self._moment(watermark) - reading.now)
         waiting = self._select.count_from(reading.until)
         age = max(reading.now - reading.horizon, timedelta(0))
@@ -236,7 +236,7 @@ class _Select:
         is_deleted = f"COALESCE({quote(columns.is_deleted)}, 0) <> 0" if columns.is_deleted else "0"
 
         def value(name: str) -> str:
-            # The driver gives bits as bytes, which look like text; the server prints a FLOAT with
+            # The driver returns bits as bytes, which look like text. The server prints a FLOAT with
             # six digits.
             is_number = name.lower() in table.bits or name.lower() in table.floats
             return f"{quote(name)} + 0" if is_number else quote(name)
@@ -273,7 +273,7 @@ class _Select:
         keys = [row.key for row in bare]
         whole = isolate(keys, self._of_readable, unreadable.__setitem__, _is_of_source)
         by_key = {row.key: row for row in whole}
-        # With the times of the first statement: a row that changed since is read again.
+        # Keep the times of the first statement: a row that has changed since is read again.
         return [
             msgspec.structs.replace(row, problem=_unreadable(unreadable[row.key]))
             if row.key in unreadable
@@ -334,7 +334,7 @@ class _Select:
 
 
 def _reader(name: str, table: Table) -> Callable[[Any], Any] | None:
-    """The function that makes a column's value what it means; None: it is that already."""
+    """The function that converts a column's value; None if no conversion is needed."""
     if name in table.floats:
         return _shortest_float
     if zone := table.zones.get(name):
@@ -343,7 +343,7 @@ def _reader(name: str, table: Table) -> Callable[[Any], Any] | None:
 
 
 def _in_zone(value: Any, zone: tzinfo, local_zone: tzinfo) -> Any:
-    """A time with the zone in which it was stored, on the clock of the source's zone."""
+    """A time with the zone in which it was stored, converted to the source's zone."""
     if not isinstance(value, datetime) or value.tzinfo is not None:
         return value
     return value.replace(tzinfo=zone).astimezone(local_zone)
@@ -355,7 +355,7 @@ def _shortest_float(value: Any) -> Any:
         return value
     bits = struct.pack("f", value)
     shorter = (float(f"{value:.{digits}g}") for digits in range(6, 10))
-    # The greatest of them, rounded up, is too large for a column of that type.
+    # The greatest such float, rounded up, is too large for a column of the type.
     return next((n for n in shorter if abs(n) <= _MAX_FLOAT and struct.pack("f", n) == bits), value)
 
 
@@ -364,10 +364,10 @@ def _time_and_hash(row: Row) -> tuple[str, int]:
 
 
 def _is_of_source(error: Exception) -> bool:
-    """True if the source cannot be read at all, so that no row is to blame."""
+    """True if the error concerns the whole source, and no row."""
     return isinstance(error, PlatformError)
 
 
 def _unreadable(error: Exception) -> str:
-    # The error's own text may hold the value.
+    # The error's own text may hold the row's value.
     return f"A value of the row cannot be read: {type(error).__name__}."

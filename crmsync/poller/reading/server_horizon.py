@@ -46,10 +46,10 @@ from msgplatform.core.data.engines.contract import Activity
 
 log = logging.get(__name__)
 
-# Subtracted from the three bounds, two of which are in whole seconds.
+# Margin below the three bounds, two of which are in whole seconds.
 MARGIN = timedelta(seconds=2)
 _SHARED_SECONDS = 0.2
-# INNODB_TRX is renewed when it was not read for 0.1 s; at random, since other processes ask too.
+# INNODB_TRX is renewed after 0.1 s without a read. Pauses are random, because others ask too.
 _RENEWAL_SECONDS = (_SHARED_SECONDS, 0.36)
 _RENEWALS = 20
 _SECOND = timedelta(seconds=1)
@@ -57,7 +57,7 @@ _SECOND = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True)
 class _Moments:
-    """Of a server; in UTC, but for `asked_at`."""
+    """Times of a server in UTC, except `asked_at`."""
 
     asked_at: float
     now: datetime
@@ -66,17 +66,17 @@ class _Moments:
 
 @dataclass
 class _Server:
-    """The last reading of a server, whichever source made it: one asks, the others wait."""
+    """The last reading of a server, for all its sources: one source asks, the others wait."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    moments: _Moments | None = None  # None: it is only bounded, or could not be asked
+    moments: _Moments | None = None  # None: only bounded, or the server did not answer
     failure: str = ""
     ended_at: float = float("-inf")
 
     def moments_by(self, ask: Callable[[], _Moments | None]) -> _Moments | None:
         """The last reading if it is fresh, else what `ask` reads now. Raises SourceUnavailable,
-        also where another has asked in vain meanwhile: a server that hangs costs all one time
-        limit."""
+        also if another source asked in vain meanwhile: all wait only once for a server that
+        hangs."""
         began = time.monotonic()
         with self.lock:
             if self.moments and time.monotonic() - self.ended_at < _SHARED_SECONDS:
@@ -123,7 +123,7 @@ class ServerHorizon:
         return Reading(now, horizon, self.column_text(horizon), early, asked_at, self._bounded_by)
 
     def _ask(self) -> _Moments | None:
-        """None where the horizon is only bounded, as `_bounded_by` says from now on."""
+        """None if the horizon is only bounded, for the reason that `_bounded_by` now has."""
         asked_at = time.monotonic()
         text, longest_seconds, is_replica = self._activity.statements(self._database.rows)
         now = utc(text)
@@ -138,7 +138,7 @@ class ServerHorizon:
                 raise
             self._bound("privilege")
             return None
-        bounds = [server_second]  # the oldest copy of INNODB_TRX that is accepted is as old
+        bounds = [server_second]  # an accepted copy of INNODB_TRX may be this old
         if longest_seconds is not None:
             bounds.append(now - timedelta(seconds=longest_seconds) - _SECOND)
         if oldest is not None:
@@ -150,8 +150,8 @@ class ServerHorizon:
         self._bounded_by = reason
 
     def _oldest_transaction(self, since: datetime) -> datetime | None:
-        """When the oldest open transaction began that has written; None when there is none. By a
-        list that the server made at `since` (whole seconds) or later."""
+        """The beginning of the oldest open transaction that has written; None without one. The
+        server made the list at `since` (whole seconds) or later."""
         self._database.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
         try:
             for _ in range(_RENEWALS):
@@ -160,7 +160,7 @@ class ServerHorizon:
                     return None if oldest is None else utc(oldest)
                 time.sleep(random.uniform(*_RENEWAL_SECONDS))  # noqa: S311
         finally:
-            # An error may have closed the connection, and with it the transaction.
+            # An error may have closed the connection, and so the transaction.
             if self._database.connection.connection is not None:
                 self._database.rows("COMMIT")
         raise SourceUnavailable(

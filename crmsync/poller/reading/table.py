@@ -61,7 +61,7 @@ def inspect(source: Source, database: Database) -> Table:
     if fault := engine.time_fault(database.rows, table, time):
         raise SourceMismatch(f"times in {source.columns.update_time} {fault}")
     own_zone = parse_zone(source.zone)
-    # The session's zone is UTC, and MySQL converts a TIMESTAMP to it; a DATETIME stays as it was
+    # The session's zone is UTC: MySQL converts a TIMESTAMP to UTC, and returns a DATETIME as it was
     # written.
     zones = {
         name: UTC if engine.is_server and column.type == "timestamp" else own_zone

@@ -36,12 +36,11 @@ log = logging.get(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 # A level of arrays or structs takes three or four elements; no method takes more than two levels.
 MAX_DEPTH = 24
-# Characters that XML 1.0 cannot carry (§2.2), and the library writes nevertheless; a handset may
-# send them.
+# Characters that XML 1.0 cannot carry (§2.2), but that the library writes. A handset may send them.
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-# The key is in the body: a browser does not add it, so that there is nothing to forge.
+# The key is in the body, not in a cookie: a browser adds nothing that could be forged.
 @csrf_exempt
 def endpoint(request: HttpRequest, key_prefix: str = "") -> HttpResponse:
     """Answers a methodCall; another HTTP method gets a page that says how to call. Only a proxy in
@@ -75,7 +74,7 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     count = len(parameters)
     if count + 1 not in {len(signature) for signature in method.signatures}:
         raise faults.Fault(faults.WRONG_PARAMETERS, f"Call it so: {method.help}")
-    if method.call is None:  # system.multicall: each call on its own, what fails answers its fault
+    if method.call is None:  # system.multicall: each call on its own; a failed one answers a fault
         (calls,) = parameters
         if not isinstance(calls, list) or not 1 <= len(calls) <= MAX_CALLS:
             raise InvalidInput(f"give an array of 1 to {MAX_CALLS} structs", "calls")
@@ -85,7 +84,7 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
     if not method.scope:
         return method.call(*parameters)
     key, *arguments = parameters
-    api = cast(Any, request)  # the throttle looks at META alone
+    api = cast(Any, request)  # the throttle only uses META
     caller = keys.verify(str(key).strip(), admit=partial(refuse_guesser, api))
     if caller is None:
         count_failure(api)
@@ -93,7 +92,7 @@ def _dispatch(request: HttpRequest, name: str, parameters: list[Any]) -> Any:
             faults.UNAUTHENTICATED, "The first parameter must be a valid API key: mp_…"
         )
     throttle = ApiKeyThrottle()
-    # A call that only reads counts as reading, though every XML-RPC call is a POST.
+    # A reading call counts as reading, although every XML-RPC call is a POST.
     http_method = "GET" if method.scope.endswith(":read") else "POST"
     throttled_request = SimpleNamespace(method=http_method, user=caller, META=request.META)
     if not throttle.allow_request(cast(Any, throttled_request), cast(Any, None)):
@@ -165,7 +164,7 @@ def _read_call(body: bytes) -> tuple[str, list[Any]]:
 
 
 def _aware(value: Any) -> Any:
-    """The value with aware times: XML-RPC's times have no zone, and mean UTC here. The parser
+    """The value with aware times: times of XML-RPC have no zone and mean UTC here. The parser
     bounds the depth."""
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value
@@ -177,7 +176,7 @@ def _aware(value: Any) -> Any:
 
 
 def _writable(value: Any) -> Any:
-    """The value without the characters that would make the answer no XML."""
+    """The value without characters that are not allowed in XML."""
     if isinstance(value, str):
         return _FORBIDDEN.sub("\ufffd", value)
     if isinstance(value, list):

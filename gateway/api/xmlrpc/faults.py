@@ -1,6 +1,6 @@
 """The faults of /rpc/: codes that never change, each with a sentence.
 
-Negative ones are those that XML-RPC servers agreed on; the others are HTTP's for the same reason.
+Negative codes are those that XML-RPC servers agreed on, the others HTTP's for the same reason.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def of(error: Exception) -> Fault | None:
     match error:
         case Fault():
             return error
-        # Before InvalidInput, of which a limit is one kind: in a batch it is one item's fault.
+        # Before InvalidInput, its base class: in a batch a limit is one item's fault.
         case LimitReached() | drf.Throttled():
             what = str(error) if isinstance(error, LimitReached) else "Too many calls"
             seconds = max(1, int(getattr(error, "wait", None) or 1))
@@ -63,7 +63,7 @@ def of(error: Exception) -> Fault | None:
             return Fault(TOO_LARGE, str(error.detail))
         case drf.ParseError() | drf.UnsupportedMediaType():
             return Fault(NOT_XML, str(error.detail))
-        # Before Temporary: the request may be stored, so that its repeat needs its key.
+        # Before Temporary: the request may be stored, so that its repetition needs its key.
         case errors.OutcomeUnknown():
             return Fault(
                 OUTCOME_UNKNOWN,

@@ -26,7 +26,7 @@ MULTICALL = "system.multicall"
 MAX_CALLS = 100
 MAX_INCOMING = 200
 MAX_SHOWN = states.MAX_IDS  # messages in the answer of a multicall, which is made in memory
-_INTEGERS = frozenset({"priority"})  # fields that are numbers in the body of REST
+_INTEGERS = frozenset({"priority"})  # fields that are numbers in a REST body
 Struct = dict[str, Any]
 
 
@@ -82,7 +82,7 @@ def query(caller: ApiCaller, ids: Any) -> list[Struct]:
             answers.append({"id": id, "found": False})
             continue
         fields = msgspec.to_builtins(states_by_id[id])
-        # XML-RPC has no null: a time that is not known yet is an empty string.
+        # XML-RPC has no null: a time that has not come is an empty string.
         texts = {name: "" if value is None else value for name, value in fields.items()}
         answers.append({"found": True, **texts})
     return answers
@@ -189,7 +189,7 @@ def _read(value: Any, type: Any) -> Any:
 
 
 def _with_integers_as_text(value: Any) -> Any:
-    """The value with integers as text, except in _INTEGERS: PHP sends a text of digits, such as a
+    """The value with integers as text, except the fields in _INTEGERS: PHP sends digits, such as a
     telephone number, as an integer."""
     match value:
         case bool():  # a bool is an int, too

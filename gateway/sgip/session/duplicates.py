@@ -1,4 +1,4 @@
-"""Remembers commands, so that a command that is sent again is taken once (§3.7.2.4.3)."""
+"""Remembers commands, so that a repeated command is taken only once (§3.7.2.4.3)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ UNANSWERED = -1
 class Duplicates:
     """The last `capacity` to 2 × `capacity` commands of one peer, by their sequence.
 
-    Connections of the same peer share one, since a command whose response was lost with its
-    connection is sent again over the next. Two generations replace an order of age: when the
-    younger is full, the older is forgotten.
+    Connections of the same peer share one memory, because a command without a response may be sent
+    again over the next connection. Two generations are kept instead of ages: when the younger one
+    is full, the older one is forgotten.
     """
 
     def __init__(self, capacity: int = 4096) -> None:
@@ -20,7 +20,7 @@ class Duplicates:
         self._young: dict[bytes, int] = {}  # sequence: hash of the frame
         self._old: dict[bytes, int] = {}
         self._unanswered: set[bytes] = set()
-        self._refused: dict[bytes, int] = {}  # Results other than 0
+        self._refused: dict[bytes, int] = {}  # responses' Results other than 0
 
     def admit(self, frame: bytes) -> int | None:
         """None for a new command, which is remembered.
@@ -28,13 +28,13 @@ class Duplicates:
         For a command that came before: UNANSWERED, or the Result of its response; for another
         command under the same sequence Result.SEQUENCE.
         """
-        # A hash is enough: a peer that makes its own commands collide harms itself.
+        # A hash is enough: a peer that makes its commands collide harms only itself.
         key, fingerprint = frame[8:20], hash(frame)
         known_fingerprint = self._young.get(key)
         if known_fingerprint is None:
             known_fingerprint = self._old.get(key)
         if known_fingerprint is None:
-            if len(self._young) >= self._capacity:  # the older commands are forgotten
+            if len(self._young) >= self._capacity:  # forget the older generation
                 self._unanswered.difference_update(self._old)
                 for old in self._refused.keys() & self._old.keys():
                     del self._refused[old]
@@ -49,7 +49,7 @@ class Duplicates:
     def answered(self, key: bytes, result: int) -> None:
         """The command with this sequence (12 bytes) got a response.
 
-        A command that was asked to come again later is forgotten, so that it can.
+        A command that the peer is to repeat later is forgotten, so that it is taken then.
         """
         self._unanswered.discard(key)
         if not result:

@@ -34,9 +34,9 @@ class Endpoint:
         self._duplicates = duplicates
         self._window = Window(limits)
         self._out: list[bytes] = []
-        self._unbind: Unbind | None = None  # wanted; it is sent when all is answered
+        self._unbind: Unbind | None = None  # Unbind is wanted, and sent when all is answered
         self._unbind_sent = False
-        # `_heard`: when a byte came; `_active`: when one came or a command was sent.
+        # `_heard`: time of the last byte. `_active`: time of the last byte or sent command.
         self._phase_since = self._heard = self._active = now
         self._idle_reported = False
         self._has_response = False  # True if the peer answered a command
@@ -45,12 +45,12 @@ class Endpoint:
 
     @property
     def capacity(self) -> int:
-        """How many commands may be sent now."""
+        """The number of commands that may be sent now."""
         return self._window.capacity if self.phase is BOUND else 0
 
     @property
     def waiting(self) -> int:
-        """How many commands wait for their responses."""
+        """The number of commands that wait for their responses."""
         return len(self._window)
 
     def data_to_send(self) -> bytes:
@@ -74,9 +74,9 @@ class Endpoint:
         self._active = now
 
     def respond(self, request: Submit | Deliver | Report | UserRpt, result: int = 0) -> None:
-        """Answers a request of the peer once it is safe; after Closed, for the peer's next try."""
+        """Answers a request of the peer once it is safe; after Closed, for its next repetition."""
         frame = _RESULT(29, request.command_id | RESPONSE_BIT, *request.sequence, result)
-        # Noted even when it can no longer be sent: the request then comes over another connection.
+        # Remember the answer even if it cannot be sent: the request then comes again elsewhere.
         self._duplicates.answered(frame[8:20], result)
         if self.phase is not CLOSED:
             self._out.append(frame)
@@ -87,7 +87,7 @@ class Endpoint:
             self._out.append(response.encode())
 
     def unbind(self, sequence: SequenceNumber, now: float) -> None:
-        """Sends nothing new, awaits the responses, then unbinds. Raises NotBound."""
+        """Sends no new commands, awaits the responses, then unbinds. Raises NotBound."""
         if self.phase is not BOUND:
             raise NotBound(f"the session is {self.phase.value}")
         self.phase, self._phase_since = UNBINDING, now
@@ -95,7 +95,7 @@ class Endpoint:
         self._unbind_when_answered(now)
 
     def next_tick(self) -> float | None:
-        """When `tick` will have something to do, as far as it is known now."""
+        """The time at which `tick` will have work, as far as it is known now."""
         if self.phase is CLOSED:
             return None
         if (due := self._window.due) is not None:
@@ -104,13 +104,13 @@ class Endpoint:
             return self._phase_since + self.limits.login_timeout
         if self.phase is not BOUND:
             wait = self.limits.response_timeout
-            if self._unbind_sent:  # the peer may still deliver what it has
+            if self._unbind_sent:  # the peer may still deliver messages
                 return max(self._phase_since, self._heard) + min(wait, _UNBIND_TIMEOUT)
             return self._phase_since + wait
         return None if self._idle_reported else self._active + self.limits.idle_timeout
 
     def tick(self, now: float) -> list[Event]:
-        """The events of the time that passed. Call it from `next_tick()` on, and again then."""
+        """The events of the passed time. Call it at `next_tick()`, and then at the new one."""
         events: list[Event] = []
         due = self.next_tick()
         if due is None or now < due:
@@ -120,12 +120,12 @@ class Endpoint:
             self._out.extend(repeated_frames)
             self._active = now
             events.extend(TimedOut(context, frame) for frame, context, _, _, _ in lost_commands)
-            # Not one byte since a command was sent for the first time: the peer is gone.
+            # No byte came since a command was sent for the first time: the peer is gone.
             if any(self._heard <= first for _, _, first, _, _ in lost_commands):
                 self._close(CloseReason.SILENT, events)
             else:
                 self._unbind_when_answered(now)
-        elif self._unbind_sent:  # nothing is in flight: without the answer, too, it ends in order
+        elif self._unbind_sent:  # no command is in flight: the end is in order even unanswered
             self._close(CloseReason.UNBOUND, events)
         elif self.phase is not BOUND:
             is_incoming = self.phase is BINDING and self._bind is None
@@ -133,7 +133,7 @@ class Endpoint:
         elif self._bind is None:
             self._close(CloseReason.IDLE, events)
         else:
-            # Our connection: the owner decides whether it unbinds, so that it can unbind in order.
+            # On our own connection the owner decides whether to unbind, to do so in order.
             self._idle_reported = True
             events.append(Idle())
         return events
@@ -144,7 +144,7 @@ class Endpoint:
         if self.phase is CLOSED:
             return events
         since, reason = self._phase_since, CloseReason.LOST
-        # Nothing came after the Bind_Resp that bound us.
+        # No byte came after the Bind_Resp that bound us.
         at_once = self._heard == since and now - since <= _REFUSED_LOGIN
         if self._bind is not None and self.phase is BOUND and at_once:
             reason = CloseReason.LOST_AFTER_BIND
@@ -154,7 +154,7 @@ class Endpoint:
         return events
 
     def _unbound_by_peer(self, now: float) -> CloseReason:
-        """Our login was refused when the peer unbinds at once, and has answered nothing."""
+        """True if the peer unbound at once and has answered nothing: it refused our login."""
         at_once = now - self._phase_since < _REFUSED_BY_UNBIND
         if self._bind is None or self.phase is not BOUND or not at_once:
             return CloseReason.UNBOUND

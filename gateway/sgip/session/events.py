@@ -1,4 +1,4 @@
-"""The events that a session reports to its owner; requests of the peer are their commands."""
+"""A session's events for its owner. A request of the peer is reported as its command."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from ..submit import Submit
 
 
 class CloseReason(Enum):
-    UNBOUND = "unbound"  # in order, whoever asked for it; our Unbind needs no answer
+    UNBOUND = "unbound"  # in order, by either end; our Unbind needs no answer
     REFUSED = "refused"  # the login was not accepted
     NOT_BOUND = "not bound"  # the peer sent commands without a login, or no login in time
     PROTOCOL = "protocol"  # the peer broke the protocol: `error` says how
     SILENT = "silent"  # the peer did not answer in time
     IDLE = "idle"  # nothing happened for too long
     LOST = "lost"  # the connection broke
-    LOST_AFTER_BIND = "lost after bind"  # at once after a good Bind_Resp: a login refused
-    UNBOUND_AFTER_BIND = "unbound after bind"  # by the peer, in the same manner
+    LOST_AFTER_BIND = "lost after bind"  # right after a good Bind_Resp: the login was refused
+    UNBOUND_AFTER_BIND = "unbound after bind"  # the peer unbound right after it: login refused
 
 
 @record
@@ -40,7 +40,7 @@ class BindRefused:
 
 @record
 class Answered:
-    """The response to a command that was sent, with what `send` was given."""
+    """The response to a command that was sent, with the `context` that `send` got."""
 
     make: ClassVar[Callable[..., Any]]  # `fields.record` adds it
     response: Command
@@ -50,7 +50,7 @@ class Answered:
 
 @record
 class TimedOut:
-    """A command got no response however often it was sent: its outcome is unknown."""
+    """A command got no response after its last repeat: its outcome is unknown."""
 
     context: Any
     frame: bytes
@@ -58,9 +58,9 @@ class TimedOut:
 
 @record
 class Ignored:
-    """A frame that its owner need not act upon, with the reason. Its response, if any, is sent.
+    """A frame that needs no action of the owner, with the reason. Its response, if any, is sent.
 
-    `error` is None for a command that came before, and for a response that nothing waits for.
+    `error` is None for a repeated command, and for a response to no waiting command.
     """
 
     frame: bytes
@@ -74,7 +74,7 @@ class Idle:
 
 @record
 class Closed:
-    """Always the last: send what `data_to_send()` still has, then close the connection.
+    """Always the last event: write the rest of `data_to_send()`, then close the connection.
 
     `unanswered` are the commands whose response did not come, as (context, frame), oldest first:
     the same frames may be sent over the next connection to the same peer.

@@ -22,7 +22,7 @@ class Phase(Enum):
     CLOSED = "closed"
 
 
-# Read for each frame: a member is six times slower to reach through its class.
+# Read for each frame: reaching a member through its class is six times slower.
 BINDING, BOUND, UNBINDING, CLOSED = Phase
 
 
@@ -30,7 +30,7 @@ SERVED: dict[Side, frozenset[type]] = {
     Side.SP: frozenset({Deliver, Report, UserRpt}),
     Side.SMG: frozenset({Submit, Trace}),
 }
-# The login types that a side accepts: an SP takes the SMG's, an SMG an SP's and those for a Trace.
+# The login types that each side accepts: an SP the SMG's, an SMG an SP's and those for a Trace.
 LOGIN_TYPES: dict[Side, frozenset[int]] = {
     Side.SP: frozenset({LoginType.SMG_TO_SP}),
     Side.SMG: frozenset({LoginType.SP_TO_SMG, LoginType.TRACE}),
@@ -43,7 +43,7 @@ class Limits:
 
     window: int = WINDOW
     response_timeout: float = RESPONSE_TIMEOUT
-    resends: int = 2  # how often a command is sent again before it is given up
+    resends: int = 2  # maximum of repeats of a command
     idle_timeout: float = IDLE_TIMEOUT
-    login_timeout: float = LOGIN_TIMEOUT  # of who connects to us, until its Bind
-    packet: int = MAX_PACKET  # of sent frames; received frames may be longer
+    login_timeout: float = LOGIN_TIMEOUT  # until the Bind of a peer that connects
+    packet: int = MAX_PACKET  # maximum of sent frames; received frames may be longer

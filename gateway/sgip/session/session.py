@@ -10,7 +10,7 @@ connection: gateways push Reports also over the one that the SP opened (§3.7).
        ▼                                                         ▼                        ▼
     CLOSED ◀──── from each: LOST, SILENT, PROTOCOL (the peer broke the rules) ────────────┘
 
-Once our Unbind was sent nothing is in flight: the connection ends as unbound also when the peer
+After our Unbind no command is in flight. The connection then ends as unbound also if the peer
 closes it, or is silent for some seconds, instead of answering.
 
 All times are seconds of one clock that never goes back, given as `now`.
@@ -41,7 +41,7 @@ _answered = Answered.make
 
 
 class Session(Endpoint):
-    """With `bind` the end that opens the connection, with `login` the one that is connected to.
+    """With `bind` the end that opens the connection, with `login` the other end.
 
     `login` gives the Result for a Bind whose type is right. `duplicates` gives the memory
     that the connections of one peer share; without it each remembers its own.
@@ -66,7 +66,7 @@ class Session(Endpoint):
         self._stream = FrameStream()
 
     def receive(self, data: bytes, now: float) -> list[Event]:
-        """The events of received bytes: requests to be answered as their commands, and others."""
+        """The events of received bytes: requests, as their commands, and other events."""
         events: list[Event] = []
         if self.phase is CLOSED:
             return events
@@ -101,8 +101,8 @@ class Session(Endpoint):
         if isinstance(response, BindResp) and bind and bind.sequence == response.sequence:
             self._login_result(bind, response.result, now, events)
         elif isinstance(response, UnbindResp) and self._unbind_sent:
-            # Whatever its sequence: only one Unbind is sent, and some gateways put their own
-            # time into the response.
+            # Ignore the sequence: only one Unbind is sent, and some gateways put their own time
+            # into the response.
             self._close(CloseReason.UNBOUND, events)
         else:
             events.append(Ignored(frame, None))
@@ -121,7 +121,7 @@ class Session(Endpoint):
         try:
             command = decode_cut(frame)
         except SgipError as error:
-            # There is no response to an unknown command; to a wrong body there is, before we close.
+            # An unknown command gets no response. A wrong body gets one before the close.
             if not error.closes or isinstance(error, BodyError):
                 self._out.append(response_to(frame, error.result))
             self._take_error(frame, error, events)
@@ -129,8 +129,8 @@ class Session(Endpoint):
         if type(command) in self._served:
             if self.phase is BINDING:
                 without_login = NotBound("a command came before the login")
-                # A peer that accepted our Bind may be quicker than its Bind_Resp: it sends again.
-                # A peer that connected to us and does not log in is closed.
+                # A peer that accepted our Bind may send before its Bind_Resp, and will repeat. A
+                # peer that connected to us and does not log in is closed.
                 result = Result.LOGIN if self._bind is None else Result.BUSY
                 self._refuse(frame, without_login, result, events)
                 if self._bind is None:

@@ -7,8 +7,8 @@ from typing import Any
 from ..errors import SequenceInUse, WindowFull
 from .roles import Limits
 
-# A command that waits for its response: its frame, its context, when it was sent for the first and
-# for the last time, how often it was sent again. One is made for each command: a plain tuple.
+# A waiting command: its frame, its context, the times when it was sent first and last, and its
+# number of repeats. One is made for each command: a plain tuple.
 Sent = tuple[bytes, Any, float, float, int]
 
 
@@ -25,13 +25,13 @@ class Window:
 
     @property
     def capacity(self) -> int:
-        """How many more commands it takes."""
+        """The number of further commands that it takes."""
         return self._size - len(self._sent)
 
     @property
     def due(self) -> float | None:
         """When the first response will be overdue."""
-        # The first of the dict: a command that is sent again is put to its end.
+        # The first of the dict: repeated commands are put to its end.
         for _, _, _, last, _ in self._sent.values():
             return last + self._timeout
         return None
@@ -45,10 +45,10 @@ class Window:
         self._sent[key] = (frame, context, now, now, 0)
 
     def take(self, response: bytes) -> Sent | None:
-        """The command that this frame answers, which waits no longer."""
+        """Remove and return the command that this frame answers."""
         key = response[8:20]
         command = self._sent.get(key)
-        # The command id but for the bit that marks a response.
+        # The command id without the bit that marks a response.
         if command is None or command[0][5:8] != response[5:8]:
             return None
         del self._sent[key]
@@ -66,15 +66,14 @@ class Window:
             if resends >= self._resends:
                 lost_commands.append(command)
             else:
-                # The last to be overdue now.
+                # At the end of the dict: its response becomes overdue last.
                 self._sent[key] = (frame, context, first, now, resends + 1)
                 repeated_frames.append(frame)
         return repeated_frames, lost_commands
 
     def drain(self) -> tuple[tuple[Any, bytes], ...]:
         """All waiting commands, as (context, frame), oldest first; the window is empty then."""
-        # By the first time: a command that was sent again stands at the end of the dict, and is
-        # older.
+        # Sort by the first time: a repeated command is at the end of the dict, but older.
         waiting = sorted(self._sent.values(), key=lambda command: command[2])
         self._sent = {}
         return tuple((context, frame) for frame, context, _, _, _ in waiting)

@@ -46,7 +46,7 @@ def decode_text(content: bytes, coding: int) -> str:
     """
     alphabet = alphabet_of(coding)
     if alphabet is Coding.UCS2:
-        if content[:2] == b"\xff\xfe":  # a byte order mark, which GSM does not know, counts
+        if content[:2] == b"\xff\xfe":  # GSM knows no byte order mark, but some senders write one
             return content[2:].decode("utf-16-le", "backslashreplace")
         if content[:2] == b"\xfe\xff":
             content = content[2:]
@@ -57,7 +57,7 @@ def decode_text(content: bytes, coding: int) -> str:
 
 
 def alphabet_of(coding: int) -> Coding:
-    """ASCII, GBK, UCS2 or BINARY: what the bytes of a content are (GSM 03.38 section 4)."""
+    """The charset of a content: ASCII, GBK, UCS2 or BINARY (GSM 03.38 section 4)."""
     if coding & ~FLASH == Coding.GBK:
         return Coding.GBK
     if coding == Coding.SIM:
@@ -67,12 +67,12 @@ def alphabet_of(coding: int) -> Coding:
         return alphabets[coding >> 2 & 3]
     if coding & 0xF0 == 0xF0:  # data coding and message class: bit 2 says whether it is 8 bit
         return Coding.BINARY if coding & 0x04 else Coding.ASCII
-    # Message waiting: 0xE0 stores the text as UCS2; all that is left is the default alphabet.
+    # Message waiting: 0xE0 stores the text as UCS2. The remaining codings use the default alphabet.
     return Coding.UCS2 if coding & 0xF0 == 0xE0 else Coding.ASCII
 
 
 def _in_gbk(text: str) -> bool:
-    """True if GBK has all characters, and a receiver that knows GB18030 reads the same."""
+    """True if GBK has all characters and a receiver with GB18030 reads the same ones."""
     try:
         return text.encode("gbk").decode("gb18030") == text
     except UnicodeError:

@@ -1,7 +1,6 @@
 """Long messages: one text in several parts, each with a user data header (GSM 03.40 9.2.3.24).
 
-`part_of` and `text_of` need no memory, so that the parts that came may be kept wherever all
-processes see them.
+`part_of` and `text_of` keep no state: received parts can be stored where all processes see them.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from ..errors import TextError
 from ..submit import Submit
 from .charsets import choose_coding, decode_text, encode_text
 
-OCTETS = 140  # of a short message
+OCTETS = 140  # bytes of a short message
 MAX_PARTS = 255
 _HEADER = 6  # bytes of the user data header of a part
-# GSM 03.38 6.2.1: the alphabet of 7 bit has these of ASCII, some of them as two septets.
+# GSM 03.38 6.2.1: the ASCII characters of the 7-bit alphabet; some take two septets.
 _GSM_EXTENSION = frozenset("[]{}~\\^|")
 _GSM_ASCII = (frozenset(map(chr, range(0x20, 0x7F))) | {"\n", "\r"}) - {"`"}
-# Information elements that say which part it is, with a reference of 8 or 16 bit: their lengths.
+# Information elements with reference (8 or 16 bits), total and number of a part → their lengths.
 _CONCATENATION = {0x00: 3, 0x08: 4}
 
 
@@ -98,15 +97,15 @@ def udh(reference: int, total: int, number: int) -> bytes:
 
 
 def _capacity(coding: Coding, header: int, is_packed: bool) -> int:
-    """Bytes of text beside a header in one short message; packed: septets."""
+    """Bytes of text beside a header in one short message; in septets if packed."""
     octets = OCTETS - header
     if is_packed:
-        return octets * 8 // 7  # the header is filled up to a whole septet
+        return octets * 8 // 7  # the header fills whole septets
     return octets - octets % 2 if coding is Coding.UCS2 else octets
 
 
 def _widths(text: str, coding: Coding, is_packed: bool) -> list[int]:
-    """The bytes that each character takes; packed: in septets."""
+    """The bytes of each character; in septets if packed."""
     if is_packed:
         return [2 if character in _GSM_EXTENSION else 1 for character in text]
     if coding is Coding.UCS2:
@@ -115,7 +114,7 @@ def _widths(text: str, coding: Coding, is_packed: bool) -> list[int]:
 
 
 def _cuts(widths: Sequence[int], capacity: int, signature: int) -> list[int]:
-    """Where the parts of a text begin and end, in characters."""
+    """The beginning and end of each part of a text, in characters."""
     if capacity - signature < 4:  # the widest character has 4 bytes
         raise TextError("the signature leaves no space for the text")
     cuts, space = [0], capacity - signature
@@ -128,7 +127,7 @@ def _cuts(widths: Sequence[int], capacity: int, signature: int) -> list[int]:
 
 
 def part_of(command: Deliver | Submit) -> Part:
-    """Which part of which message it is; a header that makes no sense is text."""
+    """Returns which part of which message this is. A header without a valid meaning is text."""
     content = command.message_content
     header = content[: content[0] + 1] if content else b""
     has_udhi = bool(command.tp_udhi & 1)
@@ -157,9 +156,9 @@ def _concatenation(elements: bytes) -> tuple[int, int, int] | None:
 
 def text_of(parts: Mapping[int, bytes], codings: Mapping[int, int] | int) -> str:
     """The text of payloads by number. Neighbours of one coding are joined before they are decoded,
-    for there are senders that cut a character in two; each part has a coding of its own (GSM 03.40,
-    9.2.3.10), such as of a part in Latin letters. `codings`: that of all parts, or of each by its
-    number."""
+    because some senders cut a character in two. Each part may have a coding of its own (GSM 03.40,
+    9.2.3.10), such as a part in Latin letters. `codings`: the coding of all parts, or of each part
+    by its number."""
     coding_of = dict.fromkeys(parts, codings) if isinstance(codings, int) else codings
     runs = groupby(sorted(parts), key=lambda number: coding_of[number])
     return "".join(

@@ -17,9 +17,9 @@ from django.utils.translation import gettext as _
 
 from msgplatform.core.errors import Unavailable
 
-# A send ends within this time, or counts as failed.
+# Seconds. A send that takes longer counts as failed.
 MAX_SECONDS = 20
-# Each loads apprise, for a second of a core that the platform's messages need.
+# Maximum of children: each loads apprise, for a second of a core that messages need.
 _checks = threading.BoundedSemaphore(2)
 
 
@@ -29,7 +29,7 @@ class Outcome:
 
     is_ok: bool
     error: str = ""
-    is_final: bool = False  # True if the service says that a repeat cannot help
+    is_final: bool = False  # True if the service says that a repetition cannot help
     details: Mapping[str, Any] | None = None
 
 
@@ -43,7 +43,7 @@ class Child:
             **order, "action": action, "url": url, "seconds": seconds,
             "allow": list(map(str, settings.OUTBOUND_ALLOW)), "proxy": settings.OUTBOUND_PROXY,
         }  # fmt: skip
-        # The platform's own settings for what goes out, and no other variables.
+        # Only the platform's own settings for outbound traffic, and no other variables.
         names = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "PYTHONHASHSEED", "COVERAGE_PROCESS_START")
         environment = {name: os.environ[name] for name in names if name in os.environ}
         environment |= {"NO_PROXY": "", "PYTHONDONTWRITEBYTECODE": "1"}
@@ -52,7 +52,7 @@ class Child:
         if settings.OUTBOUND_CA_FILE:
             ca_names = ("REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")
             environment |= dict.fromkeys(ca_names, str(settings.OUTBOUND_CA_FILE))
-        self._deadline = time.monotonic() + seconds + 5  # its own alarm comes first
+        self._deadline = time.monotonic() + seconds + 5  # longer than the child's own alarm
         self._process = subprocess.Popen(
             [sys.executable, "-m", "msgplatform.company.alerting.send"],
             cwd=settings.BASE_DIR,
@@ -60,10 +60,10 @@ class Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # a Ctrl-C for the program lets a message that is going go
+            start_new_session=True,  # the program's Ctrl-C must not stop a message in flight
         )
         if self._process.stdin:
-            # Smaller than a pipe's buffer (64 KiB), so that nothing waits here.
+            # The order is smaller than a pipe's buffer (64 KiB), so that the write does not wait.
             self._process.stdin.write(json.dumps(content).encode())
             self._process.stdin.close()
             self._process.stdin = None
@@ -77,7 +77,7 @@ class Child:
         return self._outcome()
 
     def wait(self) -> Outcome:
-        """Its outcome, for which this thread waits: at most its time limit."""
+        """Wait in this thread for its outcome, at most for its time limit."""
         try:
             self._process.wait(max(0.0, self._deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -94,8 +94,8 @@ class Child:
 
 
 def check(url: str) -> Outcome:
-    """Whether messages can be sent to this address, without traffic. In `details` the `service`, or
-    the `problem`. Raises Unavailable when others have waited for their checks too long."""
+    """Check without traffic whether messages can be sent to this address. `details` has the
+    `service` or the `problem`. Raises Unavailable if too many checks wait already."""
     if not _checks.acquire(timeout=MAX_SECONDS / 2):
         raise Unavailable(_("Other channels are being checked; try again in a moment."))
     try:

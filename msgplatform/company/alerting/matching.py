@@ -18,13 +18,13 @@ _NUMBER = re.compile(r"\d{1,18}")
 
 
 def severity(kind: str) -> Severity:
-    """How bad the alerts of this kind are."""
+    """The severity of alerts of this kind."""
     book = runbooks.find(kind)
     return Severity(book.severity) if book else Severity.WARNING
 
 
 def is_of_kinds(kind: str, patterns: Collection[str]) -> bool:
-    """True if one of the patterns is the kind, or begins it: `sms.*`; without patterns always."""
+    """True if a pattern equals the kind or its beginning (`sms.*`), or if there are no patterns."""
     name = kind.partition(":")[0]
     return not patterns or any(
         name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
@@ -43,8 +43,8 @@ class Rules:
         return bool(self._rows)
 
     def about(self, alert: Alert, system: int | None) -> Iterator[tuple[AlertRule, AlertChannel]]:
-        """Each rule about this alert with each of its channels. A channel is told nothing about
-        its own failure."""
+        """Each rule about this alert with each of its channels. A channel gets no alert about its
+        own failure."""
         for rule in self._rows:
             if is_about(rule, alert, system):
                 for channel in rule.channels.all():
@@ -53,7 +53,7 @@ class Rules:
 
 
 def is_about(rule: AlertRule, alert: Alert, system: int | None) -> bool:
-    """True if the alert, which is about this business system, is one of the rule's."""
+    """True if the rule covers the alert, which is about this business system."""
     if severity(alert.kind).rank < Severity(rule.min_severity).rank:
         return False
     system_ids = {row.pk for row in rule.systems.all()}
@@ -61,8 +61,8 @@ def is_about(rule: AlertRule, alert: Alert, system: int | None) -> bool:
 
 
 def systems(alerts: Iterable[Alert]) -> Mapping[int, int | None]:
-    """The id of the business system that each alert is about, by the alert's id. One statement for
-    each model of rows that alerts are about."""
+    """Alert id → id of the business system that the alert is about. One statement for each model of
+    rows that alerts are about."""
     result: dict[int, int | None] = {}
     subjects: dict[str, dict[int, int]] = defaultdict(dict)  # model → alert → id of the row
     for alert in alerts:

@@ -23,7 +23,7 @@ from msgplatform.models import Alert, Biz
 from msgplatform.models.alerts import Severity, check_zone, own_language, own_zone
 
 MAX_URL = 2000
-GIVE_UP = timedelta(hours=24)  # of tries for each alert
+GIVE_UP = timedelta(hours=24)  # time of tries for each alert
 _MAX_KINDS = 100
 
 
@@ -55,7 +55,7 @@ class AlertChannel(models.Model):
             "own page. Encrypted."
         ),
     )
-    # The address without its secrets: service, host, fingerprint.
+    # What is shown of the address, without secrets: service, host, fingerprint.
     shown = models.CharField(_("goes to"), max_length=200, editable=False)
     language = models.CharField(
         _("language"), max_length=16, choices=settings.LANGUAGES, default=own_language
@@ -75,7 +75,7 @@ class AlertChannel(models.Model):
             "the channel then gets no messages. 0: it gets messages."
         ),
     )  # fmt: skip
-    # Of its last sends.
+    # Results of its last sends.
     failing_since = models.DateTimeField(_("failing since"), null=True, editable=False)
     failures_in_row = models.PositiveIntegerField(default=0, editable=False)
     last_error = models.CharField(_("last error"), max_length=500, blank=True, default="",
@@ -208,14 +208,14 @@ class AlertMessage(models.Model):
     )
     created_at = models.DateTimeField(_("created"), default=timezone.now)
     due_at = models.DateTimeField(_("due"))
-    # Without it a message is given up a day after it was created.
+    # If it is empty, a message is given up a day after it was created.
     give_up_at = models.DateTimeField(null=True)
     attempts = models.PositiveIntegerField(_("attempts"), default=0)
     claim = ExactCharField(max_length=40, blank=True, default="")
     lease_until = models.DateTimeField(null=True)
     sent_at = models.DateTimeField(_("sent"), null=True)
     error = models.CharField(_("error"), max_length=500, blank=True, default="")
-    # As it was sent last; of a summary from the beginning.
+    # The text that was sent last; a summary has it from the beginning.
     title = models.CharField(_("title"), max_length=300, blank=True, default="")
     text = models.TextField(_("text"), blank=True, default="")
 
@@ -244,7 +244,7 @@ class AlertNotice(models.Model):
     channel = models.ForeignKey(AlertChannel, models.CASCADE)
     alert = models.ForeignKey(Alert, models.CASCADE)
     event = models.CharField(max_length=10, choices=Event.choices)
-    number = models.PositiveIntegerField(default=0)  # of the repeat
+    number = models.PositiveIntegerField(default=0)  # number of the repeat
 
     class Meta:
         app_label = "msgplatform"

@@ -1,6 +1,6 @@
-"""Messages that are due: claimed, sent by child processes, tried again, ended. Tests are sent at
-once by the process that is asked for one. The alert about a channel that fails goes out by the
-other channels (`matching.py`)."""
+"""Messages that are due are claimed, sent by child processes, retried and ended. A test is sent at
+once by the process that was asked for it. The alert about a failing channel is sent over the other
+channels (`matching.py`)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from msgplatform.monitor.watch import CHANNEL, key
 log = logging.get(__name__)
 State = AlertMessage.State
 
-MAX_CHILDREN = 4  # at once, of one process
+MAX_CHILDREN = 4  # maximum of concurrent sends of one process
 LEASE = timedelta(seconds=MAX_SECONDS + 30)
-# Pauses after each failed attempt; the last one is repeated until the message is given up.
+# Pauses after each failed attempt. The last pause is repeated until the message is given up.
 WAITS = tuple(timedelta(seconds=wait) for wait in (10, 30, 60, 300, 900, 1800, 3600))
-# A channel fails, for the alert about it, when so many attempts in a row did.
+# Number of attempts in a row that fail before there is an alert about the channel.
 FAILING_AFTER = 2
 TEST_SECONDS = 15
 
@@ -46,7 +46,7 @@ class Outbox:
         return not self._children
 
     def collect(self, now: datetime) -> int:
-        """Store what became of sends that have ended; returns how many."""
+        """Store the outcomes of sends that have ended; returns their number."""
         ended = {
             channel: (message, outcome)
             for channel, (message, child) in self._children.items()
@@ -58,7 +58,7 @@ class Outbox:
         return len(ended)
 
     def start(self, now: datetime) -> int:
-        """Start to send what is due; returns how many messages."""
+        """Start sends of due messages; returns their number."""
         rows = AlertMessage.objects.filter(
             Q(lease_until=None) | Q(lease_until__lt=now),
             state=State.WAITING, due_at__lte=now, channel__enabled=True,
@@ -76,7 +76,7 @@ class Outbox:
             if not same_rows.update(claim=message.claim, lease_until=now + LEASE):
                 continue
             text = render(message)
-            if text is None:  # its alerts were deleted, or another process has told of them
+            if text is None:  # its alerts were deleted, or another process has sent the news
                 AlertMessage.objects.filter(pk=message.pk, claim=message.claim).update(
                     state=State.DROPPED, claim="", lease_until=None
                 )
@@ -93,7 +93,7 @@ class Outbox:
 
 
 def render(message: AlertMessage) -> texts.Text | None:
-    """The text of a message; None if there is nothing to tell."""
+    """The text of a message; None if it has no news."""
     if message.kind == AlertMessage.Kind.SUMMARY:
         return texts.of_paragraphs(message.channel, message.title, message.text)
     notices = list(message.notices.select_related("alert"))
@@ -101,14 +101,14 @@ def render(message: AlertMessage) -> texts.Text | None:
 
 
 def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:
-    """What became of an attempt, unless another process has taken the message over."""
+    """Store the outcome of an attempt, unless another process has taken over the message."""
     values: Mapping[str, object]
     row = AlertMessage.objects.filter(pk=message.pk, claim=message.claim)
     if outcome.is_ok:
         values = {"state": State.SENT, "sent_at": now, "error": ""}
     else:
         wait = WAITS[min(message.attempts, len(WAITS) - 1)]
-        # As it is now: an alert may have joined after this process had read the message.
+        # Read it again: an alert may have joined the message after this process read it.
         give_up_at = row.values_list("give_up_at", flat=True).first()
         is_over = now + wait > (give_up_at or message.created_at + GIVE_UP)
         values = {"error": outcome.error[:500], "due_at": now + wait,
@@ -122,7 +122,7 @@ def store(message: AlertMessage, outcome: Outcome, now: datetime) -> None:
 
 
 def note_outcome(channel_id: int, outcome: Outcome, now: datetime) -> None:
-    """Whether the channel works, for its page and for the alert about it."""
+    """Store whether the channel works, for its page and for the alert about it."""
     row = AlertChannel.objects.filter(pk=channel_id)
     if outcome.is_ok:
         row.update(failing_since=None, failures_in_row=0, last_error="", last_sent_at=now)
@@ -136,8 +136,8 @@ def note_outcome(channel_id: int, outcome: Outcome, now: datetime) -> None:
 
 
 def send_test(channel: AlertChannel) -> Outcome:
-    """Send a test to a stored channel, or call its address; takes at most 20 seconds. The list of
-    sent alerts has it. Raises Undecryptable."""
+    """Send a test to a stored channel, or call its address, in at most 20 seconds. The list of sent
+    alerts shows the test. Raises Undecryptable."""
     if outbound.is_off():
         return Outcome(False, str(lazy_message(outbound.OFF)))
     now, text = timezone.now(), texts.test(channel, timezone.now())

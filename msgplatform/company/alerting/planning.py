@@ -1,7 +1,7 @@
-"""From alerts to messages: which channel is told what, in which message, and when.
+"""From alerts to messages: which channel gets which news, in which message, and when.
 
-Everything here can be done by two processes at once, and again after one of them has died: a notice
-is unique, and news is deleted in the transaction that writes the notices of it.
+Two processes may do all of this at once, or again after one has died: a notice is unique, and news
+is deleted in the transaction that writes its notices.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from msgplatform.core.data import sql
 from msgplatform.models import Alert, AlertNews
 from msgplatform.models.alerts import Severity
 
-_BATCH = 100  # of one transaction
-# An alert that begins more often than so within an hour flaps: its further news waits for the next
-# half hour, and is one message.
+_BATCH = 100  # news of one transaction
+# An alert that begins more often than this in an hour flaps: its further news waits for the next
+# half hour and is one message.
 MAX_BEGINNINGS = 3
 FLAPPING_SECONDS = 1800
 Event = AlertNotice.Event
@@ -36,7 +36,7 @@ State = AlertMessage.State
 
 
 def plan(now: datetime) -> int:
-    """Take up what has happened to alerts since the last time; returns how much it was."""
+    """Plan the news about alerts since the last time; returns the number of news."""
     news = list(AlertNews.objects.select_related("alert").order_by("id")[:_BATCH])
     if not news:
         return 0
@@ -46,7 +46,7 @@ def plan(now: datetime) -> int:
         for row in news if rules else ():
             if row.is_end:
                 continue
-            # Each channel is told once: of several rules by the one that sends earliest.
+            # Each channel gets the news once: of several rules, by the one that sends earliest.
             severity = matching.severity(row.alert.kind)
             rules_by_channel: dict[AlertChannel, list[AlertRule]] = defaultdict(list)
             for rule, channel in rules.about(row.alert, systems[row.alert.pk]):
@@ -60,8 +60,8 @@ def plan(now: datetime) -> int:
         for row in news:
             if not row.is_end:
                 continue
-            # The channels that were told its beginning, or will be, are told its end: by the same
-            # rule, or by another about this alert where that one was deleted meanwhile.
+            # The end goes to the channels that have the beginning, or will have it: by the same
+            # rule, or if that was deleted meanwhile by another rule about this alert.
             notices = AlertNotice.objects.filter(alert=row.alert, event=Event.OPENED)
             notices = notices.exclude(message__state=State.DROPPED)
             for notice in notices.select_related("message__rule", "channel"):
@@ -78,12 +78,12 @@ def plan(now: datetime) -> int:
 
 
 def plan_repeats(now: datetime) -> int:
-    """Tell once more of open alerts that nobody has acknowledged; returns how many notices."""
+    """Repeat the news of open alerts that nobody has acknowledged; returns how many."""
     total = 0
     rules = AlertRule.objects.filter(enabled=True, repeat_minutes__gt=0)
     for rule in rules.prefetch_related("systems"):
-        # Alerts that the rule reported long enough ago; those that it still covers are repeated,
-        # unless quiet hours drop them now.
+        # Alerts that the rule reported long enough ago. They are repeated if the rule still covers
+        # them and quiet hours do not drop them now.
         pairs = list(
             AlertNotice.objects.filter(
                 message__rule=rule,
@@ -117,23 +117,23 @@ def plan_repeats(now: datetime) -> int:
 def _tell(
     alert: Alert, rule: AlertRule, channel: AlertChannel, event: str, number: int, now: datetime
 ) -> None:
-    """Write the notice, into a message that waits for further ones or a new one."""
+    """Write the notice, into a waiting message or a new one."""
     notices = AlertNotice.objects.filter(alert=alert, channel=channel, event=event, number=number)
-    if notices.exists():  # another process has told it
+    if notices.exists():  # another process has written it
         return
-    # The channels that have the beginning of an alert get its end, too.
+    # Channels that have the beginning of an alert always get its end.
     severity, can_drop = matching.severity(alert.kind), event != Event.RESOLVED
     due = _due(rule, severity, now, can_drop)
     beginnings = Alert.objects.filter(key=alert.key, first_at__gt=now - timedelta(hours=1))
     if due and event != Event.REPEATED and beginnings.count() > MAX_BEGINNINGS:
-        # It begins again and again: its channel is told twice an hour.
+        # The alert begins again and again: its channel gets news twice an hour.
         seconds = now.timestamp() // FLAPPING_SECONDS * FLAPPING_SECONDS + FLAPPING_SECONDS
         half_hour = datetime.fromtimestamp(seconds, UTC)
         due = Due(max(due.earliest, half_hour), max(due.latest, half_hour))
     message = None
     if due is not None:
-        # Locked: nobody sends it before the notice is stored. A message that waits for its next
-        # attempt takes all that may go now; one of the morning holds nothing up.
+        # Lock the message: nobody sends it before the notice is stored. A message that waits for
+        # its next attempt takes all news that may go now; one for the morning delays none.
         rows = AlertMessage.objects.select_for_update().filter(
             rule=rule, channel=channel, kind=AlertMessage.Kind.ALERTS, state=State.WAITING, claim=""
         )
@@ -150,12 +150,12 @@ def _tell(
             give_up_at=due_at + GIVE_UP,
         )  # fmt: skip
     elif due:
-        # The message gets a day of tries from this news on; and an attempt soon, since the channel
-        # may work again, unless the news is a repeat.
+        # The message gets a day of tries from this news on. It also gets an attempt soon, because
+        # the channel may work again, unless the news is a repeat.
         message.give_up_at = max(message.give_up_at or message.created_at + GIVE_UP, now + GIVE_UP)
         if event != Event.REPEATED and message.due_at > due.latest:
             message.due_at = due.latest
-            # The pause after this attempt is no longer than the one that it cuts short.
+            # The pause after this attempt must not be longer than the pause that it cuts short.
             message.attempts = max(1, message.attempts - 1)
         message.save(update_fields=["give_up_at", "due_at", "attempts"])
     sql.insert_or_keep(
@@ -166,7 +166,7 @@ def _tell(
 
 
 def delete_old(before: datetime) -> int:
-    """Delete what was sent before this time, unless one of its alerts is open still; at most one
+    """Delete messages sent before this time, unless one of their alerts is still open; at most one
     batch."""
     open_messages = AlertNotice.objects.filter(alert__open_key__isnull=False)
     rows = AlertMessage.objects.filter(created_at__lt=before).exclude(state=State.WAITING)
@@ -176,15 +176,15 @@ def delete_old(before: datetime) -> int:
 
 
 class Due(NamedTuple):
-    """The period in which news is to be sent: it joins no message that goes before or after it."""
+    """The period in which news is to be sent: the news joins no message outside of this period."""
 
     earliest: datetime
     latest: datetime
 
 
 def _due(rule: AlertRule, severity: Severity, now: datetime, can_drop: bool = True) -> Due | None:
-    """When news of this severity is to be sent; None if it is dropped. Without `can_drop` it waits
-    for the end of quiet hours that drop it."""
+    """The period for news of this severity; None if the news is dropped. Without `can_drop` it
+    waits for the end of quiet hours that would drop it."""
     window = timedelta(seconds=rule.group_seconds)
     begins, ends = rule.quiet_from, rule.quiet_until
     if begins is None or ends is None:

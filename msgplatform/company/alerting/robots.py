@@ -28,7 +28,7 @@ from apprise.plugins.wecombot import NotifyWeComBot
 
 
 class Refused(Exception):
-    """Why the robot does not take a message, in its own words. `is_final` when no repeat helps."""
+    """The robot does not take the message, for a reason of its own. `is_final`: no repeat helps."""
 
     def __init__(self, text: str, is_final: bool = False) -> None:
         super().__init__(text)
@@ -36,11 +36,11 @@ class Refused(Exception):
 
 
 class _Robot:
-    """What these robots have in common: a POST of JSON, and an answer whose code must be 0."""
+    """The common part of these robots: a POST of JSON, and an answer whose code must be 0."""
 
     code_field: ClassVar[str]
     text_field: ClassVar[str]
-    # Codes by which the robot says that address or secret is wrong.
+    # Codes that mean a wrong address or secret.
     final_codes: ClassVar[frozenset[int]] = frozenset()
 
     def post(self, url: str, content: Mapping[str, Any], **parameters: str) -> bool:
@@ -100,7 +100,7 @@ class WeCom(_Robot, NotifyWeComBot):  # type: ignore[misc]  # the library's clas
     example = "wecombot://KEY"
     native = re.compile(r"https://qyapi\.weixin\.qq\.com/cgi-bin/webhook/send\?(.+)")
     notify_format = (NotifyFormat.MARKDOWN, NotifyFormat.TEXT)
-    body_maxlen = 4096  # bytes of Markdown; of text 2,048
+    body_maxlen = 4096  # bytes of Markdown; 2,048 of text
     title_maxlen = 250
 
     def send(
@@ -145,7 +145,7 @@ class Feishu(_Robot, NotifyFeishu):  # type: ignore[misc]  # the library's class
             content = {"msg_type": "text", "content": {"text": f"{title}\n{body}"}}
         if self.secret:
             timestamp = str(round(time.time()))
-            # The text to sign is the key, and what is signed is empty.
+            # The key is the text to sign, and the signed message is empty.
             content |= {"timestamp": timestamp, "sign": _hmac(f"{timestamp}\n{self.secret}", "")}
         return self.post(f"{self.origin}/open-apis/bot/v2/hook/{self.token}", content)
 
@@ -166,7 +166,7 @@ ROBOTS: Mapping[str, type[DingTalk] | type[WeCom] | type[Feishu]] = {
 
 
 def own_form(url: str) -> str:
-    """The address in apprise's form, where it is the webhook that a robot's page shows."""
+    """The address in apprise's form, if it is the webhook from a robot's page."""
     if match := DingTalk.native.fullmatch(url):
         fields = _query(match[1])
         secret = f"{fields['secret']}@" if fields.get("secret") else ""

@@ -2,11 +2,11 @@
 
     python -m msgplatform.company.alerting.send
 
-A process of its own has one clean place for what no library offers: Python's audit hook, which sees
-each connection before it is made, with its address, whichever library makes it. A forbidden address
-is refused after names were resolved, so no second answer of a name server passes. Files outside of
-Python's and of the certificates, other programs, and sockets without an address are refused too. It
-ends by itself when its time is over.
+Python's audit hook sees the address of each connection before it is made, whichever library makes
+it. The hook holds for a whole process, so sending has a process of its own. A forbidden address is
+refused after names were resolved: a second answer of a name server cannot pass. Files outside of
+Python and the certificates, other programs, and sockets without an address are refused too. The
+process ends by itself when its time is over.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from msgplatform.core.http.addresses import AddressGuard
 
-# Longest message in bytes, whatever the service takes; and what is left free for its own frame.
+# Maximum bytes of a message for any service, and bytes reserved for the service's own JSON.
 MAX_BYTES, _FRAME_BYTES = 16_000, 200
 _WECOM_TEXT_BYTES = 2048
-# Services of the machine itself: no network that the guard could judge.
+# Services on this machine: the guard has no network address to judge.
 LOCAL_SCHEMES = frozenset({
     "blink1", "dbus", "gio", "glib", "gnome", "kde", "macosx", "qt", "syslog", "windows",
 })  # fmt: skip
 _PROGRAMS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork"})
-# Not the folder in which the program was started: with `make up` the secrets are below it.
+# The current folder is not allowed: with `make up` it holds the secrets.
 _OWN_CODE = Path(__file__).resolve().parents[1]
 _FOLDERS = ("/etc/ssl/", "/etc/pki/", "/usr/share/", "/usr/lib/", "/usr/local/share/", "/dev/null",
             "/etc/mime.types", "/etc/localtime", "/dev/urandom")  # fmt: skip
@@ -53,7 +53,7 @@ class Refusals:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
             address = arguments[1]
-            if address is None:  # of a socket that is connected, and was judged then
+            if address is None:  # a connected socket: its address was judged at connect
                 return
             if not isinstance(address, tuple):
                 self._refuse("it may use no socket of this machine")
@@ -77,7 +77,7 @@ class Refusals:
 
 
 class _Words(logging.Handler):
-    """What apprise says in its log: it returns True or False, and nothing else."""
+    """Collects apprise's log messages: `notify` itself returns only True or False."""
 
     def __init__(self) -> None:
         super().__init__(logging.DEBUG)
@@ -124,7 +124,7 @@ def _failure(error: str, is_final: bool = False) -> dict[str, Any]:
 
 # -- actions -------------------------------------------------------------------------------------
 def check(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Whether the address is one that messages can be sent to; without any traffic."""
+    """Check whether messages can be sent to the address. Sends nothing."""
     from apprise.manager_plugins import NotificationManager
 
     from msgplatform.company.alerting.robots import ROBOTS, own_form
@@ -133,7 +133,7 @@ def check(order: Mapping[str, Any]) -> dict[str, Any]:
     scheme = url.partition("://")[0].lower()
     plugin = None if scheme in LOCAL_SCHEMES else open_channel(url)
     if plugin is not None:
-        # Also of an address that a service's own page shows, such as a Slack webhook.
+        # The address may also have the service's own form, such as a Slack webhook.
         has_host = any("{host}" in form for form in plugin.templates)
         host = str(getattr(plugin, "smtp_host", "") or plugin.host or "") if has_host else ""
         return {"ok": True, "error": "", "service": str(plugin.service_name),
@@ -151,7 +151,7 @@ def check(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def open_channel(url: str) -> Any:
-    """The service of an address, ready to send; None for an address that is not complete."""
+    """The service of an address, ready to send; None if the address is not complete."""
     import apprise
     from apprise.exception import AppriseImproperlyConfigured
 
@@ -172,7 +172,7 @@ def open_channel(url: str) -> Any:
         except (TypeError, AppriseImproperlyConfigured):
             plugin = None
     if plugin is not None:
-        # An address can switch neither off.
+        # Whatever the address says: no redirects, and certificates are checked.
         plugin.redirects, plugin.verify_certificate = False, True
     return plugin
 
@@ -202,7 +202,7 @@ def send(order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def call(order: Mapping[str, Any]) -> dict[str, Any]:
-    """Call an address, as a dead man's switch wants it."""
+    """Call the address of a heartbeat (a dead man's switch)."""
     import requests
 
     answer = requests.get(order["url"], timeout=10, allow_redirects=False)
@@ -215,8 +215,8 @@ _ACTIONS = {"check": check, "send": send, "call": call}
 
 
 def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
-    """As many whole blocks as fit into `limit` bytes, the number of the others, and the tail. A
-    first block that is too long by itself is cut."""
+    """As many whole blocks as fit into `limit` bytes, then the number of the other blocks, then the
+    tail. A first block that is too long by itself is cut."""
     ending = f"\n\n{tail}" if tail else ""
 
     def whole(number: int) -> str:
@@ -224,7 +224,7 @@ def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
         parts = [*blocks[:number], *([more.replace("{count}", str(others))] if others else [])]
         return "\n\n".join(parts) + ending
 
-    # Blocks without a text stand for alerts that are only counted.
+    # A block without text is an alert that is only counted.
     for number in range(sum(map(bool, blocks)), 0, -1):
         if len(whole(number).encode()) <= limit:
             return whole(number)
@@ -235,8 +235,8 @@ def compose(blocks: Sequence[str], more: str, tail: str, limit: int) -> str:
 
 
 def without_secrets(text: str, url: str) -> str:
-    """A sentence in which no part of the address stands but its scheme and its host."""
-    # As urllib3 says it, with the whole path.
+    """The text without any part of the address but its scheme and host."""
+    # urllib3's messages quote the whole path.
     text = re.sub(r"HTTPS?ConnectionPool\(.*?\): Max retries exceeded with url: \S+ ", "", text)
     text = re.sub(r"\(Caused by \w+\(['\"]?(?:\w+\(host=.*?\): )?(.*?)['\"]?\)\)", r"\1", text)
     parts = urlsplit(url)

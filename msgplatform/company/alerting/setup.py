@@ -34,7 +34,7 @@ class CheckedAddress:
 
 
 def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
-    """Check an address, without any traffic; one that apprise reads takes a second."""
+    """Check an address without any traffic; this takes a second if apprise reads it."""
     url = url.strip()
     if not url:
         return CheckedAddress(_("Enter the address."))
@@ -70,7 +70,7 @@ def check_address(url: str, is_heartbeat: bool) -> CheckedAddress:
 
 
 def fingerprint(url: str) -> str:
-    """Tells one address from another, and nothing of it: it is keyed."""
+    """A keyed digest: it tells addresses apart and reveals nothing of them."""
     return salted_hmac("alert_channel", url, algorithm="sha256").hexdigest()[:8]
 
 
@@ -101,7 +101,7 @@ class AlertChannelResource(Resource):
     serializer_class = AlertChannelSerializer
     secret_fields = frozenset({"url"})
     is_deleted = True
-    _shown = ""  # of the address that `faults` has looked at
+    _shown = ""  # the address that `faults` has checked
     groups = [
         (None, ["name", "enabled", "url", "language", "time_zone"]),
         (gettext_lazy("At times"), ["summary_weekday", "heartbeat_seconds"]),
@@ -116,7 +116,7 @@ class AlertChannelResource(Resource):
         return row.shown
 
     def faults(self, row: AlertChannel, before: Before | None) -> Faults:
-        """Faults of the address; it is looked at again when it changes, or what it is for."""
+        """Faults of the address. It is checked again when the address or its purpose changes."""
         try:
             url = row.url or ""
         except Undecryptable as error:

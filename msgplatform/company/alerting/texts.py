@@ -1,7 +1,7 @@
 """A message in the language of its channel, as plain text and as the Markdown of chat robots.
 
-What stands in an alert may come from outside, such as a consumer's answer: it can make no link, no
-mention and no style in a chat, and holds no telephone number or address of a person.
+An alert's texts may come from outside, such as a consumer's answer. So they can make no link,
+mention or style in a chat, and telephone numbers and addresses of people are masked.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from msgplatform.models.alerts import Severity
 from msgplatform.monitor import runbooks
 
 Event = AlertNotice.Event
-MAX_BLOCKS = 20  # alerts of one message; of further ones it has the number
-_MAX_TEXT = 300  # characters of each
-# Look-alikes of the characters by which chats make links, mentions and styles.
+MAX_BLOCKS = 20  # maximum of alerts in one message; it has the number of the others
+_MAX_TEXT = 300  # maximum characters of each
+# Look-alikes of the characters that make links, mentions and styles in chats.
 _NEUTRAL = str.maketrans({"<": "‹", ">": "›", "[": "［", "]": "］", "*": "∗", "`": "ˋ", "@": "＠"})
 _NOTIFY_TYPES = {
     Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure",
@@ -38,7 +38,7 @@ _NOTIFY_TYPES = {
 
 @dataclass(frozen=True)
 class Text:
-    """What the child process gets: it takes as many blocks as fit."""
+    """The text for the child process, which takes as many blocks as fit."""
 
     title: str
     blocks: Sequence[Mapping[str, str]]
@@ -52,7 +52,7 @@ class Text:
 
     @property
     def plain(self) -> str:
-        """All of it, for the console."""
+        """The whole text, for the console."""
         return "\n\n".join([*(block["text"] for block in self.blocks), self.tail["text"]]).strip()
 
 
@@ -61,7 +61,7 @@ def of_notices(channel: AlertChannel, notices: Sequence[AlertNotice]) -> Text:
     latest: dict[str, AlertNotice] = {}
     alert_ids = defaultdict[str, set[int]](set)
     for notice in sorted(notices, key=lambda notice: notice.pk):
-        latest[notice.alert.key] = notice  # opened and resolved in one message: it is over
+        latest[notice.alert.key] = notice  # opened and resolved in one message: show the end
         alert_ids[notice.alert.key].add(notice.alert_id)
     rows = sorted(latest.values(), key=_rank)
     open_rows = [notice for notice in rows if notice.event != Event.RESOLVED]
@@ -123,7 +123,7 @@ def test(channel: AlertChannel, now: datetime) -> Text:
 
 
 def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
-    """A message that was written before, such as a summary."""
+    """A message from given paragraphs, such as a summary."""
     blocks = [{"text": part, "markdown": part} for part in text.split("\n\n")]
     with translation.override(channel.language):
         more = _("… and {count} more")
@@ -131,13 +131,13 @@ def of_paragraphs(channel: AlertChannel, title: str, text: str) -> Text:
 
 
 def alert_url(alert: Alert | int) -> str:
-    """The alert's page in the console. Programs have no pages, so the path is written here."""
+    """The alert's page in the console. Some programs have no pages, so the path is here."""
     pk = alert if isinstance(alert, int) else alert.pk
     return f"{settings.PUBLIC_URL}/admin/msgplatform/alert/{pk}/change/"
 
 
 def prefix() -> str:
-    """Of each title: which platform speaks, where there are several."""
+    """The beginning of each title: the platform's name, if there are several."""
     cell = cells.own()
     return "msgplatform: " if cell.is_only else f"msgplatform {cell}: "
 

@@ -1,4 +1,4 @@
-"""The work of one look: what the watch of a program does for alerts that go out."""
+"""One look of a program's watch at the alerts that are to be sent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from msgplatform.monitor.statistics.points import CounterQuery
 
 _HOUR = time(8, 0)
 WEEK = timedelta(days=7)
-_MAX_SYSTEMS = 20  # of a flow: those with most failures; the summary has the number of the others
+_MAX_SYSTEMS = 20  # systems of a flow with most failures; the summary has the number of the others
 
 
 def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
@@ -38,7 +38,7 @@ def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
             continue
         row = AlertChannel.objects.filter(pk=channel.pk, next_summary_at=stored)
         with transaction.atomic():
-            # Without a stored time, or with one of another day, the channel was just set up.
+            # Without a stored time, or with a time of another day, the channel was just set up.
             if row.update(next_summary_at=next_at) and stored and stored <= now:
                 title, text = write_summary(channel, now)
                 AlertMessage.objects.create(
@@ -48,7 +48,7 @@ def plan_summaries(channels: Iterable[AlertChannel], now: datetime) -> None:
 
 
 def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
-    """The next time for a summary after `now`: 8 in the morning, where the channel is."""
+    """The next time for a summary after `now`: 8 in the morning in the channel's zone."""
     zone = ZoneInfo(channel.time_zone)
     local = now.astimezone(zone)
     days = ((channel.summary_weekday or 1) - local.isoweekday()) % 7
@@ -59,7 +59,7 @@ def next_summary_time(channel: AlertChannel, now: datetime) -> datetime:
 
 
 def write_summary(channel: AlertChannel, now: datetime) -> tuple[str, str]:
-    """Title and text of the week that ends now: a paragraph for each flow, one for alerts."""
+    """Title and text for the week that ends now: a paragraph for each flow, and one for alerts."""
     with translation.override(channel.language):
         zone = ZoneInfo(channel.time_zone)
         days = [moment.astimezone(zone).strftime("%Y-%m-%d") for moment in (now - WEEK, now)]
@@ -103,8 +103,8 @@ def _figures(activity: Activity, counts: Counts) -> str:
     return ", ".join(parts)
 
 
-_CLOCK_TOLERANCE = timedelta(seconds=60)  # between machines
-# A switch that waits for little more than the interval goes off after one call that failed.
+_CLOCK_TOLERANCE = timedelta(seconds=60)  # difference between clocks of machines
+# A switch that waits little more than the interval would go off after one failed call.
 _RETRY = timedelta(seconds=30)
 
 
@@ -119,21 +119,21 @@ class Heartbeats:
         return not self._children
 
     def collect(self, now: datetime) -> None:
-        """Store what became of calls that have ended."""
+        """Store the outcomes of calls that have ended."""
         for channel, call in list(self._children.items()):
             if (outcome := call.poll()) is not None:
                 _store(channel, outcome, now)
                 del self._children[channel]
 
     def start(self, channels: Sequence[AlertChannel], now: datetime) -> None:
-        """Call the addresses whose time has come, if all is well."""
+        """Call the due addresses, if all is well."""
         if not is_well(channels):
             return
         for channel in channels:
             if not channel.is_heartbeat or not channel.enabled or channel.pk in self._children:
                 continue
             later = now + timedelta(seconds=channel.heartbeat_seconds)
-            # The time of a longer interval, or of a clock that was ahead.
+            # The stored time comes from a longer interval, or from a clock that was ahead.
             too_late = later + _CLOCK_TOLERANCE
             next_at = channel.next_heartbeat_at
             is_due = next_at is None or next_at <= now or next_at > too_late
@@ -152,7 +152,7 @@ class Heartbeats:
 
 
 def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
-    """Store the outcome of a call. A call that failed is made again soon."""
+    """Store the outcome of a call. A failed call is repeated soon."""
     note_outcome(channel_id, outcome, now)
     if not outcome.is_ok:
         row = AlertChannel.objects.filter(pk=channel_id, next_heartbeat_at__gt=now + _RETRY)
@@ -160,8 +160,8 @@ def _store(channel_id: int, outcome: Outcome, now: datetime) -> None:
 
 
 def is_well(channels: Sequence[AlertChannel]) -> bool:
-    """True if alerts can reach people: a channel for messages works, or there is none. (That the
-    database takes writes, and a program looks after the platform, shows in the call itself.)"""
+    """True if alerts can reach people: a channel for messages works, or there is none. (The call
+    itself shows that the database takes writes and that a program runs.)"""
     places = [row for row in channels if row.enabled and not row.is_heartbeat]
     return not places or any(not is_failing(row) for row in places)
 
@@ -177,8 +177,8 @@ class Sender:
         self._cleaning = Every(3600.0)
 
     def turn(self, may_start: bool) -> None:
-        """Do what is due, without waiting for a send. With `may_start` off only store what became
-        of sends that this process has begun."""
+        """Do the due work, without waiting for a send. Without `may_start` only store the outcomes
+        of sends that this process has started."""
         now = timezone.now()
         self._outbox.collect(now)
         self._heartbeats.collect(now)
@@ -186,7 +186,7 @@ class Sender:
             return
         planning.plan(now)
         channels = list(AlertChannel.objects.all())
-        outbox.report_failing(channels)  # also without any: the last one may have been deleted
+        outbox.report_failing(channels)  # even without channels: the last one may have been deleted
         if not channels:
             return
         planning.plan_repeats(now)

@@ -1,7 +1,7 @@
-"""Verifies the lines of files: what was changed, left out, put elsewhere or cut off.
+"""Verifies the lines of files: finds lines that were changed, left out, moved or cut off.
 
-A line that comes again, byte by byte, is no fault: an exporter that was killed hands lines over
-once more. A fault is reported once; the lines after it are verified all the same.
+An identical line that comes again is no fault: a killed exporter's lines are handed over again. A
+fault is reported once, and the lines after it are still verified.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ class Place(NamedTuple):
 
 @dataclass
 class Chain:
-    """The lines that were read so far. `is_mixed`: lines without the form's beginning are of others
-    and no fault."""
+    """The lines read so far. `is_mixed`: lines without the form's beginning come from other
+    programs and are no fault."""
 
     keys: Mapping[str, Ed25519PublicKey]
     is_mixed: bool = False
     faults: list[str] = field(default_factory=list)
     first: int = 0
     last: int = 0
-    count: int = 0  # lines of the chain, without those that came again
+    count: int = 0  # lines of the chain, without repeated ones
     repeated: int = 0
     # The first eight bytes of the hash of each line from `first` to `last`; 0: missing.
     _hashes: array[int] = field(default_factory=lambda: array("Q"))
     _missing: set[int] = field(default_factory=set)
-    _last_hash: str = ""  # '' after a line that was changed: nothing can follow it
+    _last_hash: str = ""  # '' after a changed line, which no line can follow
 
     def read(self, file: str, rows: Iterable[bytes]) -> None:
         """Verify the lines of the next file, in the order of the chain."""
@@ -66,8 +66,7 @@ class Chain:
                     line = lines.verified(raw, self.keys)
                 except NotALine as why:
                     number = lines.claimed_number(raw)
-                    # A changed line stands for the one that is expected here, whatever it claims
-                    # to be.
+                    # A changed line takes the place of the expected one, whatever number it claims.
                     name = f"line {number}" if number else "a line"
                     self.faults.append(f"{place}: {name} {why}")
                     if not self.count or number == self.last + 1:
@@ -78,8 +77,8 @@ class Chain:
             self.faults.append(f"{Place(file, row + 1)}: the compressed file is damaged: {error}")
 
     def end(self, first: int | None = None, last: int | None = None) -> None:
-        """Report what is missing, also before the first and after the last line, if the caller
-        knows which these should be."""
+        """Report missing lines, also before the first and after the last line if the caller knows
+        which lines these should be."""
         if not self.count:
             self.faults.append("there is no line of the audit log")
             return
@@ -87,7 +86,7 @@ class Chain:
             self._missing.update(range(first, self.first))
         if last is not None and last > self.last:
             self._missing.update(range(self.last + 1, last + 1))
-        # Numbers that follow each other have the same distance from their places.
+        # Consecutive missing numbers have the same distance from their places.
         pairs = enumerate(sorted(self._missing))
         for _distance, group in groupby(pairs, lambda pair: pair[1] - pair[0]):
             run = [number for _place, number in group]

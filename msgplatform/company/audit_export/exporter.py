@@ -50,7 +50,7 @@ class NotTaken(Unavailable):
 
 
 def target(address: Address, token: str = "") -> Target:
-    """The target of an address; `token` is a webhook's."""
+    """The function that hands lines over to an address; `token` is a webhook's."""
     place = address.place
     if address.kind is Kind.STDOUT:
         return _print
@@ -82,8 +82,8 @@ def _to_socket(path: str, lines: Sequence[str]) -> None:
 
 
 def _to_server(host: str, port: int, lines: Sequence[str]) -> None:
-    """Syslog has no acknowledgement; a server that reads to the end closes its side then."""
-    # RFC 5424, §6: no time, process or structured data; the lines have their own.
+    """Syslog has no acknowledgement. A server that has read all lines closes its side."""
+    # RFC 5424, §6: no time, process or structured data, because each line has its own.
     frames = [f"<{_PRIORITY}>1 - {socket.gethostname()} {_NAME} - - - {line}\n" for line in lines]
     try:
         with socket.create_connection((host, port), TIMEOUT_SECONDS) as connection:
@@ -104,7 +104,7 @@ def _post(address: str, token: str, lines: Sequence[str]) -> None:
     try:
         engine.submit(http.Request(address, body, headers, TIMEOUT_SECONDS))
         response = None
-        end = time.monotonic() + TIMEOUT_SECONDS + 5  # the engine ends the request before
+        end = time.monotonic() + TIMEOUT_SECONDS + 5  # later than the engine's own time limit
         while response is None and time.monotonic() < end:
             response = next(iter(engine.poll(0.5)), None)
     finally:
@@ -116,7 +116,7 @@ def _post(address: str, token: str, lines: Sequence[str]) -> None:
 
 
 EVERY_SECONDS = 2.0
-LEASE_SECONDS = 60.0  # longer than a target takes; a killed exporter's lines wait this long
+LEASE_SECONDS = 60.0  # lines of a killed exporter wait so long; a slower target may get lines twice
 MAX_PAUSE_SECONDS = 30.0
 _MAX_LINES = 100  # handed over together
 _MAX_BYTES = 512 * 1024
@@ -128,7 +128,7 @@ class Exporter:
     def __init__(self) -> None:
         self._signer = lines.Signer(settings.AUDIT_SIGNING_KEYS[0])
         self._target = target(address.parse(settings.AUDIT_EXPORT), settings.AUDIT_EXPORT_TOKEN)
-        self._has_alert = True  # an earlier process may have raised it
+        self._has_alert = True  # an earlier process may have raised the alert
 
     def turn(self) -> float:
         """Hand over some lines; the seconds until the next turn. Raises NotTaken."""
@@ -159,8 +159,8 @@ class Exporter:
                 self._target(pending.splitlines())
         except NotTaken as error:
             claims.release(AuditExport, claim)
-            # Lines wait from the time of the entry that has waited longest, or from when the last
-            # lines were taken. The entry may have been deleted.
+            # The wait begins at the oldest entry's time or when the target last took lines,
+            # whichever is later. The oldest entry may have been deleted.
             if state.pending:
                 number = state.line - state.pending.count("\n")
                 oldest = AuditLog.objects.filter(line=number).first()
@@ -177,14 +177,14 @@ class Exporter:
             raise
         if pending:
             failpoint("audit_after_hand_over")
-        # Nothing, if the lease was lost: the next holder hands the same lines over again.
+        # Changes nothing if the lease was lost: the next holder hands the same lines over again.
         claims.release(AuditExport, claim, {"pending": "", "moved_at": sql.now()})
         return 0.0
 
 
 def _pending(signer: lines.Signer, claim: claims.Claim) -> str:
-    """The lines to hand over: those that are pending, or else the next ones, which become pending;
-    '' if there are none or the lease was lost."""
+    """The pending lines, else the next lines, which become pending. '' if there are no lines or the
+    lease was lost."""
     with transaction.atomic(durable=True):
         state = AuditExport.objects.select_for_update().get(id=1)
         if state.claimed_by != claim.token or state.pending:
@@ -209,8 +209,8 @@ def _pending(signer: lines.Signer, claim: claims.Claim) -> str:
 
 
 class ExportThread(Upkeep):
-    """The exporter beside a daemon's loop: a target that hangs holds up no work. While the export
-    is off there is none, and an alert that it left open is resolved."""
+    """Runs the exporter beside a daemon's loop: a target that hangs holds up no work. While the
+    export is off there is no thread, and an open alert about the export is resolved."""
 
     def __init__(self) -> None:
         self._loop: ThreadLoop | None = None

@@ -36,7 +36,7 @@ _END = b'"}'
 
 
 class NotALine(ValueError):
-    """The bytes are no whole line; the text says why."""
+    """The bytes are no whole line; the text has the reason."""
 
 
 class Signer:
@@ -77,7 +77,7 @@ class Signer:
 
 @dataclass(frozen=True)
 class Line:
-    """What a verified line says about its place in the chain."""
+    """The facts in a verified line about its place in the chain."""
 
     number: int
     previous: str
@@ -94,12 +94,12 @@ def key_name(key: Ed25519PublicKey) -> str:
 
 
 def public_text(key: Ed25519PublicKey) -> str:
-    """A public key as people pass it on: 32 bytes in URL-safe base64."""
+    """A public key in the form for people: 32 bytes in URL-safe base64."""
     return base64.urlsafe_b64encode(key.public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
 
 
 def public_keys(texts: Sequence[str]) -> dict[str, Ed25519PublicKey]:
-    """Public keys by name. Raises ValueError for a text that is not one."""
+    """Public keys by name. Raises ValueError for a text that is no key."""
     keys = [Ed25519PublicKey.from_public_bytes(base64.urlsafe_b64decode(text)) for text in texts]
     return {key_name(key): key for key in keys}
 
@@ -116,7 +116,7 @@ def malformed(keys: Sequence[str]) -> list[int]:
 
 
 def claimed_number(line: bytes) -> int | None:
-    """The number that a line claims to have, whether it is true or not; None for none."""
+    """The number that a line claims, true or not; None without one."""
     try:
         number = json.loads(line)["line"]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -125,7 +125,7 @@ def claimed_number(line: bytes) -> int | None:
 
 
 def verified(line: bytes, keys: Mapping[str, Ed25519PublicKey]) -> Line:
-    """The line, if one of the keys has signed these bytes. Raises NotALine."""
+    """The line, if one of the keys has signed its bytes. Raises NotALine."""
     signed, mark, signature = line.rpartition(_SIGNATURE)
     if not mark or not signature.endswith(_END):
         raise NotALine("is cut off")

@@ -9,8 +9,8 @@ from django.utils.translation import gettext_lazy as _
 class AuditExport(models.Model):
     """The end of the exported chain: the row 1, made by the first export.
 
-    `pending` has the lines that are signed, and may not have been handed over yet: they are handed
-    over again as they are, byte by byte.
+    `pending`: lines that are signed but perhaps not handed over. They are handed over again
+    unchanged, byte by byte.
     """
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)

@@ -1,4 +1,4 @@
-"""The alert about erasures: one that fails, one that waits for days, and a list that cannot be
+"""The alerts about an erasure that fails or waits for days, and about a list that cannot be
 written."""
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from msgplatform.core.lazy_text import lazy_message
 from msgplatform.models import Alert
 from msgplatform.monitor.watch import ERASURE, key
 
-# A text waits for its Report for two days, a delivery for its next attempts as long.
+# A text waits up to two days for its Report, and a delivery as long for its next attempts.
 PATIENCE = timedelta(days=3)
 _MAX_CONDITIONS = 100
-# A process that cannot write its list says so each minute. One that is silent for longer is gone,
-# and with it, in a container, the name of its host.
+# A process that cannot write its list reports that each minute. A process without a report for
+# longer is gone, and in a container the name of its host is gone too.
 _LIST_GONE = timedelta(minutes=10)
 _LIST = key(ERASURE, "list")
 _State = Erasure.State
@@ -91,8 +91,8 @@ def _list_key() -> str:
 
 @dataclass
 class _Undecided(Container[str]):
-    """Keys of alerts that stay as they are: of erasures that are tried again, which may work or be
-    held up by a server, and of lists whose machine has spoken of late: it decides about its own."""
+    """Keys of alerts that stay as they are. Erasures that are tried again may work or wait for a
+    server. Machines with a recent report about their list decide about its alert themselves."""
 
     tried_keys: Container[str]
     list_keys: Container[str]

@@ -1,4 +1,4 @@
-"""The list of erasures outside of the database: a restored database has an older one.
+"""The list of erasures outside of the database, because a restored database has an older list.
 
 `STATE_DIR/erasures.jsonl` has a line for each erasure: its key, times, reason and, encrypted by
 ENCRYPTION_KEY, the identifiers. Every machine with a program that starts or runs erasures has the
@@ -47,7 +47,7 @@ def add(row: Erasure) -> None:
 
 
 def cancel(key: str) -> None:
-    """Leave of an erasure that it was cancelled. Raises OSError."""
+    """Note in the list that an erasure was cancelled. Raises OSError."""
     with _lock():
         _write({**_read(), key: _cancelled_line(key)})
 
@@ -61,8 +61,8 @@ def keys() -> set[str]:
 def synchronise(
     rows: Iterable[Erasure], cancelled_keys: Collection[str], removed_keys: Collection[str]
 ) -> int:
-    """Write into the file what only the table has, under the present key, and take out what is no
-    longer kept; returns how many lines changed. Raises OSError."""
+    """Write to the file what only the table has, encrypted with the present key, and remove lines
+    that are no longer kept. Returns the number of changed lines. Raises OSError."""
     with _lock():
         lines = _read()
         new = {key: line for key, line in lines.items() if key not in removed_keys}
@@ -83,12 +83,12 @@ def synchronise(
 
 
 def read_into_database() -> int:
-    """Make rows of the erasures that only the file has, to be run; how many. Cancel those that were
-    cancelled. Raises OSError."""
+    """Make rows of the erasures that only the file has, so that they run; returns their number.
+    Cancel erasures that the file has as cancelled. Raises OSError."""
     with _lock():
         lines = _read()
     cancelled_keys = [key for key, line in lines.items() if _is_cancelled(line)]
-    # A restored database has them as open.
+    # A restored database has cancelled erasures as open.
     for row in Erasure.objects.filter(key__in=cancelled_keys, state__in=Erasure.OPEN):
         change = {"state": Erasure.State.CANCELLED, "finished_at": sql.now(), "identifiers": {}}
         if Erasure.objects.filter(pk=row.pk, state__in=Erasure.OPEN).update(**change):
@@ -114,7 +114,7 @@ def read_into_database() -> int:
                 created_at=datetime.fromisoformat(line["created_at"]),
                 repeated_at=sql.now(),
             )  # fmt: skip
-        except IntegrityError:  # another program read it just now
+        except IntegrityError:  # another program has just read the file
             continue
         log.warning("erasure_repeated", erasure=key)
         count += 1
@@ -146,7 +146,7 @@ def _read() -> dict[str, Line]:
     lines: dict[str, Line] = {}
     if not has_file():
         return lines
-    # Not `splitlines`: a reason may hold other ends of lines, such as U+2028.
+    # Not `splitlines`: a reason may contain other line ends, such as U+2028.
     for text in filter(None, path().read_text(encoding="utf-8").split("\n")):
         try:
             line = json.loads(text)
@@ -157,7 +157,7 @@ def _read() -> dict[str, Line]:
 
 
 def _write(lines: Mapping[str, Line]) -> None:
-    """Replace the file, or leave the old one: a copy is made meanwhile of one or the other."""
+    """Replace the file at once: a copy made meanwhile has either the old or the new content."""
     new = path().with_name(f"{FILE_NAME}.new")
     with _open_file(new) as file:
         file.writelines(f"{json.dumps(line, ensure_ascii=False)}\n" for line in lines.values())
@@ -168,7 +168,7 @@ def _write(lines: Mapping[str, Line]) -> None:
 
 @contextmanager
 def _lock() -> Iterator[None]:
-    """One program at a time changes the file."""
+    """Hold the lock that lets only one program change the file."""
     path().parent.mkdir(parents=True, exist_ok=True)
     name = path().with_name(f"{FILE_NAME}.lock")
     with _open_file(name) as file:
@@ -177,6 +177,6 @@ def _lock() -> Iterator[None]:
 
 
 def _open_file(name: Path) -> IO[str]:
-    """A file for this user alone, to be written from its beginning."""
+    """Open a file, which only this user can read, for writing from its beginning."""
     descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     return os.fdopen(descriptor, "w", encoding="utf-8")

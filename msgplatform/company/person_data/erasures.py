@@ -1,4 +1,4 @@
-"""Asking for erasures, and changing them. The callers check permissions.
+"""Functions that start and change erasures. Their callers check permissions.
 
 All functions that change something write a line of the audit log, without an identifier.
 """
@@ -26,8 +26,8 @@ _State = Erasure.State
 def start(
     identifiers: Mapping[str, Iterable[str]], reason: str, ends_open: bool, actor: str
 ) -> Erasure:
-    """An erasure that `run_bulk` takes up. It stands in the list outside of the database before
-    this returns. Raises InvalidInput, and OSError when the list cannot be written."""
+    """Start an erasure, which `run_bulk` carries out. The list outside of the database has it
+    before this returns. Raises InvalidInput, and OSError when the list cannot be written."""
     person = person_of(identifiers)
     reason = checked_reason(person, reason)
     with transaction.atomic():
@@ -46,7 +46,7 @@ def start(
 
 
 def checked_reason(person: Person, reason: str) -> str:
-    """The reason as it is kept. Raises InvalidInput for none, and for one that names the person."""
+    """The reason as it is stored. Raises InvalidInput for none, or one that names the person."""
     reason = reason.strip()
     if not reason or len(reason) > MAX_REASON:
         raise InvalidInput(_("Say why, in at most %d characters.") % MAX_REASON, "reason")
@@ -63,14 +63,14 @@ def end_open(key: str, actor: str) -> Erasure:
         row = _open(key)
         row.ends_open, row.lease_until = True, None
         row.save(update_fields=["ends_open", "lease_until"])
-        erasure_list.add(row)  # repeated after a restore, it does not wait either
+        erasure_list.add(row)  # after a restore its repetition does not wait either
         audit(actor, "erasure_ends_open", row.audit_target, {})
     return row
 
 
 def cancel(key: str, actor: str) -> Erasure:
-    """Stop an erasure: what is erased stays so, and the list keeps of it that it was cancelled.
-    Raises NotNow, OSError, and Erasure.DoesNotExist."""
+    """Stop an erasure: erased data stays erased, and the list notes that it was cancelled. Raises
+    NotNow, OSError, and Erasure.DoesNotExist."""
     with transaction.atomic():
         row = _open(key)
         row.state, row.finished_at = _State.CANCELLED, sql.now()
@@ -82,8 +82,8 @@ def cancel(key: str, actor: str) -> Erasure:
 
 
 def repeat_all(actor: str) -> int:
-    """Run every erasure of the list once more, as after a restore of a Redis or of the archive's
-    database alone; how many."""
+    """Run every erasure of the list again, as after a restore of a Redis or of the archive's
+    database alone; returns their number."""
     erasure_list.read_into_database()
     rows = Erasure.objects.filter(state=_State.DONE, created_at__gte=kept_since())
     keys = [row.key for row in rows if row.identifiers]
@@ -100,7 +100,7 @@ AGAIN = {
 
 
 def kept_since() -> datetime:
-    """Erasures that were asked for before this keep no identifiers."""
+    """Erasures that were requested before this time keep no identifiers."""
     return sql.now() - timedelta(days=settings.PERSON_ERASURE_DAYS)
 
 

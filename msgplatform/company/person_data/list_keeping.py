@@ -18,8 +18,8 @@ class ListKeeper:
         self._has_list_alert = True
 
     def keep(self) -> None:
-        """Take up what only the file has, write what only the table has, and forget identifiers
-        that were kept for long enough."""
+        """Read what only the file has, write what only the table has, and forget identifiers that
+        were kept long enough."""
         try:
             if erasure_list.has_file():
                 erasure_list.read_into_database()
@@ -29,7 +29,7 @@ class ListKeeper:
             kept = list(Erasure.objects.filter(created_at__gte=since))
             kept_rows = [row for row in kept if row.identifiers]
             cancelled_keys = {row.key for row in kept if row.state == Erasure.State.CANCELLED}
-            # Another machine may have forgotten their identifiers, in the table and in its file.
+            # Another machine may have removed their identifiers from the table and its own file.
             keys = erasure_list.keys() if erasure_list.has_file() else ()
             listed = Erasure.objects.filter(key__in=keys)
             ended_keys = {row.key for row in listed if not row.identifiers} - cancelled_keys

@@ -35,7 +35,7 @@ class Erasure(models.Model):
 
     OPEN = (State.PENDING, State.RUNNING, State.WAITING)
 
-    # Names the erasure in the list outside of the database, too.
+    # The erasure's name, also in the list outside of the database.
     key = ExactCharField(
         _("erasure"), max_length=32, unique=True, default=partial(secrets.token_hex, 16)
     )
@@ -47,7 +47,7 @@ class Erasure(models.Model):
     created_by = models.CharField(_("who"), max_length=150)
     created_at = models.DateTimeField(_("asked for"))
     finished_at = models.DateTimeField(_("finished"), null=True)
-    # Since the database was restored, or somebody asked for it: the erasure runs once more.
+    # The time of a restore, or of a request to repeat: since then the erasure runs again.
     repeated_at = models.DateTimeField(_("repeated"), null=True)
     erased = models.JSONField(_("erased"), default=dict)
     open = models.JSONField(_("on their way"), default=dict)

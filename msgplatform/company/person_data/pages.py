@@ -55,7 +55,7 @@ class PersonForm(forms.Form):
     leads = _lines(gettext_lazy("Leads"), gettext_lazy("Ids of leads, one on each line"))
 
     def person(self) -> Person | None:
-        """The person who is meant; None with errors in the form."""
+        """The person that the form names; None with errors in the form."""
         if not self.is_valid():
             return None
         try:
@@ -71,8 +71,8 @@ def may_open(request: HttpRequest) -> bool:
 
 
 def _may(request: HttpRequest, *permissions: str) -> bool:
-    """True with one of these, for people who are not limited to business systems: a person's data
-    is everybody's."""
+    """True if the person has one of these permissions and is not limited to business systems: a
+    person's data may belong to any system."""
     has_one = any(request.user.has_perm(name) for name in permissions)
     return has_one and person_limits.systems_of(request) is None
 
@@ -110,7 +110,7 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         if person:
             _audit(request, "person_found", person)
             preview = reports.preview(person)
-    # Earlier erasures of one of the person's identifiers.
+    # Earlier erasures that share one of the person's identifiers.
     hashes = set(people.hashes(person.identifiers)) if person else set()
     latest_rows = Erasure.objects.defer("identifiers")[:1000] if person else ()
     earlier_rows = [row for row in latest_rows if hashes & set(row.hashes)]
@@ -134,12 +134,12 @@ def person_data(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
 
 
 def _can_export(request: HttpRequest) -> bool:
-    """An export masks nothing."""
+    """True if this person may see personal data: an export masks nothing."""
     return request.user.has_perm(FIND) and sees_personal(request)
 
 
 def _start(request: HttpRequest, person: Person, form: PersonForm) -> Erasure | None:
-    """The erasure that was asked for; None with an error in the form."""
+    """The requested erasure; None with an error in the form."""
     _require(request, ERASE)
     if request.POST.get("shown") != _mark(person):
         words = _("Something was changed since it was found: look at it, then erase.")
@@ -161,7 +161,7 @@ def _start(request: HttpRequest, person: Person, form: PersonForm) -> Erasure | 
 
 
 def _mark(person: Person) -> str:
-    """Names the person whose data the page shows: the form may have been changed since."""
+    """A mark of the person whose data the page shows: the form may have been changed since."""
     return " ".join(people.hashes(person.identifiers))
 
 
@@ -174,7 +174,7 @@ def _describe_hits(request: HttpRequest, hits: reports.Hits) -> Mapping[str, Any
     flow = flows.get(hits.flow)
     sample = [row.data for row in hits.sample]
     if not sees_personal(request):
-        # As the rule of `core/personal.py` has it: payloads and texts keep their shape.
+        # As in `core/personal.py`: payloads and texts keep their shape.
         sample = [
             {
                 name: personal.text(value) if name == "payload" else personal.masked(value)

@@ -1,4 +1,4 @@
-"""A person of identifiers that somebody has given, and the keyed hashes that prove an erasure."""
+"""A person, made from identifiers, and the keyed hashes that prove an erasure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def person_of(identifiers: Mapping[str, Iterable[str]]) -> Person:
 
 
 def kept_person(identifiers: Mapping[str, Sequence[str]]) -> Person:
-    """As `person_of`, for identifiers that an erasure keeps: a business system may be gone."""
+    """As `person_of`, for the identifiers of an erasure: a business system may be gone."""
     names = [text.partition("/")[0] for text in identifiers.get("users", ())]
     systems = dict(Biz.objects.filter(name__in=names).values_list("name", "id"))
     return _person(identifiers, systems)
@@ -45,8 +45,8 @@ def _person(identifiers: Mapping[str, Sequence[str]], systems: Mapping[str, int]
 
 
 def hashes(identifiers: Mapping[str, Sequence[str]]) -> list[str]:
-    """A hash of each identifier, keyed by SECRET_KEY: who has the key and an identifier can tell
-    that it is the one, and nobody can tell it without."""
+    """A hash of each identifier, keyed by SECRET_KEY: only with the key can anybody test whether an
+    identifier is the one."""
     return [
         f"{kind[:-1]}:{salted_hmac(_SALT, f'{kind}:{value}', algorithm='sha256').hexdigest()}"
         for kind in identity.KINDS

@@ -1,4 +1,4 @@
-"""Finding and exporting a person's data: reading only."""
+"""Find and export a person's data, without changing any."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from msgplatform.core.person.identity import Person
 from msgplatform.core.person.stores import PersonStore, Row, all_rows
 
 SAMPLE = 3
-# A page that a person waits for; tables with many millions of messages take longer.
+# Seconds. A person waits for the page, and tables with many millions of messages take longer.
 PREVIEW_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Hits:
-    """What one store holds of a person: the rows, those that are on their way, and a few of them.
+    """What one store holds of a person: the number of rows, the number on their way, and some rows.
 
-    `is_whole` is False when the time was over before its end, or the store could not be read.
+    `is_whole` is False if the time ended first, or if the store could not be read.
     """
 
     store: PersonStore
@@ -43,13 +43,13 @@ class Hits:
 
     @property
     def flow(self) -> str:
-        """The flow's name; '' for what belongs to the platform."""
+        """The flow's name; '' for a store of the platform."""
         flow, dot, _name = self.store.name.partition(".")
         return flow if dot else ""
 
 
 def preview(person: Person, seconds: float = PREVIEW_SECONDS) -> list[Hits]:
-    """What each store holds, without stores that hold nothing, counted for so many seconds."""
+    """The content of each store that holds something, counted for at most so many seconds."""
     until = time.monotonic() + seconds
     hits = []
     for store in all_stores():
@@ -71,7 +71,7 @@ def preview(person: Person, seconds: float = PREVIEW_SECONDS) -> list[Hits]:
 def export(person: Person) -> Iterator[bytes]:
     """One JSON document in pieces: who was asked for, and by store everything that is held.
 
-    A row that moves meanwhile, as to an archive, may stand in it twice.
+    A row that moves meanwhile, such as to an archive, may be in it twice.
     """
     head = {"exported_at": sql.now(), "person": dict(person.identifiers)}
     yield _dump(head)[:-1] + b', "data": {'

@@ -1,8 +1,8 @@
 """Carries out erasures, slice by slice, each in one process at a time; part of `run_bulk`.
 
-A pass goes over all stores. A pass that meets nothing is the last: whatever a resend, a replay, the
-archiver or a pump moved while an earlier pass went by, the next one meets. While something of the
-person is still on its way the erasure waits, and begins a pass anew.
+A pass goes over all stores. The last pass is the one that finds nothing: data that a resend, a
+replay, the archiver or a pump moved during an earlier pass is found by the next. While data of the
+person is still on its way the erasure waits, and then begins a new pass.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.get(__name__)
 
 LEASE_SECONDS = 120.0  # a slice takes a second or two
 _QUICK_PASSES = 5
-_TURN_SECONDS = 1.0  # bulk jobs wait meanwhile
+_TURN_SECONDS = 1.0  # seconds; bulk jobs wait meanwhile
 MAX_WAIT_SECONDS = 600.0
 _State = Erasure.State
 
@@ -44,12 +44,12 @@ class ErasureRunner(Upkeep):
         self._next_list, self._keeper = Every(LIST_EVERY_SECONDS), ListKeeper()
 
     def turn(self) -> bool:
-        """True if there was one."""
+        """True if there was an erasure to work on."""
         if self._next_list.take():
             self._keeper.keep()
             erasure_alert.report()
         open_rows = Erasure.objects.filter(state__in=Erasure.OPEN)
-        if not open_rows.exists():  # a claim would write
+        if not open_rows.exists():  # check first: a claim would write
             return False
         claim = claims.claim(
             open_rows.order_by("lease_until", "id"), limit=1, lease=LEASE_SECONDS,
@@ -60,7 +60,7 @@ class ErasureRunner(Upkeep):
         row = Erasure.objects.get(pk=claim.ids[0])
         until = time.monotonic() + _TURN_SECONDS
         try:
-            # Slices until one has something of the person, a pass ends, or a second is over.
+            # Do slices until one finds data of the person, a pass ends, or a second is over.
             while True:
                 change = _slice(row)
                 has_met = change["found"] > row.found
@@ -70,12 +70,12 @@ class ErasureRunner(Upkeep):
                     setattr(row, name, value)
             _row_of_claim(row).update(**{"lease_until": Now(), **change}, claimed_by="")
         except (*UNAVAILABLE, RedisError) as error:
-            # It is tried again when the lease is over; meanwhile its page says why it stands still.
+            # The erasure is tried again when the lease is over. Meanwhile its page shows the error.
             with suppress(DatabaseError):
                 _row_of_claim(row).update(error=type(error).__name__)
             raise
         except Exception as error:
-            # Only this erasure waits; somebody has to look at it.
+            # Only this erasure waits: a person has to look at the error.
             log.exception("erasure_failed", erasure=row.key, store=row.store)
             wait = {"state": _State.WAITING, "lease_until": Now() + timedelta(seconds=60)}
             _row_of_claim(row).update(**wait, claimed_by="", error=type(error).__name__)
@@ -83,13 +83,13 @@ class ErasureRunner(Upkeep):
 
 
 def _slice(row: Erasure) -> dict[str, Any]:
-    """Go through the next slice of the store at which the erasure is; the columns after that."""
+    """Do the next slice of the erasure's present store. Returns the new values of its columns."""
     person, stores = kept_person(row.identifiers), all_stores()
     position = next((n for n, store in enumerate(stores) if store.name == row.store), 0)
     store = stores[position]
     part = store.find(person, row.cursor if store.name == row.store else "")
     if ids := {lead for record in part.rows for lead in record.leads} - person.leads:
-        # By them the person is found when the leads themselves are erased.
+        # These ids find the person's data when the leads themselves are erased.
         leads = sorted({*row.identifiers.get("leads", ()), *map(str, ids)})
         row.identifiers = {**row.identifiers, "leads": leads}
         row.hashes = hashes(row.identifiers)
@@ -101,8 +101,8 @@ def _slice(row: Erasure) -> dict[str, Any]:
         store.prepare(person, open_rows)
     if open_rows and row.ends_open:
         store.end(person, open_rows)
-    # An earlier slice of the same store has added its own. Until its first slice, a pass shows what
-    # the one before has met.
+    # Add to the numbers of earlier slices of the same pass. Before its first slice, a pass shows
+    # the numbers of the pass before.
     erased = {**row.erased, store.name: row.erased.get(store.name, 0) + count}
     met = {**row.open} if row.store else {}
     met[store.name] = met.get(store.name, 0) + len(open_rows)
@@ -127,7 +127,7 @@ def _slice(row: Erasure) -> dict[str, Any]:
         }  # fmt: skip
         erasures.audit("run_bulk", "erasure_done", row.audit_target, detail)
         return {**change, "state": _State.DONE, "finished_at": sql.now(), "open": {}}
-    # Once more at once, to see that nothing is left; later, where something cannot be erased.
+    # Begin again at once to see that no data is left; later if something cannot be erased yet.
     if not change["open"] and row.passes < _QUICK_PASSES:
         return change
     seconds = min(MAX_WAIT_SECONDS, 2.0 * (row.passes + 1))

@@ -19,8 +19,8 @@ _ENDED = Q(state__in=[BulkJob.State.DONE, BulkJob.State.CANCELLED, BulkJob.State
 
 
 def all_stores() -> list[PersonStore]:
-    """In the order in which they are erased: a flow after those that publish through it, and the
-    platform's texts and Redis, to which all of them write, last."""
+    """All stores in the order of their erasure: a flow comes after the flows that publish through
+    it. The platform's texts and Redis come last, because all flows write to them."""
     of_flows = [store for flow in reversed(flows.all()) for store in flow.person_stores()]
     return [
         *of_flows,
@@ -29,7 +29,7 @@ def all_stores() -> list[PersonStore]:
         text_store("failures", _("failures"), FailureGroup, ("said",)),
         text_store("acknowledgements", _("acknowledgements"), Acknowledgement, ("note", "place")),
         text_store("audit", _("audit log"), AuditLog, ("target", "detail")),
-        # Not of jobs that still run by their filter.
+        # Not the filters of jobs that still need them.
         text_store("jobs", _("bulk jobs"), BulkJob, ("filter", "error"), _ENDED),
         text_store("filters", _("saved filters"), SavedFilter, ("name", "query")),
         PersonStore("redis", _("orders in Redis"), _find_keys, _erase_keys),
@@ -38,7 +38,7 @@ def all_stores() -> list[PersonStore]:
 
 # -- the work Redis ------------------------------------------------------------------------------
 def _find_keys(person: Person, cursor: str) -> Slice:
-    """The orders of all flows, which end by themselves, and what sandboxes and the cache keep."""
+    """The orders of all flows, which end by themselves, and keys of sandboxes and the cache."""
     stores = (store for flow in flows.all() for store in flow.person_stores())
     prefixes = tuple(store.redis_prefix for store in stores if store.redis_prefix)
     return redis_keys.find(
@@ -49,7 +49,7 @@ def _find_keys(person: Person, cursor: str) -> Slice:
 
 
 def _erase_keys(person: Person, rows: Sequence[Row]) -> int:
-    """Take out of lists and hashes what holds the person's data; other keys are deleted."""
+    """Remove the entries with the person's data from lists and hashes. Other keys are deleted."""
     client: Any = work_redis()
     count = 0
     for key in (row.key for row in rows):

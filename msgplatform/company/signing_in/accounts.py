@@ -20,13 +20,13 @@ from msgplatform.doors.api.access import throttling
 
 CHAT = "chat"
 _FACTOR_STAGE = "allauth.mfa.stages.AuthenticateStage"
-# Messages of the library that say what everybody sees anyway.
+# Messages of the library that only say what the page shows.
 _NOT_SHOWN = ("account/messages/logged_in.txt", "account/messages/logged_out.txt")
 
 
 def is_left_to_company(user: Any, id: str) -> bool:
-    """True for a provider without groups of a person whom the company's directory lets in or keeps
-    out: an account there must be no way around it."""
+    """True for a chat's account of a person whom the company's directory admits or locks out: such
+    an account must not bypass the directory."""
     return id != "company" and bool(settings.OIDC_ISSUER) and _comes_from_company(user)
 
 
@@ -46,15 +46,15 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
     def is_reauthentication_required(self, *, app: str, **kwargs: Any) -> bool:
         if confirmation.is_recent(context.request):
             return False
-        # The library lets people pass who have neither a password nor a factor: at an open session,
-        # or with a stolen account of a chat, somebody could set up a factor of their own.
+        # The library lets people without a password and a factor pass: at an open session, or with
+        # a stolen account of a chat, somebody could set up a factor of their own.
         methods = self.get_reauthentication_methods(context.request.user)
         if not methods or methods[0]["id"] in (CHAT, "company"):
             raise ImmediateHttpResponse(confirmation.ask(context.request))
         return True
 
     def get_reauthentication_methods(self, user: Any) -> list[dict[str, Any]]:
-        """People with a second factor prove themselves by it; the password is for others."""
+        """People with a second factor use it as proof. The password is for the others."""
         methods: list[dict[str, Any]] = super().get_reauthentication_methods(user)
         by_factor = [method for method in methods if method["id"] != "reauthenticate"]
         if by_factor:
@@ -67,7 +67,7 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]  # has no typ
                 {"id": "company", "description": text, "url": reverse("company-confirm")},
             ]
         if SocialAccount.objects.filter(user_id=user.pk).exclude(provider="company").exists():
-            # It proves nothing, and would only sign in again: that page says what does.
+            # A chat's account proves nothing, and would only sign in again: the page says so.
             return [{"id": CHAT, "description": "", "url": reverse("console:confirm")}]
         return []
 

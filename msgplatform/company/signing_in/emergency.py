@@ -25,22 +25,22 @@ _SALT = "msgplatform.login_link"
 
 
 def path(user: User) -> str:
-    """The path of the page. The link serves once, for LINK_SECONDS: a login ends all links of the
-    person, and so does another password."""
+    """The path of the page. The link works once and for LINK_SECONDS: a login, or another password,
+    ends all links of the person."""
     token = signing.dumps([user.pk, _state(user)], salt=_SALT)
     # A query parameter, because logs have the path of a request and not its query.
     return f"{reverse('login-link')}?{urlencode({'token': token})}"
 
 
 def _state(user: User) -> str:
-    """What a login changes, as a digest: the token is no place for a password's hash."""
+    """A digest of the values that a login changes: the token must not contain a password's hash."""
     text = f"{user.last_login and user.last_login.isoformat()} {user.get_session_auth_hash()}"
     return signing.Signer(salt=_SALT).signature(text)
 
 
 @never_cache
 def log_in(request: HttpRequest) -> HttpResponse:
-    """A page with a button: what merely opens the link, such as a preview, does not use it up."""
+    """A page with a button: merely opening the link, as a preview does, does not use it up."""
     user = None
     with suppress(signing.BadSignature, TypeError, ValueError):
         pk, state = signing.loads(request.GET.get("token", ""), salt=_SALT, max_age=LINK_SECONDS)

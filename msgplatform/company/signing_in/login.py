@@ -1,5 +1,5 @@
-"""Passwords of the console, with guesses slowed down: at the login, and of somebody at an open
-session who tries to set another password.
+"""The console's passwords. Guesses are slowed down at the login, and also at an open session where
+somebody tries to set another password.
 
 Wrong passwords are counted by name and address together, by address, and by name. The last limit is
 high, since whoever knows a name could otherwise keep its owner out. A Redis that is unavailable
@@ -24,7 +24,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-# Not from `msgplatform.doors.admin`: the admin's site imports this module while it is made.
+# `msgplatform.doors.admin` has it too, but its site imports this module while it is made.
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput
 
 from msgplatform.core import logging
@@ -45,8 +45,8 @@ WRONG_FOR_NAME_AND_ADDRESS = 5
 WRONG_FROM_ADDRESS = 30
 WRONG_FOR_NAME = 100
 
-# A hash takes some tenths of a second of CPU, on purpose: one at a time leaves the other cores to
-# those who publish, and few wait for it, which leaves the threads to others.
+# A hash takes some tenths of a second of CPU, on purpose. One at a time leaves the other cores to
+# publishers, and the small number of waiting logins leaves them the threads.
 _hashing = threading.BoundedSemaphore(1)
 _waiting = threading.BoundedSemaphore(3)
 _HASHING_SECONDS = 5.0
@@ -103,15 +103,15 @@ class ConfirmPasswordForm(forms.Form):
 
 @contextmanager
 def _guess(request: HttpRequest, name: str) -> Iterator[None]:
-    """Around a look at a password, which raises ValidationError for a wrong one. Raises it at once
-    when there were too many."""
+    """A block that checks a password, and raises ValidationError for a wrong one. Raises it at once
+    after too many wrong ones."""
     guesses = _Guesses(request, name)
     guesses.refuse_guesser()
     with _one_at_a_time():
         try:
             yield
         except ValidationError:
-            # Not the name: people type their password into that field.
+            # The log must not have the name: people type their password into that field.
             log.warning("login_refused", address=throttling.client_address(request))
             guesses.wait(1)
             raise
@@ -139,15 +139,15 @@ class _Guesses:
         waits = [throttling.seconds_to_wait(f"login:name:{name}", _rate(WRONG_FOR_NAME), add)]
         for origin, limit in throttling.origins(self._request, _rate(WRONG_FROM_ADDRESS)):
             waits.append(throttling.seconds_to_wait(f"login:address:{origin}", limit, add))
-        # The last of them is the caller itself.
+        # `origin` is the last one, the caller itself.
         both = _rate(WRONG_FOR_NAME_AND_ADDRESS)
         waits.append(throttling.seconds_to_wait(f"login:both:{origin} {name}", both, add))
         return max(waits)
 
 
 def fold_name(name: str) -> str:
-    """One form of all spellings that a database may take for the same name: of MariaDB's usual
-    collations neither case nor accents make a difference."""
+    """One form for all spellings that a database may take for the same name: MariaDB's usual
+    collations ignore case and accents."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return "".join(char for char in parts if not unicodedata.combining(char)).strip()
 
@@ -158,7 +158,7 @@ def _rate(limit: int) -> Rate:
 
 @contextmanager
 def _one_at_a_time() -> Iterator[None]:
-    """Raises ValidationError when too many wait already, or it takes too long."""
+    """Raises ValidationError if too many wait already, or the wait takes too long."""
     busy = ValidationError(gettext("Too many people log in at the moment. Try again."))
     if not _waiting.acquire(blocking=False):
         raise busy

@@ -1,5 +1,5 @@
-"""What each request of a person who is signed in passes: the list of sessions, and second factors
-where they are required."""
+"""The checks of each signed-in person's request: the list of sessions, and second factors where
+they are required."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgplatform.company.signing_in import second_factor, sessions
 from msgplatform.core.errors import UNAVAILABLE
 
 PREFIX = "/console/sign-in/"
-# Open to people who have yet to set up their second factor.
+# Open to people who still have to set up their second factor.
 _OPEN = (PREFIX, "/console/confirm", "/admin/logout/", "/admin/login/", "/admin/jsi18n/",
          settings.STATIC_URL)  # fmt: skip
 
@@ -27,7 +27,7 @@ class SignInMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        # Without a session nobody is signed in, and nothing is asked.
+        # Without a session nobody is signed in, and the database is not asked.
         if settings.SESSION_COOKIE_NAME in request.COOKIES:
             try:
                 if request.user.is_authenticated:
@@ -43,14 +43,14 @@ class SignInMiddleware:
                             return HttpResponse(text, status=status, content_type=kind)
                         messages.warning(request, text)
                         return redirect("mfa_index")
-            except UNAVAILABLE:  # the page says so, if it needs the database
+            except UNAVAILABLE:  # a page that needs the database says so
                 pass
         return self._get_response(request)
 
     def process_template_response(
         self, request: HttpRequest, response: TemplateResponse
     ) -> TemplateResponse:
-        """The frame of the console around the library's pages, whose views know nothing of it."""
+        """Adds the console's frame to the library's pages, whose views do not know it."""
         if request.path.startswith(PREFIX):
             frame = {**admin.site.each_context(request), "title": _("Second factor")}
             response.context_data = {**frame, **(response.context_data or {})}

@@ -64,22 +64,22 @@ class _LoginView(LoginView):
 
 @never_cache
 def log_in(request: HttpRequest) -> HttpResponseBase:
-    """Django's own view does the same for people who are signed in."""
+    """Django's own view also redirects people who are signed in."""
     if request.method == "GET" and admin.site.has_permission(request):
         return redirect("admin:index")
     return _LoginView.as_view()(request)
 
 
 def register_provider(address: Callable[[HttpRequest], str]) -> None:
-    """Have people who log out led on to this address of a provider; "" for sessions that did not
-    begin there."""
+    """Store the provider's address to which people are redirected at logout; "" for sessions that
+    did not begin there."""
     _provider_addresses.append(address)
 
 
 @require_POST
 @never_cache
 def log_out(request: HttpRequest) -> HttpResponse:
-    """The theme's page; from a session of the provider the way there, by a page of ours: the
+    """The theme's page. A session of the provider gets a page with a link to it, because the
     browser lets no form lead to another site."""
     url = next(filter(None, (address(request) for address in _provider_addresses)), "")
     if not url:
@@ -91,8 +91,8 @@ def log_out(request: HttpRequest) -> HttpResponse:
 
 @staff_member_required
 def confirm(request: HttpRequest) -> HttpResponseBase:
-    """The page of the first way that this person has to prove who they are; people without any log
-    in again."""
+    """Redirect to the page of the first proof that this person has. People without any proof log in
+    again."""
     next_url = request.GET.get("next", "")
     if not url_has_allowed_host_and_scheme(next_url, None):
         next_url = reverse("console:overview")

@@ -44,13 +44,13 @@ class ChoosePasswordView(PasswordResetConfirmView):
     answers_limited_people = True
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        # Without a token in the address the view looks for the one that it has put into the
-        # session, so that the token leaves the address with the first answer.
+        # Without a token in the address the view uses the one that it has stored in the session, so
+        # that the token leaves the address with the first answer.
         token = request.GET.get("token", self.reset_url_token)
         return super().dispatch(request, *args, **kwargs, token=token)
 
     def get_user(self, uidb64: str) -> Any:
-        """Nobody whose account is disabled; such a link no longer works."""
+        """None for a disabled account, so that its link does not work."""
         user = super().get_user(uidb64)
         return user if user is not None and user.is_active else None
 
@@ -71,7 +71,7 @@ class ChoosePasswordView(PasswordResetConfirmView):
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         context = super().get_context_data(**kwargs)
         title = _("Choose a password") if self.validlink else _("This link no longer works")
-        frame = {**admin.site.each_context(self.request), "site_url": ""}  # nothing opens there
+        frame = {**admin.site.each_context(self.request), "site_url": ""}  # no page would open
         return {**frame, **context, "title": title}
 
 

@@ -1,5 +1,5 @@
-"""The page of a person who does not get in: why, and whom to ask; a line of the log and an entry of
-the audit log."""
+"""The page of a refused person, with the reason and whom to ask. The log gets a line, and the audit
+log an entry."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from msgplatform.models import AuditLog
 
 log = logging.get(__name__)
 
-# Anybody can make these entries, which stay for ever: so many in so many seconds are kept.
+# Anybody can cause these entries, which are kept for ever: maximum of entries, in so many seconds.
 _OF_ONE = Rate(20, 300)
 _OF_ALL = Rate(200, 300)
 
@@ -36,7 +36,7 @@ def refuse(
     of the person as far as it is known, `detail` goes into the audit log."""
     address = throttling.client_address(request)
     log.warning("sign_in_refused", reason=reason, address=address, **detail)
-    # Nothing is kept while Redis is unavailable, too: nobody counts then.
+    # While Redis is unavailable nobody counts, and no entry is kept either.
     network = throttling.network_of(address)
     if throttling.is_within(f"sign-in:refused:{network}", _OF_ONE) and throttling.is_within(
         "sign-in:refused", _OF_ALL

@@ -25,6 +25,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path(f"{_OWN}link", emergency.log_in, name="login-link"),
     path("admin/login/", to_all(log_in)),
     path("admin/logout/", to_all(log_out)),
-    # Django's own page at this address does not slow down guesses.
+    # Django's own page at this address would not slow down guesses.
     path("admin/password_change/", change_password),
 ]

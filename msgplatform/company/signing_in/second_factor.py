@@ -25,12 +25,12 @@ from msgplatform.roles import ADMINISTRATOR
 log = logging.get(__name__)
 
 _FACTORS = (Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN)
-# Set once the person of a session was seen to have a factor.
+# Set when the person of a session is known to have a factor.
 _KEY = "second_factor_seen"
 
 
 class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # has no types
-    """The library's adapter; what it stores is encrypted with the platform's keys."""
+    """The library's adapter. Its secrets are stored encrypted with the platform's keys."""
 
     def get_totp_label(self, user: Any) -> str:
         return str(user.get_username())
@@ -42,7 +42,7 @@ class SecondFactorAdapter(DefaultMFAAdapter):  # type: ignore[misc]  # has no ty
         try:
             return encryption.decrypt(encrypted_text)
         except Undecryptable:
-            # The person is told that the code is wrong; an operator reads why.
+            # The person only sees that the code is wrong; the log has the reason.
             log.exception("second_factor_undecryptable")
             raise self.validation_error("incorrect_code") from None
 
@@ -62,7 +62,7 @@ def is_missing(request: HttpRequest) -> bool:
     roles = settings.MFA_ROLES
     if not roles or request.session.get(_KEY) == [*roles]:
         return False
-    # Looked up at each request: somebody may be given such a role meanwhile.
+    # Looked up at each request, because somebody may get such a role meanwhile.
     user: Any = request.user
     is_required = user.is_superuser and ADMINISTRATOR in roles
     if not is_required and not Role.objects.filter(name__in=roles, group__user=user).exists():
@@ -109,7 +109,7 @@ def _reset(sender: Any, request: HttpRequest, authenticator: Authenticator, **ot
 def _used(
     sender: Any, request: HttpRequest, user: Any, authenticator: Authenticator, **other: Any
 ) -> None:
-    """A recovery code is used when something is lost or stolen."""
+    """A recovery code is used after something was lost or stolen."""
     if authenticator.type == Authenticator.Type.RECOVERY_CODES:
         AuditLog.objects.create(
             actor=user.get_username(), action="recovery_code_used", target=user.get_username()

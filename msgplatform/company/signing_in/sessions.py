@@ -29,7 +29,7 @@ from msgplatform.doors.admin.auditing import audit
 from msgplatform.doors.console.views.page import page
 from msgplatform.person_limits import answers_limited_people
 
-# The time of a session's last request is stored this often.
+# Seconds between writes of the time of a session's last request.
 _SEEN_SECONDS = 300
 _KEY = "seen_at"
 
@@ -41,10 +41,10 @@ def limit(sender: Any, request: HttpRequest, **other: Any) -> None:
 
 
 def note(request: HttpRequest) -> None:
-    """Store that the session of this request is in use; the first time, store the session."""
+    """Note that the session of this request is in use, and list it the first time."""
     now = time.time()
     session = request.session
-    # A session has a new key after a change of the password.
+    # After a change of the password a session has a new key.
     is_same = session.get("seen_key") == session.session_key
     if is_same and 0 <= now - session.get(_KEY, 0.0) < _SEEN_SECONDS:
         return
@@ -92,7 +92,7 @@ def sessions_of(request: HttpRequest, id: int) -> HttpResponse:
 @require_POST
 @confirmed
 def reset_factors(request: HttpRequest, id: int) -> HttpResponse:
-    """Take a person's second factors, all at once: a part of them is of no use without the rest."""
+    """Remove all of a person's second factors: some of them are of no use without the others."""
     user = _person(request, id)
     if second_factor.remove_all(user, request.user.get_username()):
         messages.success(request, _("The second factors of %s are removed.") % user.get_username())
@@ -120,7 +120,7 @@ def _page(request: HttpRequest, user: Any, title: str, **context: Any) -> HttpRe
 
 
 def _end(request: HttpRequest, user: Any) -> None:
-    """End the session that the form names, or all of the person but the one of this request."""
+    """End the session that the form names, or all of the person's except that of this request."""
     rows = UserSession.objects.filter(user=user).exclude(session_key=request.session.session_key)
     if (id := request.POST.get("session", "")) != "all":
         rows = rows.filter(pk=id if id.isdecimal() and len(id) < 19 else 0)

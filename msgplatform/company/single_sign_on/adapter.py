@@ -1,5 +1,5 @@
-"""Who of the company's provider gets in, and as what. Accounts belong together by issuer and
-subject alone: an address or a name that two people share never joins them.
+"""Decides which people of the company's provider get in, and with which roles. Only issuer and
+subject join accounts: an address or a name that two people share never does.
 
 Groups of the token are the roles and the business systems that a person has here (OIDC_ROLES,
 OIDC_SYSTEMS). They are set at each login, as the token has them."""
@@ -49,7 +49,7 @@ NEW_SIGN_IN_SECONDS = 300
 EVERY_SYSTEM = "*"
 ACTOR = "OIDC"
 _MAX_GROUPS = 1000
-# The person did not finish there (Core 1.0, 3.1.2.6): nobody has to mend anything.
+# The person did not finish there (Core 1.0, 3.1.2.6): nothing needs repair.
 _ERRORS_OF_PERSON = frozenset(
     {"login_required", "interaction_required", "account_selection_required", "consent_required"}
 )
@@ -60,7 +60,7 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
         return guarded.session()
 
     def is_open_for_signup(self, request: HttpRequest, sociallogin: Any) -> bool:
-        """`pre_social_login` has refused people without a role."""
+        """True, because `pre_social_login` has refused people without a role."""
         return True
 
     def get_connect_redirect_url(self, request: HttpRequest, socialaccount: Any) -> str:
@@ -90,12 +90,12 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             _refuse_left_to_company(request, request.user, sociallogin.account.provider)
             return
         if process == AuthProcess.REDIRECT:
-            # Another sign-in there, as the proof of who the person of this session is.
+            # A new sign-in there proves who the person of this session is.
             if not sociallogin.is_existing or sociallogin.user != request.user:
                 text = _("You signed in there as somebody else.")
                 raise ImmediateHttpResponse(refuse(request, "somebody_else", text))
-            # Whoever sits at an open session can take `prompt` and `max_age` out of the address;
-            # then the provider signs in the person that it remembers.
+            # Somebody at an open session can remove `prompt` and `max_age` from the address: then
+            # the provider signs in the person that it remembers.
             if not _is_new(sociallogin.claims):
                 text = _("The provider did not say that you signed in there anew.")
                 advice = _(
@@ -106,8 +106,8 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
             confirmation.record(request)
             return
         if sociallogin.account.provider != ID:
-            # Feishu and DingTalk know nothing of roles: only accounts that a person has linked
-            # count.
+            # Feishu and DingTalk have no roles: only accounts that a person has linked are
+            # accepted.
             account = sociallogin.account
             if sociallogin.is_existing and sociallogin.user.is_staff:
                 _refuse_left_to_company(request, sociallogin.user, account.provider)
@@ -149,8 +149,8 @@ class CompanyAccountAdapter(DefaultSocialAccountAdapter):  # type: ignore[misc] 
 
 
 def _is_new(claims: dict[str, Any]) -> bool:
-    """True if the person has just signed in there. The claim is a must in an answer to `max_age`
-    (OpenID Connect Core 1.0, 2); without it nothing is known."""
+    """True if the person has just signed in there. The answer to a `max_age` must have the claim
+    (OpenID Connect Core 1.0, 2). Without it the time of the sign-in is unknown."""
     signed_in_at = claims.get("auth_time")
     if not isinstance(signed_in_at, int | float):
         return False
@@ -169,20 +169,20 @@ def _name(claims: dict[str, Any]) -> str:
 
 @receiver(user_logged_in, dispatch_uid="msgplatform.company_login")
 def _remember(sender: Any, request: HttpRequest, sociallogin: Any = None, **other: Any) -> None:
-    """After all steps of a login: whether it proved who the person is, and what signing out at the
-    provider needs."""
+    """Called after all steps of a login. Stores whether the login proved who the person is, and the
+    values for signing out at the provider."""
     if sociallogin is None:
         return
-    # A second factor counts that was part of this login, and not of an earlier one of the session.
+    # Only a second factor of this login counts, not one of an earlier login of the session.
     has_new_factor = any(
         record.get("method") == "mfa" and time.time() - record["at"] <= NEW_SIGN_IN_SECONDS
         for record in get_authentication_records(request, request.user)
     )
     if not sociallogin.state.get("is_new") and not has_new_factor:
-        # The provider remembered the person and asked for nothing, or does not say.
+        # The provider remembered the person without asking, or does not tell.
         confirmation.forget(request)
     alerts.resolve(key(SIGN_IN, sociallogin.account.provider))
-    alerts.resolve(SIGN_IN)  # of an earlier release
+    alerts.resolve(SIGN_IN)  # set by an earlier release
     memory = sociallogin.state.get("provider")
     if not memory:
         return
@@ -227,8 +227,7 @@ def groups_of(claims: dict[str, Any]) -> list[str]:
 
 
 def grant(claims: dict[str, Any]) -> Grant:
-    """The roles and systems of these claims; groups that the settings do not name count for
-    nothing."""
+    """The roles and systems for these claims. Groups that the settings do not name are ignored."""
     groups = groups_of(claims)
     role_names = _map_groups(groups, settings.OIDC_ROLES)
     rows = Group.objects.filter(Q(role__name__in=role_names) | Q(name__in=role_names))
@@ -255,9 +254,9 @@ def _map_groups(groups: Iterable[str], mapping: dict[str, list[str]]) -> list[st
 
 @transaction.atomic
 def apply_grant(user: User, granted: Grant) -> None:
-    """Give the person exactly these roles, without permissions beside them, and this limit if
-    OIDC_SYSTEMS names any; what changed goes into the audit log. Without a role the person no
-    longer enters the console."""
+    """Give the person exactly these roles, no permissions beside them, and this limit if
+    OIDC_SYSTEMS has any. The audit log gets the changes. Without a role the person can no longer
+    enter the console."""
     before = sorted(user.groups.values_list("name", flat=True))
     after = sorted(group.name for group in granted.roles)
     changes: dict[str, list[list[str]]] = {}
@@ -270,7 +269,7 @@ def apply_grant(user: User, granted: Grant) -> None:
         changes["user_permissions"] = [permissions, []]
     if changes:
         _audit(user, "user_changed", changes=changes)
-    # A superuser is one by hand, and has other ways in.
+    # Only people make superusers, who have other ways in.
     if user.is_staff != bool(after) and not user.is_superuser:
         user.is_staff = bool(after)
         user.save(update_fields=["is_staff"])

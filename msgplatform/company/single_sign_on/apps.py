@@ -23,7 +23,7 @@ class SingleSignOnConfig(AppConfig):
 
 
 def _check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
-    """A provider that is half set up lets nobody in."""
+    """Check the settings: a provider that is half set up lets nobody in."""
     for name in ("OIDC_CLIENT_ID", "OIDC_CLIENT_SECRET", "OIDC_ROLES"):
         if settings.OIDC_ISSUER and not getattr(settings, name):
             yield Error(
@@ -35,7 +35,7 @@ def _check_settings(app_configs: Any, **kwargs: Any) -> Iterator[CheckMessage]:
 
 
 def _address(request: HttpRequest) -> str:
-    """The provider's page for logging out; it is loaded where there is a provider only."""
+    """The provider's page for logging out. It is loaded only where there is a provider."""
     if not settings.OIDC_ISSUER:
         return ""
     from msgplatform.company.single_sign_on import logout

@@ -25,12 +25,12 @@ from msgplatform.company.single_sign_on import guarded, tokens
 from msgplatform.company.single_sign_on.tokens import Refused
 
 ID = "company"
-_MAX_UID, _MAX_ADDRESS = 191, 254  # characters of the columns
+_MAX_UID, _MAX_ADDRESS = 191, 254  # maximum characters of the columns
 _ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
 
 
 def nonce_of(state_id: str) -> str:
-    """The nonce of a sign-in: bound to its state, which the session holds and which serves once."""
+    """The nonce of a sign-in, bound to its state, which the session has and which works once."""
     return hmac.new(settings.SECRET_KEY.encode(), state_id.encode(), hashlib.sha256).hexdigest()
 
 
@@ -40,7 +40,7 @@ class CompanyClient(OAuth2Client):  # type: ignore[misc]  # has no types
 
     def get_redirect_url(self, authorization_url: str, scope: Any, extra_params: Any) -> str:
         extra_params["nonce"] = nonce_of(self.state or "")
-        # The endpoint may have a query of its own, which stays (RFC 6749, 3.1).
+        # The endpoint may have a query of its own, which is kept (RFC 6749, 3.1).
         endpoint, _mark, query = authorization_url.partition("?")
         url: str = super().get_redirect_url(endpoint, scope, extra_params)
         return f"{url}&{query}" if query else url
@@ -54,16 +54,16 @@ class CompanyClient(OAuth2Client):  # type: ignore[misc]  # has no types
 
 @dataclass
 class _Kept:
-    """The provider's document and keys as they were when it was asked, in monotonic seconds."""
+    """The provider's document and keys, read at `asked_at` (monotonic seconds)."""
 
     document: dict[str, Any]
     keys: list[dict[str, Any]]
     asked_at: float
 
 
-kept: dict[str, _Kept] = {}  # issuer → what this process knows of it
-# Keys are taken anew after so long; for a key that is not among them the provider is asked so
-# often at most: everybody may send a token.
+kept: dict[str, _Kept] = {}  # by issuer
+# Seconds until keys are read again, and minimum seconds between questions for an unknown key:
+# everybody may send a token.
 _KEPT_SECONDS, _ASK_SECONDS = 3600.0, 10.0
 
 
@@ -91,8 +91,8 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
 
     @property
     def basic_auth(self) -> bool:
-        """The default is the header (Discovery 1.0, 3). Raises Refused if the provider takes the
-        secret neither there nor in the form."""
+        """True if the secret goes into the header, the default (Discovery 1.0, 3). Raises Refused
+        if the provider takes it neither there nor in the form."""
         methods = self.openid_config.get("token_endpoint_auth_methods_supported")
         if not isinstance(methods, list) or not methods:
             return True
@@ -101,7 +101,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         return "client_secret_post" not in methods
 
     def take_kept_keys(self) -> bool:
-        """Judge tokens by the keys that this process has; False if it has none, or old ones."""
+        """Check tokens with the keys that this process has. False if it has none, or old ones."""
         memory = kept.get(settings.OIDC_ISSUER)
         if memory is None or time.monotonic() - memory.asked_at > _KEPT_SECONDS:
             return False
@@ -109,7 +109,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         return True
 
     def drop_kept_keys(self) -> bool:
-        """Ask the provider at the next token; False if it was asked a moment ago."""
+        """Read keys again for the next token. False if the provider was asked a moment ago."""
         memory = kept.get(settings.OIDC_ISSUER)
         if memory and time.monotonic() - memory.asked_at < _ASK_SECONDS:
             return False
@@ -122,7 +122,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
     def get_access_token_data(
         self, request: HttpRequest, app: Any, client: Any, pkce_code_verifier: str | None = None
     ) -> dict[str, Any]:
-        """The library's error would carry the answer's text, which may hold tokens, into logs."""
+        """The library's error would write the answer's text, which may contain tokens, to logs."""
         try:
             data: dict[str, Any] = super().get_access_token_data(
                 request, app, client, pkce_code_verifier
@@ -134,7 +134,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         return data
 
     def parse_token(self, data: dict[str, Any]) -> Any:
-        """Without its end, which may have any value, and means nothing here."""
+        """Leave out the token's expiry, which may have any value and is not used here."""
         return super().parse_token({"access_token": str(data["access_token"])})
 
     def complete_login(self, request: HttpRequest, app: Any, token: Any, **kwargs: Any) -> Any:
@@ -185,7 +185,7 @@ class CompanyAdapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]  # has n
         return self._keys
 
     def _with_userinfo(self, claims: dict[str, Any], access_token: str) -> dict[str, Any]:
-        """Claims that the ID token lacks: providers may put groups and names there only."""
+        """Adds claims that the ID token lacks: providers may have groups and names only there."""
         endpoint = self.openid_config.get("userinfo_endpoint")
         is_whole = settings.OIDC_GROUPS_CLAIM in claims and "preferred_username" in claims
         if is_whole or not isinstance(endpoint, str):
@@ -221,7 +221,7 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
     supports_token_authentication = False
 
     def get_oauth2_adapter(self, request: HttpRequest) -> CompanyAdapter:
-        """One for each request, so that the document is read once."""
+        """One adapter for each request, so that the document is read once."""
         if not hasattr(request, "company_adapter"):
             request.company_adapter = CompanyAdapter(request, ID)  # type: ignore[attr-defined]
         adapter: CompanyAdapter = request.company_adapter  # type: ignore[attr-defined]
@@ -237,14 +237,14 @@ class CompanyProvider(OpenIDConnectProvider):  # type: ignore[misc]  # has no ty
         return list(dict.fromkeys(["openid", *settings.OIDC_SCOPES]))
 
     def extract_uid(self, data: dict[str, Any]) -> str:
-        """Issuer and subject: the same subject of another issuer is another person."""
+        """Issuer and subject: an equal subject of another issuer is another person."""
         return uid_of(data["iss"], data["sub"])
 
     def extract_extra_data(self, data: dict[str, Any]) -> dict[str, Any]:
         return {"issuer": data["iss"], "subject": data["sub"], "name": data.get("name", "")}
 
     def extract_common_fields(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Without the address, which identifies nobody."""
+        """Leaves out the address, which identifies nobody."""
         name = data.get("preferred_username") or str(data.get("email", "")).split("@")[0]
         return {
             # Full-width letters would look like somebody else's name in the audit log.
@@ -263,7 +263,7 @@ def uid_of(issuer: str, subject: str) -> str:
 
 
 def exact_uid(uid: str) -> str:
-    """A user id for the library's column. Subjects are case-sensitive (Core 1.0, 2), and the column
-    takes `U1` and `u1` for one person, so an id that is not plain is stored as its digest."""
+    """A user id for the library's column. Subjects are case-sensitive (Core 1.0, 2), but the column
+    takes `U1` and `u1` as equal: an id that is not plain is stored as its digest."""
     is_plain = uid.isascii() and uid == uid.lower().strip() and len(uid) <= _MAX_UID
     return uid if is_plain else hashlib.sha256(uid.encode()).hexdigest()

@@ -20,21 +20,21 @@ from requests.structures import CaseInsensitiveDict
 from msgplatform.core.http import engine as http
 from msgplatform.core.http.response import readable
 
-# Bytes of an answer: documents and key sets of providers have up to some tens of kilobytes.
+# Maximum bytes of an answer: documents and key sets of providers have some tens of kilobytes.
 _MAX_BODY = 1024 * 1024
-# Requests of the web server that may wait for the provider at a time; the others are for pages.
+# Maximum requests of the web server that wait for the provider: the other threads are for pages.
 _PLACES = 4
 _places = threading.BoundedSemaphore(_PLACES)
-# Sign-outs that the provider reports have places of their own, which no sign-in takes.
+# Places for sign-outs that the provider reports: no sign-in takes these.
 _logout_places = threading.BoundedSemaphore(_PLACES)
-# The end of the present sign-in's calls, in seconds of the monotonic clock.
+# The monotonic time at which the present sign-in's calls must end.
 _deadline: ContextVar[float] = ContextVar("sign_in_deadline", default=0.0)
-# Headers that the engine sets itself, or that mean nothing to it.
+# Headers that the engine sets itself, or ignores.
 _NOT_SENT = frozenset({"connection", "content-length", "host", "accept-encoding"})
 
 
 class Unreachable(requests.ConnectionError):
-    """No answer of the provider. `kind` is the engine's class of the error, or `busy`."""
+    """The provider has not answered. `kind` is the engine's class of the error, or `busy`."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -43,8 +43,8 @@ class Unreachable(requests.ConnectionError):
 
 @contextmanager
 def exchange(is_logout: bool = False) -> Iterator[None]:
-    """Around all calls of one sign-in: together they have OIDC_TIMEOUT_SECONDS. Raises Unreachable
-    at once when too many wait for the provider already."""
+    """A block with all calls of one sign-in, which together have OIDC_TIMEOUT_SECONDS. Raises
+    Unreachable at once if too many wait for the provider already."""
     places = _logout_places if is_logout else _places
     if not places.acquire(blocking=False):
         raise Unreachable("busy", "Too many sign-ins wait for the provider.")
@@ -57,7 +57,7 @@ def exchange(is_logout: bool = False) -> Iterator[None]:
 
 
 def session() -> requests.Session:
-    """A session whose calls go through the engine, and follow no redirect."""
+    """A session whose calls use the engine and follow no redirect."""
     made = requests.Session()
     made.trust_env = False
     adapter = _EngineAdapter()
@@ -105,12 +105,12 @@ class _EngineAdapter(BaseAdapter):
         response.url = request.url or ""
         response.request = request
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        # Small letters and no blanks, as the library expects; the type means the same (RFC 9110,
-        # 8.3.1).
+        # In small letters without blanks, as the library expects: that does not change the type
+        # (RFC 9110, 8.3.1).
         headers["content-type"] = headers.get("content-type", "").lower().replace(" ", "")
         response.headers = CaseInsensitiveDict(headers)
         response.raw = BytesIO(readable(answer, _MAX_BODY))
         return response
 
     def close(self) -> None:
-        """Nothing is kept between calls."""
+        """Nothing to close: no connection is kept between calls."""

@@ -22,10 +22,10 @@ from msgplatform.core.errors import Undecryptable
 from msgplatform.core.secrets import encryption
 from msgplatform.models import AuditLog
 
-# The session has here what signing out needs.
+# The session's key for the values that signing out needs.
 KEY = "provider"
 _EVENT = "http://schemas.openid.net/event/backchannel-logout"
-# An older token of the back channel is refused, a younger one is taken once.
+# Seconds. An older token of the back channel is refused, a younger one is accepted once.
 _MAX_TOKEN_SECONDS = 600
 
 
@@ -41,8 +41,8 @@ def memory(sociallogin: Any) -> dict[str, str]:
 
 
 def address(request: HttpRequest) -> str:
-    """Where the browser goes after the logout here, to be signed out there too; '' if this session
-    has nothing there, or the provider has no such page."""
+    """The address to which the browser goes after the logout here, to sign out there too. '' if
+    this session did not begin there, or the provider has no such page."""
     kept = request.session.get(KEY) or {}
     if not kept.get("end"):
         return ""
@@ -50,15 +50,15 @@ def address(request: HttpRequest) -> str:
         "client_id": settings.OIDC_CLIENT_ID,
         "post_logout_redirect_uri": f"{settings.PUBLIC_URL}{reverse('company-signed-out')}",
     }
-    with suppress(Undecryptable):  # if its key was removed meanwhile, the provider asks
+    with suppress(Undecryptable):  # without the token the provider asks the person
         query["id_token_hint"] = encryption.decrypt(kept["token"])
     end: str = kept["end"]
     return f"{end}{'&' if '?' in end else '?'}{urlencode(query)}"
 
 
 def end_sessions(adapter: CompanyAdapter, token: str) -> int:
-    """End the sessions that the provider's logout token names; returns how many. Raises Refused for
-    a token that is not valid, or comes twice, and RequestException without the provider's keys."""
+    """End the sessions that the provider's logout token names; returns their number. Raises Refused
+    for an invalid or a used token, and RequestException if the provider's keys cannot be read."""
     claims = adapter.verified(token, required=("jti",))
     events = claims.get("events")
     if not isinstance(events, dict) or _EVENT not in events or "nonce" in claims:
@@ -68,7 +68,7 @@ def end_sessions(adapter: CompanyAdapter, token: str) -> int:
         raise Refused("token", "The logout token names neither a session nor a subject.")
     if time.time() - int(claims["iat"]) > _MAX_TOKEN_SECONDS:
         raise Refused("clock", "The logout token is too old.")
-    known_seconds = _MAX_TOKEN_SECONDS + LEEWAY_SECONDS  # it may be of the future by the leeway
+    known_seconds = _MAX_TOKEN_SECONDS + LEEWAY_SECONDS  # `iat` may be in the future by the leeway
     if not cache.add(f"logout-token:{claims['jti']}", 1, timeout=known_seconds):
         raise Refused("replay", "The logout token was used before.")
     rows = Q(data__provider=True)

@@ -16,7 +16,7 @@ _OWN = "console/sign-in/"
 
 
 def _view(id: str, name: str) -> Callable[[HttpRequest], HttpResponse]:
-    """A view of `views`, which is loaded where there is a provider only."""
+    """A view of `views`, which is loaded only where there is a provider."""
 
     def view(request: HttpRequest) -> HttpResponse:
         if id not in settings.SOCIALACCOUNT_PROVIDERS:
@@ -31,7 +31,7 @@ def _view(id: str, name: str) -> Callable[[HttpRequest], HttpResponse]:
 urlpatterns = [
     *(path(f"{_OWN}{id}", _view(id, "log_in"), name=f"{id}-login") for id in PROVIDERS),
     *(path(f"{_OWN}{id}/link", _view(id, "link"), name=f"{id}-link") for id in PROVIDERS),
-    # The library knows these names.
+    # Names that the library uses.
     *(
         path(f"{_OWN}{id}/callback", _view(id, "callback"), name=f"{id}_callback")
         for id in PROVIDERS

@@ -1,4 +1,4 @@
-"""Tokens that the provider has signed: which key may have, and what of them is checked."""
+"""Tokens that the provider has signed: the keys that may have signed them, and the checks."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import jwt
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 
-# Of what the provider may sign with: nothing that a holder of the client's secret could make.
+# Algorithms for the provider's signatures: none that a holder of the client's secret could use.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
                "EdDSA")  # fmt: skip
-LEEWAY_SECONDS = 60  # that the two clocks may differ
-_MAX_KEYS = 20  # that one signature is tried with
+LEEWAY_SECONDS = 60  # seconds that the two clocks may differ
+_MAX_KEYS = 20  # maximum keys that are tried for one signature
 Keys = Callable[[], Sequence[dict[str, Any]]]
 
 
@@ -25,8 +25,8 @@ class Refused(OAuth2Error):  # type: ignore[misc]  # has no types
 
 
 def decode(token: str, keys: Keys, **checks: Any) -> dict[str, Any]:
-    """The claims of a token that one of the keys has signed; `checks` are PyJWT's options. The keys
-    are asked for when the token is one at all. Raises Refused."""
+    """The claims of a token that one of the keys has signed. `checks` are PyJWT's options. The keys
+    are read only after the text has the form of a token. Raises Refused."""
     try:
         return _decode(token, keys, checks)
     except jwt.PyJWTError as error:
@@ -49,7 +49,7 @@ def _decode(token: str, keys: Keys, checks: dict[str, Any]) -> dict[str, Any]:
         and "verify" in entry.get("key_ops", ["verify"])
         and (kid is None or entry.get("kid", kid) == kid)
     ]
-    # A key id may stand for several keys (RFC 7517, 4.5): the signature decides.
+    # A key id may belong to several keys (RFC 7517, 4.5): the signature decides.
     for entry in entries[:_MAX_KEYS]:
         try:
             claims: dict[str, Any] = jwt.decode(

@@ -1,4 +1,4 @@
-"""What people read, and what operators get, when the provider cannot be reached or its answer is
+"""Pages for people, and alerts for operators, when the provider cannot be reached or its answer is
 not accepted."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from msgplatform.core import alerts
 from msgplatform.core.lazy_text import lazy_message
 from msgplatform.monitor.watch import SIGN_IN, key
 
-# Reasons that are nobody's fault, or the person's own.
+# Reasons that are the person's own fault, or nobody's.
 _TEXTS = {
     "cancelled": gettext_noop("The sign-in was cancelled."),
     "state": gettext_noop("This sign-in is over, or was begun in another browser: begin again."),
@@ -34,14 +34,14 @@ _ADVICE = gettext_noop(
 
 
 def name_of(id: str) -> str:
-    """The name of a provider, as people know it."""
+    """A provider's name for people."""
     return str(settings.SOCIALACCOUNT_PROVIDERS[id]["APPS"][0]["name"])
 
 
 def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpResponse:
-    """The page for an error of a sign-in by this provider; it raises an alert if the provider is to
-    blame."""
-    # A word, and a sentence without secrets.
+    """The page for an error of a sign-in by this provider. Raises an alert if the provider is at
+    fault."""
+    # A word for the log, and a sentence without secrets.
     if isinstance(error, Refused):
         reason, detail = error.reason, error.detail
     elif isinstance(error, Unreachable):
@@ -51,7 +51,7 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     else:
         reason, detail = "malformed", type(error).__name__
     if id != "company" and not isinstance(error, Refused):
-        # The errors by which chats refuse a code, which anybody can send.
+        # Chats' errors for a wrong code, which anybody can send.
         if isinstance(error, requests.HTTPError):
             is_refusal = 400 <= error.response.status_code < 500
         else:
@@ -62,7 +62,7 @@ def refuse_answer(request: HttpRequest, error: Exception, id: str) -> HttpRespon
     if reason in _TEXTS:
         return refuse(request, reason, _(_TEXTS[reason]), status=status, detail=detail)
     names = {"provider": name_of(id)}
-    if reason != "code":  # a code that came twice is no trouble of the provider
+    if reason != "code":  # a used code is not the provider's fault
         alerts.raise_alert(
             SIGN_IN,
             lazy_message(gettext_noop("People cannot sign in by the company's provider")),

@@ -1,5 +1,4 @@
-"""The ways to the provider and back. None of them raises an error for what the provider does or
-does not do."""
+"""The views to the provider and back. A fault of the provider never raises an error in them."""
 
 from __future__ import annotations
 
@@ -43,8 +42,8 @@ log = logging.get(__name__)
 _refusal_lines = Every(10.0)
 
 
-# Feishu and DingTalk know nothing of roles. What they tell of a person beside the name, telephone
-# numbers among it, is not stored.
+# Feishu and DingTalk have no roles. Of a person only the name is stored, not the other data that
+# they send, such as telephone numbers.
 class Feishu(FeishuProvider):  # type: ignore[misc]  # has no types
     def extract_uid(self, data: dict[str, Any]) -> str:
         return exact_uid(super().extract_uid(data))
@@ -64,15 +63,15 @@ class DingTalk(DingTalkProvider):  # type: ignore[misc]  # has no types
 for _class in (CompanyProvider, DingTalk, Feishu):
     registry.register(_class)
 
-# Anybody can begin sign-ins, and each asks the provider: so many of an office in a minute.
+# Anybody can begin sign-ins, and each asks the provider: the maximum for an office in a minute.
 _SIGN_INS = Rate(300, 60)
-# What a document or a token of a wrong form raises, in the library and here.
+# Errors of the library and of this code for a document or a token of a wrong form.
 _MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
 View = Callable[[HttpRequest, str], HttpResponse]
 
 
 def _exchange(view: View) -> View:
-    """A view that calls the provider: within its time, and with a page for whatever goes wrong."""
+    """A view that calls the provider, within its time limit, and with a page for each error."""
 
     @never_cache
     @wraps(view)
@@ -85,7 +84,7 @@ def _exchange(view: View) -> View:
                 return view(request, id)
         except (OAuth2Error, requests.RequestException) as error:
             return refuse_answer(request, error, id)
-        except IntegrityError:  # the same person comes for the first time twice at once
+        except IntegrityError:  # two first sign-ins of the same person at once
             return refuse_answer(request, Refused("state", "twice at once"), id)
         except _MALFORMED as error:
             log.warning("sign_in_malformed", exc_info=True)
@@ -104,7 +103,7 @@ def log_in(request: HttpRequest, id: str) -> HttpResponse:
 @require_GET
 @_exchange
 def confirm(request: HttpRequest, id: str) -> HttpResponse:
-    """Another sign-in there proves who the person is: the provider is told to ask for it."""
+    """A new sign-in there proves who the person is: the provider is told to ask for it."""
     parameters = {"prompt": "login", "max_age": "0"}
     return _leave(request, id, AuthProcess.REDIRECT, _next_page(request), parameters)
 
@@ -112,8 +111,8 @@ def confirm(request: HttpRequest, id: str) -> HttpResponse:
 @staff_member_required
 @confirmed
 def link(request: HttpRequest, id: str) -> HttpResponse:
-    """A person who is signed in adds their account at a provider. The form is sent from here; its
-    answer is a page with a link, as the browser lets no form lead to another site."""
+    """A signed-in person adds their account at a provider. The form is sent from here. Its answer
+    is a page with a link, because the browser lets no form lead to another site."""
     if accounts.is_left_to_company(request.user, id):
         return accounts.refuse_left_to_company(request, request.user, id)
     return _begin_link(request, id) if request.method == "POST" else _link_page(request, id)
@@ -141,7 +140,7 @@ def callback(request: HttpRequest, id: str) -> HttpResponse:
 
 @require_GET
 def signed_out(request: HttpRequest, id: str) -> HttpResponse:
-    """The provider leads here after it has signed a person out."""
+    """The page to which the provider redirects after it has signed a person out."""
     messages.info(request, _("You are signed out, here and at the provider."))
     return redirect("admin:login")
 
@@ -154,7 +153,7 @@ def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
     adapter = _provider(request, id).get_oauth2_adapter(request)
     has_keys = adapter.take_kept_keys()
     try:
-        # Tokens of strangers must not have the platform ask the provider, nor take its places.
+        # A stranger's token must not make the platform ask the provider, nor take a place.
         if has_keys:
             try:
                 count = logout.end_sessions(adapter, token)
@@ -167,11 +166,11 @@ def backchannel_logout(request: HttpRequest, id: str) -> HttpResponse:
                 count = logout.end_sessions(adapter, token)
     except guarded.Unreachable as error:
         log.warning("backchannel_logout_waits", error=error.kind)
-        # Most providers repeat a call that was answered so, and none that was answered by 400.
+        # Most providers repeat a call after this answer, and none after a 400.
         headers = {"Retry-After": "5"}
         return HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, headers=headers)
     except (OAuth2Error, requests.RequestException, *_MALFORMED) as error:
-        if _refusal_lines.take():  # a stranger can send a thousand a second
+        if _refusal_lines.take():  # a stranger can send a thousand of them a second
             log.warning("backchannel_logout_refused", error=type(error).__name__)
         return HttpResponse(status=HTTPStatus.BAD_REQUEST)
     log.info("backchannel_logout", sessions=count)

@@ -17,7 +17,7 @@ alerts       open alerts, and their history
 people       users and groups
 audit_log    the list and the page of the audit log
 
-Beside this only `company/signing_in` imports the theme: flows import its classes from here.
+Only this package and `company/signing_in` import the theme: flows import its classes from here.
 """
 
 from unfold.widgets import UnfoldAdminPasswordWidget as PasswordInput

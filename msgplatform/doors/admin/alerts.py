@@ -37,7 +37,7 @@ class StateFilter(PickFilter):
     def lookups(self, request: HttpRequest, model_admin: Any) -> list[tuple[str, str]]:
         return [
             ("open", gettext("open")), ("unseen", gettext("open, not acknowledged")),
-            # The overview counts these.
+            # the overview counts these
             ("unseen_other", gettext("open, not acknowledged, besides failures")),
             ("resolved", gettext("resolved")),
         ]  # fmt: skip
@@ -102,7 +102,7 @@ class AlertAdmin(RowsAdmin):
         messages.success(request, text)
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
-        """Translate, then mask: the mask is for the texts in the person's language."""
+        """Translate first, then mask: masks are for texts in the person's language."""
         translated_rows = list(rows)
         for row in translated_rows:
             row.translate()
@@ -113,7 +113,7 @@ class AlertAdmin(RowsAdmin):
         same = Alert.objects.filter(key=row.key).order_by("-id")
         earlier = list(same.exclude(pk=row.pk)[:_EARLIER_SHOWN])
         self.mask(request, earlier)
-        # With its address.
+        # The button with its address.
         button = runbooks.button(row) if row.open_key is not None else None
         can_push = button is not None and request.user.has_perm(button[0].permission)
         return {
@@ -127,7 +127,7 @@ class AlertAdmin(RowsAdmin):
             "opened": same.order_by()[:_COUNTED].count(),
             "earlier": earlier,
             "max_note": MAX_NOTE,
-            "note": row.note if sees_personal(request) else "",  # a mask is never saved
+            "note": row.note if sees_personal(request) else "",  # masked texts are never saved
             "seen": _acknowledgement_time(row),
         }
 
@@ -137,7 +137,7 @@ class AlertAdmin(RowsAdmin):
         if request.method != "POST":
             return HttpResponseNotAllowed(["POST"])
         self.row(request, pk, change=True)
-        row = Alert.objects.get(pk=pk)  # as it is stored, for the audit log
+        row = Alert.objects.get(pk=pk)  # the stored text, for the audit log
         note = request.POST.get("note", "").strip()[:MAX_NOTE]
         if what == "resolve":
             if alert_store.resolve([pk]):
@@ -151,7 +151,7 @@ class AlertAdmin(RowsAdmin):
         elif what == "acknowledge" and not note:
             messages.error(request, gettext("Say in the note who does what about it."))
         elif what == "acknowledge":
-            # Only as it was on the page.
+            # Only if the acknowledgement has not changed since the page was made.
             is_as_seen = request.POST.get("seen", "") == _acknowledgement_time(row)
             if is_as_seen and alert_store.acknowledge(row, request.user.get_username(), note):
                 changes = {"note": [row.note or None, note]}
@@ -192,5 +192,5 @@ class AlertAdmin(RowsAdmin):
 
 
 def _acknowledgement_time(row: Alert) -> str:
-    """The time of its acknowledgement, for the form that acknowledges it once more."""
+    """The time of the alert's acknowledgement, by which a new acknowledgement is compared."""
     return row.acknowledged_at.isoformat() if row.acknowledged_at else ""

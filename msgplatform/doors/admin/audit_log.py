@@ -20,8 +20,8 @@ from msgplatform.doors.admin.filters import MomentFilter, PickFilter
 from msgplatform.doors.admin.rows import RecentRowsList, RowList, RowsAdmin, first_recent
 from msgplatform.models import AuditLog
 
-_LOOKED_AT = 500  # entries that are compared as they read behind the mask
-_LISTED = 200  # actions that the filter offers
+_LOOKED_AT = 500  # newest entries whose masked texts are searched
+_LISTED = 200  # maximum of actions in the filter
 
 
 class ActionFilter(PickFilter):
@@ -44,8 +44,8 @@ class ActionFilter(PickFilter):
 
 
 class WhenFilter(MomentFilter):
-    """A period, as a range of ids: entries get theirs in the order of time, and the list is read by
-    them."""
+    """A period, as a range of ids: ids of entries are in the order of time, and the list is read by
+    ids."""
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
@@ -63,13 +63,13 @@ def _first_at(moment: datetime) -> int | None:
 
 
 class EntryList(RecentRowsList, RowList):
-    """The newest entries: none is ever deleted, and no index finds a part of a word."""
+    """The newest entries: no entry is ever deleted, and no index finds a part of a word."""
 
 
 @admin.register(AuditLog)
 class AuditLogAdmin(RowsAdmin):
     sentence_fields = ("target", "detail")
-    rows_name = _("audit entries")  # below the list; the model's plural is the list's title
+    rows_name = _("audit entries")  # shown below the list; the model's plural is the list's title
     empty_text = _("Nobody has changed anything yet.")
     list_display = ["at", "actor", "action", "target", "what"]
     list_display_links = ["at"]
@@ -89,12 +89,12 @@ class AuditLogAdmin(RowsAdmin):
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
-        """Search in the texts as this person sees them: a target may name somebody's number."""
+        """Search the texts as this person sees them: a target may name somebody's number."""
         rows, may_repeat = super().get_search_results(request, queryset, search_term)
         text = search_term.strip().lower()
         if not text or sees_personal(request):
             return rows, may_repeat
-        # The list applies its limit after this search, which needs one of its own.
+        # The list applies its limit after this search, so that the search has a limit of its own.
         first = first_recent(queryset)
         if first is not None:
             rows = rows.filter(pk__gte=first)

@@ -13,35 +13,35 @@ from django.http import HttpRequest
 from msgplatform.core.fields import encrypted_names
 from msgplatform.models import AuditLog
 
-# The log has these for a secret value, and for no value.
+# What the log has in place of a secret value, and of no value.
 SECRET, NOTHING = "•••", None
 MESSAGE_RESENT = "message_resent"
-_MAX_VALUE_CHARS = 2000  # characters of a value: a mapping may have pages
-_MAX_ROWS = 200  # rows of a relation
+_MAX_VALUE_CHARS = 2000  # a mapping may have pages
+_MAX_ROWS = 200  # maximum rows of a relation
 
 
 def hidden_fields(model: type[models.Model] | None = None) -> frozenset[str]:
-    """Columns of this model, or of any, that hold a secret or a hash of one."""
+    """Columns of this model, or of all models, that hold a secret or its hash."""
     classes = apps.get_models() if model is None else [model]
     return frozenset({"hash", "password"}).union(*map(encrypted_names, classes))
 
 
 def audit(request: HttpRequest, action: str, target: str, **detail: Any) -> AuditLog:
-    """Store who did it. `changes` has the field's name → its values before and after."""
+    """Store an action with the person. `changes`: field → its values before and after."""
     return AuditLog.objects.create(
         actor=request.user.get_username(), action=action, target=target[:200], detail=detail
     )
 
 
 def message_target(flow: str, id: int | str) -> str:
-    """The name of a message in the audit log; an index finds the entries of one."""
+    """The target of a message's entries in the audit log; an index finds them."""
     return f"{flow} {id}"[:200]
 
 
 def audit_messages(
     request: HttpRequest, flow: str, ids: Iterable[int | str], **detail: Any
 ) -> None:
-    """Store who sent these messages again, an entry for each: their pages show it."""
+    """Store who resent these messages, one entry for each: the messages' pages show it."""
     actor = request.user.get_username()
     AuditLog.objects.bulk_create(
         AuditLog(actor=actor, action=MESSAGE_RESENT, target=message_target(flow, id), detail=detail)
@@ -50,8 +50,8 @@ def audit_messages(
 
 
 def of_form(form: forms.BaseForm, change: bool) -> dict[str, list[Any]]:
-    """The changes of a saved form: name of the field → [before, after]. A new row has every value
-    that is not empty. Of a secret the log says only that it has changed."""
+    """The changes of a saved form: field → [before, after]. For a new row these are all values that
+    are not empty. For a secret the log says only that it has changed."""
     changes = {}
     for name in form.changed_data if change else form.fields:
         field = form.fields[name]
@@ -95,9 +95,9 @@ def _row_name(row: models.Model) -> str:
 
 
 def _as_json(value: Any, field: forms.Field) -> Any:
-    """A value of a form as JSON; rows by what they are called."""
+    """A form's value as JSON. Rows are texts."""
     if isinstance(field, forms.ModelChoiceField):
-        # The initial value is a key or a list of rows, the cleaned one a row or a queryset.
+        # The initial value is a key or a list of rows, the cleaned value a row or a queryset.
         if value is None or isinstance(value, models.Model):
             return None if value is None else str(value)
         if isinstance(value, Iterable) and not isinstance(value, str):
@@ -115,7 +115,7 @@ def _as_json(value: Any, field: forms.Field) -> Any:
 
 
 def _cut(value: Any) -> Any:
-    """Short texts and numbers as they are, anything else as text."""
+    """Short texts and numbers unchanged, anything else as text."""
     if value is None or isinstance(value, bool | int | float):
         return value
     text = str(value)

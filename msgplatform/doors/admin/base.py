@@ -29,7 +29,7 @@ from msgplatform.doors.admin.auditing import audit, hidden_fields
 from msgplatform.doors.admin.versions import ComparedAdmin
 from msgplatform.models import Biz
 
-if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
+if TYPE_CHECKING:  # unfold's classes are Django's with additions, but without types
     from django.contrib.admin.views.main import ChangeList
 else:
     from unfold.views import ChangeList
@@ -41,7 +41,7 @@ def sees_personal(request: HttpRequest) -> bool:
 
 
 class PlainList(ChangeList):
-    """A list that offers "show all" only if a filter leaves something out, and is called by what it
+    """A list that offers "show all" only if a filter hides some rows, and whose title says what it
     lists."""
 
     result_list: Any
@@ -63,7 +63,7 @@ class PlainList(ChangeList):
 
 
 def next_page(request: HttpRequest) -> str:
-    """The page of this console to which the form leads when it is saved; '' for none."""
+    """The page of the console to which the form leads after saving; '' for none."""
     url = request.GET.get("next", "")
     return url if url_has_allowed_host_and_scheme(url, None) else ""
 
@@ -74,9 +74,9 @@ def _refuse_controls(text: Any) -> None:
 
 
 class HealthList(PlainList):
-    """A list that reads the health of all rows of its page at once, and of no others."""
+    """A list that reads the health of the rows of its page, all at once."""
 
-    read_health: Callable[[Sequence[Any]], Mapping[int, Any]]  # by primary key
+    read_health: Callable[[Sequence[Any]], Mapping[int, Any]]  # health by primary key
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -90,14 +90,14 @@ class ModelAdmin(ComparedAdmin):
     """The theme's admin with our defaults. Every change of a row is audited."""
 
     list_per_page = 50
-    show_full_result_count = False  # a COUNT of the whole table, only to show it
+    show_full_result_count = False  # no COUNT of the whole table
     # The audit log's name for a row: "consumer" for consumer_created; '' means the model's name.
     audit_name = ""
-    empty_text: Text = ""  # of the list while there is no row; '': a sentence for any model
-    # Field → the column that people see in its place who may not change the row.
+    empty_text: Text = ""  # text of the empty list; '': a sentence for any model
+    # Field → the column that people see instead if they may not change the row.
     shown_instead: Mapping[str, str] = {}
-    # Columns that only people with the permission for personal data see in clear: what identifies
-    # a person, and what a message says.
+    # Columns that only people with the permission for personal data see in clear: fields that
+    # identify a person, and contents of messages.
     personal_fields: Sequence[str] = ()
     content_fields: Sequence[str] = ()
     # Columns in whose sentences numbers and addresses are masked; a filter may ask for a whole one.
@@ -109,15 +109,14 @@ class ModelAdmin(ComparedAdmin):
     limited_views: frozenset[str] = frozenset()
     # True if limited people with the permission may change the rows of their systems.
     limited_may_change = False
-    # Columns of a system's own rows that limited people see and do not change.
+    # Columns of their systems' rows that limited people see but cannot change.
     limited_readonly: Sequence[str] = ()
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
         return PlainList
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """People who may not change a row see its fields as they are stored, without the hidden
-        ones."""
+        """People who may not change a row see its stored fields, without the hidden fields."""
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or self.has_change_permission(request, obj):
             return fieldsets
@@ -146,7 +145,7 @@ class ModelAdmin(ComparedAdmin):
 
     # -- people who are limited to business systems ------------------------------------------------
     def limited_rows(self, rows: QuerySet[Any], system_ids: frozenset[int]) -> QuerySet[Any]:
-        """The rows that somebody sees who is limited to these business systems."""
+        """The rows that somebody who is limited to these business systems sees."""
         if not self.system_lookup:
             return rows.none()
         return rows.filter(**{f"{self.system_lookup}__in": system_ids})
@@ -159,12 +158,12 @@ class ModelAdmin(ComparedAdmin):
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         row = super().get_object(request, object_id, from_field)
         if row is None and person_limits.is_limited(request):
-            # Instead of Django's way to the index, which shows the whole platform.
+            # Django would redirect to the index, which shows the whole platform.
             raise Http404(_("There is no such row in your business systems."))
         return row
 
     def is_refused(self, request: HttpRequest) -> bool:
-        """True if the person of this request is limited, and the rows are the platform's."""
+        """True if the person is limited and the rows belong to the platform."""
         return not self.limited_views and person_limits.is_limited(request)
 
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -188,7 +187,7 @@ class ModelAdmin(ComparedAdmin):
         return [*fields, *self.limited_readonly] if is_limited else fields
 
     def get_list_filter(self, request: HttpRequest) -> Any:
-        """Without the filters that name rows of other tables, for limited people."""
+        """For limited people leaves out the filters that name rows of other tables."""
         filters = super().get_list_filter(request)
         if not person_limits.is_limited(request):
             return filters
@@ -212,7 +211,7 @@ class ModelAdmin(ComparedAdmin):
         field = super().formfield_for_foreignkey(db_field, request, **kwargs)
         if field is not None and person_limits.is_limited(request):
             field.queryset = limited_choices(field.queryset, request)
-            # Without a system a row would be everybody's.
+            # A row without a system would be everybody's.
             field.required = field.required or db_field.related_model is Biz
         if field is not None and field.required and db_field.related_model is Biz:
             rows: Any = field.queryset
@@ -230,12 +229,12 @@ class ModelAdmin(ComparedAdmin):
         self, request: HttpRequest, context: Any, *args: Any, **kwargs: Any
     ) -> HttpResponse:
         if person_limits.is_limited(request):
-            context["show_history"] = False  # a link to a page that names other people's changes
+            context["show_history"] = False  # that page names other people's changes
         return super().render_change_form(request, context, *args, **kwargs)
 
     def has_operate_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """For actions that change no setting: with the permission to operate these rows, or to
-        change them."""
+        """True if the person may operate these rows or change them; for actions that change no
+        setting."""
         user: Any = request.user
         label, model = self.opts.app_label, self.opts.model_name
         return not self.is_refused(request) and any(
@@ -243,8 +242,8 @@ class ModelAdmin(ComparedAdmin):
         )
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:
-        """Of an existing row save only the columns that the form changes: a daemon may have changed
-        others since the row was read."""
+        """For an existing row save only the columns that the form changes: a daemon may have
+        changed other columns since the row was read."""
         if not change:
             super().save_model(request, obj, form, change)
             return
@@ -255,7 +254,7 @@ class ModelAdmin(ComparedAdmin):
     def response_add(
         self, request: HttpRequest, obj: Any, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """After saving go to the page that the address names in `next`, such as the checklist."""
+        """Go to the page that the address names in `next`, such as the checklist."""
         url = next_page(request)
         if url and "_save" in request.POST:
             messages.success(request, _("%s was saved.") % obj)
@@ -264,7 +263,7 @@ class ModelAdmin(ComparedAdmin):
 
     # -- the audit log ---------------------------------------------------------------------------
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:
-        """The entry of the audit log is saved with the row, in its transaction."""
+        """The entry of the audit log is saved in the row's transaction."""
         super().save_related(request, form, formsets, change)
         changes = self.audit_changes(form, change)
         for formset in formsets:
@@ -294,7 +293,7 @@ class ModelAdmin(ComparedAdmin):
 
 
 def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
-    """The rows of a form's field that a limited person may choose: those that their list has."""
+    """The rows that a limited person may choose in a form's field: the rows of their own list."""
     none: QuerySet[Any] = rows.none()
     if not admin.site.is_registered(rows.model):
         return none
@@ -309,7 +308,7 @@ def limited_choices(rows: Any, request: HttpRequest) -> QuerySet[Any]:
 class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at run time
     """Pages through a hot table: the count is bounded, and only ids are sorted."""
 
-    # COUNT(*) of a hot table grows with the table; nobody pages further than this.
+    # COUNT(*) of a hot table grows with the table, and nobody pages further than this.
     MAX_COUNT = 10_000
     template_name = "admin/bounded_pages.html"
 
@@ -328,8 +327,8 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
         return int(rows.order_by()[: self.MAX_COUNT + 1].count())
 
     def page(self, number: int | str) -> Page[Any]:
-        """Reads first the ids, which an index holds, then the rows of one page: a database that has
-        to sort then sorts numbers, not rows with all their columns."""
+        """Reads the ids first, which an index has, then the rows of one page. A database that has
+        to sort then sorts numbers instead of whole rows."""
         number = self.validate_number(number)
         rows: Any = self.object_list
         start = (number - 1) * self.per_page
@@ -339,7 +338,7 @@ class BoundedPaginator(Paginator):  # type: ignore[type-arg]  # it takes none at
 
 
 class BoundedList(PlainList):
-    """A list whose only page is read by BoundedPaginator too; Django would read all rows.
+    """A list that uses BoundedPaginator also for a single page, where Django would read all rows.
 
     The address may name the list's own filters and the primary key: a lookup on another column
     would read the table, or ask for what is masked.
@@ -367,8 +366,8 @@ class ReadOnlyAdmin(ModelAdmin):
     """
 
     paginator = BoundedPaginator
-    show_facets = ShowFacets.NEVER  # a count for each choice of a filter would read the table
-    # The help text for people who may not see personal data; '': the same as for others.
+    show_facets = ShowFacets.NEVER  # counting each choice of a filter would read the table
+    # The help text for people who may not see personal data; '': the usual one.
     masked_search_help_text: Any = ""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -396,7 +395,7 @@ class ReadOnlyAdmin(ModelAdmin):
         return row
 
     def mask(self, request: HttpRequest, rows: Iterable[Any]) -> None:
-        """Mask personal data in rows that are about to be shown, and never saved."""
+        """Mask personal data in rows that are only shown, and never saved."""
         masks = {
             **dict.fromkeys(self.personal_fields, personal.masked),
             **dict.fromkeys(self.content_fields, personal.text),

@@ -21,12 +21,12 @@ def mark(text: str, tone: str, title: str = "", below: str = "") -> SafeString:
 
 
 def nothing(text: str) -> SafeString:
-    """A value without importance; narrow screens leave it out."""
+    """A value without importance. Narrow screens hide it."""
     return format_html('<span class="nothing">{}</span>', text)
 
 
 def unknown() -> SafeString:
-    """The mark of a value that only Redis has, while Redis is unavailable."""
+    """The mark of a value that cannot be read while Redis is unavailable."""
     return mark(gettext("unknown"), "warn")
 
 
@@ -35,7 +35,7 @@ def enabled(is_on: bool) -> SafeString:
 
 
 def lines(first: str, below: str) -> SafeString:
-    """Two lines, the second in small letters; only one if both are equal."""
+    """Two lines, the second in small letters. One line if both texts are equal."""
     is_same = below.casefold() == first.casefold()
     return _above(first, below) if below and not is_same else escape(first)
 
@@ -65,12 +65,12 @@ def moment(when: datetime | None) -> str:
 
 
 def percent(share: float | None) -> str:
-    """Rounded down: only a whole share is shown as 100 %."""
+    """Rounded down, so that only a complete share shows 100 %."""
     return NOTHING if share is None else f"{int(share * 1000) / 10:g} %"
 
 
 def per_second(limit: float | None) -> str:
-    """A rate limit; a dash for 0 and None, which mean no limit."""
+    """A rate limit. 0 and None mean no limit and show a dash."""
     return gettext("%g/s") % limit if limit else NOTHING
 
 

@@ -21,8 +21,8 @@ Unit = Literal["count", "number", "seconds", "milliseconds", "share"]
 
 @dataclass(frozen=True)
 class Line:
-    """A value for each time; None where nothing is known: there the line is broken. As bars, None
-    is 0: a bar of no height is none."""
+    """A value for each time; None where the value is unknown. A line is broken at None. A bar shows
+    None as 0: it has no height."""
 
     title: Text
     values: Sequence[float | None]
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Chart:
-    """`name` is its own on its page. `times` are written as `labels` makes them."""
+    """`name` is unique on its page. `labels` writes the `times`."""
 
     name: str
     title: Text
@@ -48,12 +48,12 @@ class Chart:
     lines: Sequence[Line]
     unit: Unit = "count"
     note: Text = ""
-    min_top: float = 0.0  # the smallest number that the full height stands for
-    last_is_open: bool = False  # True if the last step goes on
+    min_top: float = 0.0  # the smallest maximum of the axis
+    last_is_open: bool = False  # True if the last step has not ended
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is known, or nothing happened."""
+        """True if no value is known, or all are 0."""
         return not any(value for line in self.lines for value in line.values)
 
     @property
@@ -88,7 +88,7 @@ class Chart:
 
 
 def labels(times: Sequence[datetime], by_day: bool = False) -> list[str]:
-    """Times in the reader's time zone: without the date when all are of one day."""
+    """Times in the reader's time zone, without the date if all are on one day."""
     if by_day:
         return [f"{at:%Y-%m-%d}" for at in times]
     local = [timezone.localtime(at) for at in times]

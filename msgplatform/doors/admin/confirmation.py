@@ -1,12 +1,12 @@
-"""Proof, a short while ago, of who a person is: asked for again before secrets are shown, people
-and their roles are changed, and what cannot be undone is done.
+"""A recent proof of who a person is. It is asked for before secrets are shown, before people and
+their roles are changed, and before actions that cannot be undone.
 
     @confirmed            a view of the console
     class X(Confirmed)    an admin: its forms that add, change and delete
 
-A login is such a proof, unless the company's provider had remembered the person. Its page
-(`console:confirm`) asks for the second factor, of people without one for the password, and of
-people of the company's provider for another sign-in there.
+A login is such a proof, unless the company's provider had remembered the person. The page
+`console:confirm` asks for the second factor, else for the password; people of the company's
+provider sign in there again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from django.utils.translation import gettext as _
 
 from msgplatform.doors.admin.base import ModelAdmin
 
-# The session has the time of the last proof here, in seconds since 1970.
+# The session's key for the time of the last proof, in seconds since 1970.
 _KEY = "confirmed_at"
 P = ParamSpec("P")
 R = TypeVar("R", bound=HttpResponseBase)
@@ -47,7 +47,7 @@ def record(request: HttpRequest) -> None:
 
 
 def forget(request: HttpRequest) -> None:
-    """A login that proved nothing: the provider had remembered the person."""
+    """Forget the proof after a login at which the provider had remembered the person."""
     request.session.pop(_KEY, None)
 
 
@@ -58,10 +58,10 @@ def is_recent(request: HttpRequest) -> bool:
 
 
 def confirmed(view: Callable[P, R]) -> Callable[P, R | HttpResponse]:
-    """A view that opens after a recent proof only; `staff_member_required` stands above it. A
-    method of an admin is such a view too.
+    """A view that opens only after a recent proof. `staff_member_required` stands above it. A
+    method of an admin can be such a view too.
 
-    Without a proof a form that was sent does nothing: people come back to its page afterwards.
+    Without a proof a sent form does nothing: people come back to its page after the proof.
     """
 
     @wraps(view)
@@ -73,14 +73,13 @@ def confirmed(view: Callable[P, R]) -> Callable[P, R | HttpResponse]:
 
 
 def ask(request: HttpRequest) -> HttpResponse:
-    """The way to the page that asks for a proof, and from there back to the page of this
-    request."""
+    """Redirect to the page that asks for a proof, which leads back to the page of this request."""
     page = request.get_full_path()
     if request.method != "GET":
         messages.warning(
             request, _("Nothing was done yet: confirm that it is you, then do it again.")
         )
-        # The page of the form that was sent, as a path of our own; else the console.
+        # Lead back to the page of the sent form, if its path is on this host; else to the console.
         came_from = urlsplit(request.headers.get("Referer", ""))
         path = came_from._replace(scheme="", netloc="", fragment="").geturl()
         is_own = came_from.netloc == request.get_host() and url_has_allowed_host_and_scheme(
@@ -91,7 +90,7 @@ def ask(request: HttpRequest) -> HttpResponse:
 
 
 class Confirmed(ModelAdmin):
-    """An admin whose forms open after a recent proof only; people who may only look are not
+    """An admin whose forms open only after a recent proof. People who may only look are not
     asked."""
 
     def changeform_view(
@@ -115,7 +114,7 @@ class Confirmed(ModelAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> Any:
-        """Actions on ticked rows are sent to the list."""
+        """Ask here too: actions on ticked rows are sent to the list."""
         if request.method == "POST" and not is_recent(request):
             return ask(request)
         return super().changelist_view(request, extra_context)

@@ -31,9 +31,9 @@ def each(check_list: Check) -> Check:
 
 
 class _Lines(Textarea):  # type: ignore[misc]  # the theme has no types
-    """A text area; on a page for looking only, the items of the list below each other."""
+    """A text area. On a read-only page it shows the list's items below each other."""
 
-    read_only = True  # the admin then has the widget show the stored value
+    read_only = True  # makes the admin show the stored value by the widget
     show: Callable[[Any], str] = str
 
     def render(self, name: str, value: Any, attrs: Any = None, renderer: Any = None) -> SafeString:
@@ -49,8 +49,8 @@ class LinesField(forms.Field):
     """
 
     widget = _Lines
-    may_repeat = False  # True if an item may occur twice
-    note: Any = gettext_lazy("One on each line.")  # after the help text
+    may_repeat = False  # True if duplicate items are allowed
+    note: Any = gettext_lazy("One on each line.")  # text after the help text
 
     def __init__(self, *, check: Check, rows: int = 3, help_text: Any = "", **kwargs: Any) -> None:
         kwargs.setdefault("required", False)
@@ -124,12 +124,11 @@ class WaitsField(LinesField):
 
 
 class _TypedText(str):
-    """Text as a person typed it, which the form shows again unchanged. Any other text is a JSON
-    value."""
+    """Text as a person typed it, which the form shows unchanged. Other texts are JSON values."""
 
 
 class JsonField(forms.Field):
-    """Any JSON value, over several lines; an error names its line. None when it is empty."""
+    """Any JSON value, over several lines. An error names its line. None if the field is empty."""
 
     widget = Textarea
 
@@ -187,13 +186,13 @@ class _SecretInput(_NeverShown, TextInput):  # type: ignore[misc]  # unfold has 
 
 
 class WriteOnly(forms.Field):
-    """A field whose value is never shown; left empty, it keeps the stored value (see `keep`)."""
+    """A field whose value is never shown. Left empty, it keeps the stored value (see `keep`)."""
 
     is_secret = True
     _stored_value: Any = None
 
     def keep(self, value: Any, description: str) -> None:
-        """`description` is that of the stored value, without it."""
+        """`description` describes the stored value without showing it."""
         if isinstance(value, Unreadable):
             self.required = True
             self.help_text = _("The stored value cannot be decrypted: enter it again.")
@@ -203,12 +202,12 @@ class WriteOnly(forms.Field):
             self.required = False
             self.help_text = _("Never shown; leave it empty to keep it.")
         if value and description:
-            # The theme prints help texts as HTML.
+            # The theme shows help texts as HTML.
             words = _("%s Never shown; leave it empty to keep it.")
             self.help_text = words % escape(description)
 
     def clean(self, value: Any) -> Any:
-        # Blanks count as empty: a password manager or a paste may leave some.
+        # Blanks count as empty, because a password manager or a paste may leave some.
         is_kept = not str(value or "").strip() and self._stored_value
         return self._stored_value if is_kept else super().clean(value)
 

@@ -35,7 +35,7 @@ _PRESETS = (
 
 
 def row_id(text: Any) -> int | None:
-    """The number in a URL's text; None if it cannot be the id of a row."""
+    """The number in a URL's text; None if the text cannot be the id of a row."""
     text = str(text or "")
     if not (text.isascii() and text.isdigit() and len(text) <= 19):
         return None
@@ -44,13 +44,13 @@ def row_id(text: Any) -> int | None:
 
 
 class AutocompleteFilter(AutocompleteSelectFilter):  # type: ignore[misc]  # unfold has no types
-    """Rows of a related row, which is found by typing; its admin needs `search_fields`."""
+    """A filter by a related row, which people find by typing. Its admin needs `search_fields`."""
 
     template = _TEMPLATE
     keeps_to_limit = True
 
     def value(self) -> str | None:
-        """The chosen key; None for a row that the person may not see, as for one that is gone."""
+        """The chosen key; None also for a row that the person may not see, as for a deleted one."""
         choice: str | None = super().value()
         if row_id(choice) is None:
             return None
@@ -93,7 +93,7 @@ class TimeForm(forms.Form):
 
 
 class IdTimeFilter(FieldListFilter):
-    """A period, as a range of ids: our ids are ordered by time, and the primary key is an index.
+    """A period, as a range of ids: ids are ordered by time, and the primary key is their index.
 
     Use it as `("id", IdTimeFilter)`; the parameters are `id_since` and `id_until`.
     """
@@ -121,7 +121,7 @@ class IdTimeFilter(FieldListFilter):
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
         since, until = (self.moment(name) for name in self.expected_parameters())
-        # min: a time far in the future has an id that no BIGINT holds.
+        # min: the id of a time far in the future fits no BIGINT.
         if since:
             queryset = queryset.filter(
                 **{f"{self.field_path}__gte": min(ids.first_id_at(since), _MAX_ID)}
@@ -153,12 +153,12 @@ class IdTimeFilter(FieldListFilter):
         return str(value[-1] if isinstance(value, list) else value or "")
 
     def moment(self, name: str | None) -> datetime | None:
-        """An aware time; None if there is none, or it cannot be read."""
+        """An aware time; None if there is no time or it cannot be read."""
         try:
             moment = parse_datetime(self._text(name))
             if moment is not None and timezone.is_naive(moment):
                 moment = timezone.make_aware(moment)
-            # As databases have it; the first and the last day may overflow.
+            # In UTC as databases have it; the first and the last day may overflow.
             return moment.astimezone(UTC) if moment is not None else None
         except (ValueError, OverflowError):
             return None

@@ -40,19 +40,19 @@ class BulkJobAdmin(ReadOnlyAdmin):
     def change_view(
         self, request: HttpRequest, object_id: str, form_url: str = "", extra_context: Any = None
     ) -> HttpResponse:
-        """A job has a page of its own, with its progress."""
+        """A job's own page shows its progress."""
         number = row_id(object_id)
         if number is None:
             raise Http404
         return redirect("console:job", number)
 
     def _set_state(self, request: HttpRequest, jobs: QuerySet[BulkJob], to: str) -> None:
-        """Only jobs of flows in which the person may act on many messages, as for starting one."""
+        """Change only jobs of flows in which the person may act on many messages."""
         flow_names = [flow.name for flow in flows.all() if flow.is_bulk_allowed(request.user)]
         if jobs.exclude(flow__in=flow_names).exists():
             raise PermissionDenied
         from_states = BulkJob.FROM[to]
-        # Only jobs in these states: one that has ended meanwhile must not start again.
+        # Change only jobs in these states: a job that has ended meanwhile must not start again.
         with transaction.atomic():
             for job in jobs.filter(state__in=from_states):
                 changes = {"state": [job.state, to]}
@@ -74,7 +74,7 @@ class BulkJobAdmin(ReadOnlyAdmin):
 
 
 class CounterFilter(PickFilter):
-    """The counters of which statistics are made: those that were counted are in no index."""
+    """The counters that statistics use. No index has the names in the table."""
 
     title = _("counter")
     parameter_name = "name"

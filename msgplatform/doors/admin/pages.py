@@ -1,5 +1,5 @@
-"""Pages about rows of a model that are no list and no form of the admin's: how they are shown,
-forms that send something, and the page that shows a new secret exactly once."""
+"""Pages about a model's rows beside the admin's lists and forms: how they are shown, forms that
+send something, and the page that shows a new secret exactly once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_page(
         **model_admin.admin_site.each_context(request), "title": title, "opts": model_admin.opts,
     }  # fmt: skip
     if row := context.get("row"):
-        # Masked for everybody: the browser keeps the names of tabs, whoever sat there.
+        # The row's name is masked for everybody, because the browser keeps the names of tabs.
         frame["row_name"] = personal.in_sentence(str(row))
     response = TemplateResponse(request, template, {**frame, **context})
     response["Cache-Control"] = "no-store"
@@ -67,7 +67,7 @@ def send_form(
 
 
 _KEY = "shown_once"
-# If the page is never opened (the browser was closed), the secret is not kept longer than this.
+# Seconds for which a secret is kept if its page is never opened, such as after the browser closed.
 KEPT_SECONDS = 300
 
 
@@ -103,13 +103,13 @@ class SecretPageAdmin(ModelAdmin):
     ) -> HttpResponse:
         return super().add_view(request, form_url, extra_context)
 
-    @answers_limited_people  # the session has it of the person's own form
+    @answers_limited_people  # the secret comes from the person's own form
     @confirmed
     def secret_view(self, request: HttpRequest) -> HttpResponse:
         entry: dict[str, Any] | None = request.session.pop(_KEY, None)
         secret = ""
         if entry and entry["until"] >= time.time():
-            with suppress(Undecryptable):  # its encryption key was removed meanwhile
+            with suppress(Undecryptable):  # the encryption key was removed meanwhile
                 secret = encryption.decrypt(entry["secret"])
         if not secret:
             text = _("The secret was shown already, or was not fetched in time; it is not kept.")

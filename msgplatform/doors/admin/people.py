@@ -1,4 +1,4 @@
-"""People and their groups. Nobody gives away more than they have themselves."""
+"""People and their groups. Nobody can give permissions that they do not have."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ from msgplatform.doors.admin.pages import SecretPageAdmin
 from msgplatform.models import Biz, Role
 
 admin.site.unregister([User, Group])
-# Of django-allauth. Their rows are shown with the person and not as tables, so that permissions for
-# them give nothing; these modules register them.
+# Modules of django-allauth that register pages. Their rows are shown with the person instead, and
+# permissions for them have no effect.
 _WITHOUT_PAGES = ("account", "mfa", "socialaccount", "usersessions")
 for _module in _WITHOUT_PAGES:
     import_module(f"allauth.{_module}.admin")
     for _model in apps.get_app_config(_module).get_models():
         if admin.site.is_registered(_model):
             admin.site.unregister(_model)
-_ROLE_TEXTS = {  # of `roles.py`, which flows may not import
+_ROLE_TEXTS = {  # defined in `roles.py`, which flows may not import
     "viewer": _("looks; numbers, texts and payloads are masked"),
     "operator": _("also sends messages again, pauses and acknowledges; changes no setting"),
     "administrator": _("may do everything, with people and keys too"),
@@ -53,7 +53,7 @@ _ROLE_TEXTS = {  # of `roles.py`, which flows may not import
 
 
 def _held_by(user: Any) -> QuerySet[Permission]:
-    """The permissions of a person; an inactive one keeps them, to be active again."""
+    """The permissions of a person. An inactive person keeps them for later."""
     if user.is_superuser:
         return Permission.objects.all()
     return Permission.objects.filter(Q(user=user) | Q(group__user=user)).distinct()
@@ -68,7 +68,7 @@ def _is_lacking(request: HttpRequest, permissions: QuerySet[Permission]) -> bool
 
 
 def _groups_to_give(user: Any) -> QuerySet[Group]:
-    """The groups that have no permission which this person lacks."""
+    """The groups all of whose permissions this person has."""
     rows = Group.objects.order_by(F("role__group").asc(nulls_last=True), "name").select_related(
         "role"
     )
@@ -79,7 +79,7 @@ def _groups_to_give(user: Any) -> QuerySet[Group]:
 
 
 class OwnPermissionsOnly(Confirmed):
-    """Offers only permissions that the person has, and groups without any other permission."""
+    """Offers only permissions that the person has, and groups without other permissions."""
 
     def formfield_for_manytomany(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
         field = super().formfield_for_manytomany(db_field, request, **kwargs)
@@ -105,7 +105,7 @@ class _RoleField(forms.ModelChoiceField):  # type: ignore[type-arg]  # generic f
 
 
 class InvitationForm(forms.ModelForm):  # type: ignore[type-arg]  # generic for mypy only
-    """A person to be: who chooses a password by a link."""
+    """The invitation of a person, who chooses a password by a link."""
 
     giver: Any  # the person who invites
     role = _RoleField(
@@ -162,13 +162,13 @@ class LimitedUserForm(UserChangeForm):  # type: ignore[misc]  # it has no types
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         names = Biz.objects.order_by("name").values_list("name", flat=True)
-        if "systems" in self.fields:  # not on the page for people who may only look
+        if "systems" in self.fields:  # people who may only look do not see it
             self.fields["systems"].choices = [(name, name) for name in names]
         self.initial |= self.further_values(self.instance)
 
     @staticmethod
     def further_values(row: User) -> Mapping[str, Any]:
-        """The fields that are no columns, as they are stored."""
+        """The fields that are no columns, with their stored values."""
         limit = person_limits.limit_of(row)
         return {"is_limited": limit is not None, "systems": sorted(limit or ())}
 
@@ -182,11 +182,11 @@ class LimitedUserForm(UserChangeForm):  # type: ignore[misc]  # it has no types
 
 @admin.register(User)
 class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: ignore[type-arg]  # has no types
-    """People. A new one is invited: a link, which serves once, leads to the password."""
+    """People. A new person is invited: a link, which works once, leads to the password."""
 
     form = LimitedUserForm
     add_form = InvitationForm
-    add_form_template = None  # Django's speaks of what comes afterwards
+    add_form_template = None  # Django's text is about the next page
     add_fieldsets = ((None, {"fields": ["username", "email", "role", "systems"]}),)
     list_before_template = "admin/people_bar.html"
     change_password_form = AdminPasswordChangeForm
@@ -202,14 +202,14 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
 
     @admin.display(description=_("limited to"), empty_value="")
     def limited_to(self, row: User) -> str:
-        """The business systems of somebody who is limited; a dash for somebody who sees none."""
+        """The business systems of a limited person; a dash if these are none."""
         limit = getattr(row, "limit", None)
         if limit is None:
             return ""
         return ", ".join(each.name for each in limit.systems.all()) or "–"
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
-        """The limit has a part of its own, for people who may change it."""
+        """The limit has a fieldset of its own, for people who may change it."""
         fieldsets = super().get_fieldsets(request, obj)
         if obj is None or not self.has_change_permission(request, obj):
             return fieldsets
@@ -247,8 +247,8 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
 
     @confirmed
     def invite_view(self, request: HttpRequest, id: int) -> HttpResponse:
-        """Take the invitation of somebody who has not chosen a password yet, and make another one
-        unless the form says `revoke`."""
+        """Take back the invitation of somebody who has not chosen a password yet, and make a new
+        one unless the form says `revoke`."""
         user = self.get_object(request, str(id))
         if user is None or not self.has_change_permission(request, user):
             raise Http404
@@ -265,7 +265,7 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
         return redirect("admin:auth_user_change", id)
 
     def _show_invitation(self, request: HttpRequest, user: Any) -> HttpResponse:
-        """The page with the link, which is sent by mail, too, where mail is set up."""
+        """The page with the link, which is also sent by mail where mail is set up."""
         page = reverse("admin:auth_user_change", args=[user.pk])
         if not settings.LOCAL_PASSWORDS:
             text = _("%s was saved, and signs in by the company's provider.") % user.get_username()
@@ -306,8 +306,8 @@ class UserAdmin(DjangoUserAdmin, OwnPermissionsOnly, SecretPageAdmin):  # type: 
         return fields if user.is_superuser else [*fields, "is_superuser"]
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """True unless the other person may do more: whoever sets their password could log in as
-        them."""
+        """True unless the other person has further permissions: whoever sets their password could
+        log in as them."""
         return super().has_change_permission(request, obj) and not self._has_more_rights(
             request, obj
         )

@@ -1,7 +1,7 @@
 """The console's form of what people set up, made from its `Resource`.
 
-Fields in groups, texts, refusals, what is fixed and what can be deleted are the resource's; a
-subclass adds lists, cells and widgets.
+The resource says which fields are in which group, the texts, the refusals, the fixed fields, and
+whether rows can be deleted. A subclass adds lists, cells and widgets.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         values = super().clean() or {}
         checked_names = self.resource.checked_fields
         names = self.fields.keys() if checked_names is None else checked_names & self.fields.keys()
-        if names - values.keys():  # a field that has no valid value says so itself
+        if names - values.keys():  # a field without a valid value reports that itself
             return values
-        row = copy(self.instance)  # the form's own row must not change before it is valid
+        row = copy(self.instance)  # the form's own row must not change while it is invalid
         columns = {column.name for column in row._meta.concrete_fields}
         for name in columns & values.keys():
             setattr(row, name, values[name])
@@ -59,7 +59,7 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         invalid_names = {*self.errors}
         try:
             faults = list(self.resource.faults(row, before))
-        except Temporary as error:  # what checks it does not answer
+        except Temporary as error:  # a server that the check needs does not answer
             faults = [("", str(error))]
         for name, sentence in faults:
             if name not in invalid_names:
@@ -67,7 +67,7 @@ class ResourceForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes none 
         return values
 
     def kept_secrets(self) -> set[str]:
-        """The secret fields whose stored values stay."""
+        """The secret fields whose stored values are kept."""
         return {name for name in self.resource.secret_fields if name not in self.changed_data}
 
 
@@ -76,9 +76,9 @@ class ResourceAdmin(ModelAdmin):
 
     resource: ClassVar[type[Resource]]
     form = ResourceForm
-    # Whether people may delete a row; None: where DELETE deletes it, and does not switch it off.
+    # True if people may delete rows. None: only if DELETE deletes and does not switch off.
     may_delete: bool | None = None
-    # Form fields of the admin's own, by column: they get `label`, `help_text` and `required`.
+    # Form fields of the admin's own, by column. They get `label`, `help_text` and `required`.
     form_fields: Mapping[str, Callable[..., forms.Field]] = {}
     # Further arguments of form fields, such as a widget.
     field_options: Mapping[str, Mapping[str, Any]] = {}
@@ -95,9 +95,9 @@ class ResourceAdmin(ModelAdmin):
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
     ) -> Any:
         form: Any = super().get_form(request, obj, change, **kwargs)
-        form.resource = self.resource(request.user.get_username())  # a class of this request's own
+        form.resource = self.resource(request.user.get_username())  # a class of this request
         if obj is not None and not self.has_change_permission(request, obj):
-            # Django leaves all fields out, and with them the widgets that show lists.
+            # Django leaves out all fields, and with them the widgets that show lists.
             for column in self.opts.concrete_fields:
                 if _form_field(self.resource, column) or column.name in self.form_fields:
                     form.base_fields[column.name] = self.formfield_for_dbfield(column, request)
@@ -153,7 +153,7 @@ class ResourceAdmin(ModelAdmin):
 
 
 def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Field] | None:
-    """The class of the form's field where the JSON field is not what Django's forms have."""
+    """The class of the form's field, if the JSON field differs from Django's form fields."""
     by_column = {field.source: field for field in fields_of(resource.serializer_class).values()}
     json_field = by_column.get(column.name)
     if isinstance(json_field, json_fields.TextListField):
@@ -163,14 +163,14 @@ def _form_field(resource: type[Resource], column: Any) -> Callable[..., forms.Fi
     if isinstance(json_field, json_fields.ObjectField):
         return fields.SecretObjectField if json_field.write_only else fields.ObjectField
     if isinstance(json_field, json_fields.SecretTextField):
-        # Required although the column may be empty: an empty field keeps what is stored.
+        # Required, although the column may be empty: an empty field keeps the stored value.
         make = partial(fields.SecretTextField, max_length=json_field.max_length)
         return lambda **options: make(**{**options, "required": True})
     return None
 
 
 def _check_item(validators: Sequence[Callable[[Any], None]]) -> fields.Check:
-    """The column's validators of a list, for a single item."""
+    """The validators of a list's column, for a single item."""
 
     def check(item: Any) -> None:
         for validate in validators:

@@ -32,15 +32,15 @@ class RowsAdmin(ReadOnlyAdmin):
     sortable_by = ()
     search_fields = ["id"]
     page_template = ""
-    # The template of the parts that change, for a page that renews itself (`live.js`).
+    # The template of the changing parts of a page that renews itself (`live.js`).
     live_template = ""
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
         return RowList
 
     def add_details(self, rows: list[Any]) -> list[Any]:
-        """Add what the rows' columns need, with a number of queries that does not depend on the
-        number of rows."""
+        """Add what the rows' columns need. The number of queries does not depend on the number of
+        rows."""
         return rows
 
     def get_search_results(
@@ -54,12 +54,12 @@ class RowsAdmin(ReadOnlyAdmin):
         return rows.none() if number is None else rows.filter(pk=number)
 
     def row(self, request: HttpRequest, object_id: Any, change: bool = False) -> Any:
-        """The row that a URL names, completed. Raises Http404, PermissionDenied."""
+        """The row that a URL names, with its details. Raises Http404, PermissionDenied."""
         number = row_id(object_id)
         row = number is not None and self.get_queryset(request).filter(pk=number).first()
         if not row:
             raise Http404(_("There is no such row; it may have been deleted by retention."))
-        # Checked after the row is found: people of the console may know that a row exists.
+        # Check permissions after finding the row: people of the console may know that it exists.
         may_act = self.has_operate_permission(request) if change else True
         if not (may_act and self.has_view_permission(request, row)):
             raise PermissionDenied
@@ -87,16 +87,15 @@ class RowsAdmin(ReadOnlyAdmin):
         return show_page(self, request, template or self.page_template, **{**frame, **context})
 
 
-MAX_RECENT_ROWS = 20_000  # newest rows to which a filter without an index is applied
+MAX_RECENT_ROWS = 20_000  # number of newest rows to which a filter without an index is applied
 
 
 class RecentRowsList(BoundedList):
     """A list that applies filters without an index to its newest rows only.
 
     `recent_limit` is the number of these rows, 0 if the filters were applied to all. The admin's
-    method `indexed_parameters(selection, query)` names the parameters of the filters that an index
-    serves; "q" is the search. The admin may have in `recent_by` the column by which rows are new,
-    instead of the key.
+    method `indexed_parameters(selection, query)` names the parameters of filters with an index; "q"
+    is the search. The admin's `recent_by` may name the column that orders rows instead of the key.
     """
 
     recent_limit = 0
@@ -117,7 +116,7 @@ class RecentRowsList(BoundedList):
         ]
         if not other_filters and (not self.query or "q" in index_parameters):
             return rows
-        # The newest rows that match the filters with an index; the other filters see only these.
+        # The newest rows that match the filters with an index. Other filters see only these rows.
         newest: Any = self.root_queryset
         for spec in active_filters:
             if spec not in other_filters:
@@ -133,7 +132,7 @@ class RecentRowsList(BoundedList):
 
 
 def first_recent(rows: QuerySet[Any], by: str = "pk") -> Any:
-    """The value at which the newest MAX_RECENT_ROWS rows begin; None when there are fewer."""
+    """The value from which the newest MAX_RECENT_ROWS rows begin; None if there are fewer rows."""
     newest: Any = rows.order_by(f"-{by}").values(by)[:MAX_RECENT_ROWS]
     totals = newest.aggregate(first=Min(by), count=Count(by))
     return None if totals["count"] < MAX_RECENT_ROWS else totals["first"]

@@ -1,5 +1,5 @@
-"""The pages of sandboxes: the list with the form that makes one, and the page of one, on which
-people say how it answers."""
+"""The pages of sandboxes: the list with the form that makes a sandbox, and each sandbox's page, on
+which people set its answers."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class SandboxPages:
     sandboxes.html, sandbox.html and its two parts."""
 
     templates: str
-    list_name: str  # of the URLs
+    list_name: str  # prefix of the URLs
     page_name: str
-    answers: Sequence[tuple[str, Text]]  # '' is the usual one
+    answers: Sequence[tuple[str, Text]]  # '' is the usual answer
     count_label: Text
-    help_texts: Mapping[str, Text]  # field of the behaviour → its text
+    help_texts: Mapping[str, Text]  # field of the behaviour → its description
     make_form: type[forms.Form]
     make_permissions: Sequence[str]
-    view_permissions: Sequence[str]  # to see what came, beside the row itself
+    view_permissions: Sequence[str]  # to see the calls, beside the row's permission
     answers_limited_people = False
 
     def __init__(self, model_admin: Any) -> None:
@@ -100,11 +100,11 @@ class SandboxPages:
         raise NotImplementedError
 
     def list_context(self, request: HttpRequest) -> Mapping[str, Any]:
-        """The `rows` of the list, and what else it shows."""
+        """The list's `rows`, and the other variables of its template."""
         raise NotImplementedError
 
     def store(self, row: Any) -> Sandbox | None:
-        """The store of a row's sandbox; None: the row is no sandbox."""
+        """The store of a row's sandbox; None if the row is no sandbox."""
         raise NotImplementedError
 
     def context(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:
@@ -117,7 +117,7 @@ class SandboxPages:
 
     # -- views -----------------------------------------------------------------------------------
     def _show_list(self, request: HttpRequest) -> HttpResponse:
-        """A POST makes a sandbox, and leads to it."""
+        """Show the list. A POST makes a sandbox and redirects to its page."""
         if not self.model_admin.has_view_permission(request):
             raise PermissionDenied
         user: Any = request.user
@@ -168,8 +168,8 @@ class SandboxPages:
         )  # fmt: skip
 
     def _change(self, request: HttpRequest, row: Any, store: Sandbox, form: BehaviourForm) -> bool:
-        """Do what was sent: empty the sandbox, answer as usual, or as the form says. False: the
-        form is wrong."""
+        """Do what the form asks: empty the sandbox, or set its answer. Returns False if the form is
+        wrong."""
         target = self.model_admin.audit_target(row)
         try:
             if "empty" in request.POST:

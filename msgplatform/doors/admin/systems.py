@@ -1,4 +1,4 @@
-"""Business systems and their API keys. Nobody gives a key more than they may do themselves."""
+"""Business systems and their API keys. Nobody can give a key permissions that they do not have."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from msgplatform.doors.api.management.systems import Key, System
 from msgplatform.models import ApiKey, Biz
 from msgplatform.setup.platform_file import kinds
 
-# Scope → the permissions of the console that allow as much.
+# Scope → the console's permissions that allow the same.
 _PLATFORM = {
     "manage:systems": ("msgplatform.add_biz", "msgplatform.change_biz"),
     "manage:keys": ("msgplatform.add_apikey", "msgplatform.change_apikey"),
@@ -44,7 +44,7 @@ _PLATFORM = {
     "manage:audit": ("msgplatform.view_auditlog", personal.PERMISSION),
     "manage:failures": ("msgplatform.change_alert", "msgplatform.add_bulkjob",
                         personal.PERMISSION),
-    "manage:platform": (),  # all that is set up
+    "manage:platform": (),  # the permissions of all kinds, see below
     "manage:person-data": ("msgplatform.find_person", "msgplatform.erase_person",
                            personal.PERMISSION),
     "manage:people": ("auth.add_user", "auth.change_user", "auth.view_group"),
@@ -55,21 +55,21 @@ _PLATFORM = {
 
 
 def scope_permissions(scope: str) -> set[str]:
-    """The permissions of the console that allow as much as the scope."""
+    """The console's permissions that allow the same as the scope."""
     if scope not in _PLATFORM:
         return {
             name
             for flow in flows.all()
             if scope in flow.scopes or scope in flow.management_scopes
-            # The API masks nothing.
+            # Also the permission for personal data: the API masks nothing.
             for name in flow.scope_permissions.get(scope) or (flow.permission, personal.PERMISSION)
         }
     names = {*_PLATFORM[scope]}
-    if scope == "manage:keys":  # it makes keys with any scope of a business system
+    if scope == "manage:keys":  # such a key makes keys with any scope of a business system
         names.update(name for other in keys.scopes() for name in scope_permissions(other))
     if scope == "manage:platform":
         names.update(name for kind in kinds.kinds() for name in scope_permissions(kind.scope))
-    if scope in ("manage:jobs", "manage:failures", "manage:statistics"):  # of every flow
+    if scope in ("manage:jobs", "manage:failures", "manage:statistics"):  # for every flow
         names.update(flow.permission for flow in flows.all())
     if scope in ("manage:jobs", "manage:failures"):
         names.update(flow.bulk_permission or flow.resend_permission for flow in flows.all())
@@ -77,8 +77,8 @@ def scope_permissions(scope: str) -> set[str]:
 
 
 def can_give(user: Any, scope: str) -> bool:
-    """True if the person has every permission that the scope stands for. Of the scopes that
-    make people of any group, and erase a person's data, nobody has all but a superuser."""
+    """True if the person has every permission that the scope stands for. Only a superuser has all
+    permissions of the scopes that make people of any group and that erase a person's data."""
     if scope in keys.SUPERUSER_SCOPES and not user.is_superuser:
         return False
     return bool(user.has_perms(scope_permissions(scope)))
@@ -89,7 +89,7 @@ class BizAdmin(ResourceAdmin):
     resource = System
     limited_views = frozenset({"changelist_view", "change_view"})
     limited_may_change = True
-    limited_readonly = ["name"]  # limits of keys name it
+    limited_readonly = ["name"]  # limits of keys refer to the name
     list_display = [
         "name",
         "title",
@@ -108,7 +108,7 @@ class BizAdmin(ResourceAdmin):
 
 
 class ApiKeyForm(ResourceForm):
-    user: Any = None  # who fills it in; the admin sets it
+    user: Any = None  # the person at the form; the admin sets it
     scopes = forms.MultipleChoiceField(
         label=_("Scopes"),
         widget=UnfoldAdminCheckboxSelectMultipleWidget,
@@ -142,13 +142,13 @@ class ApiKeyForm(ResourceForm):
             ]
         systems = self.fields.get("systems")
         if isinstance(systems, forms.MultipleChoiceField):
-            # Those that are gone too: without them a limit would silently become none.
+            # Include deleted systems: without them a limit could silently become none.
             names = {*Biz.objects.values_list("name", flat=True), *(self.instance.systems or ())}
             systems.choices = [(name, name) for name in sorted(names)]
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        # A limit is not taken back by somebody who could not give what the key may then do.
+        # Only people who can give the key's scopes may widen its limit.
         stored_names, names = set(self.instance.systems or ()), values.get("systems", [])
         is_wider = bool(stored_names) and (not names or not stored_names.issuperset(names))
         if is_wider and not all(can_give(self.user, scope) for scope in self.instance.scopes):
@@ -175,14 +175,14 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
 
     def get_form(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
         form: Any = super().get_form(request, *args, **kwargs)
-        form.user = request.user  # a class of this request's own
+        form.user = request.user  # the class belongs to this request
         if person_limits.is_limited(request):
-            form.base_fields.pop("systems", None)  # of keys without a system, which it cannot make
+            form.base_fields.pop("systems", None)  # keys without a system: they cannot make these
         return form
 
     def get_readonly_fields(self, request: HttpRequest, obj: ApiKey | None = None) -> Any:
         fields = super().get_readonly_fields(request, obj)
-        # A key that is being made has no prefix and no history yet.
+        # A new key has no prefix and no history yet.
         return fields if obj else []
 
     def save_model(
@@ -191,7 +191,7 @@ class ApiKeyAdmin(SecretPageAdmin, ResourceAdmin):
         if change:
             super().save_model(request, obj, form, change)
             return
-        # `keys.create` makes the row; `response_add` shows the plain text, which is stored nowhere.
+        # `keys.create` makes the row. `response_add` shows the plain text, which is stored nowhere.
         row, obj.plain = keys.create(  # type: ignore[attr-defined]
             obj.biz, obj.name, obj.scopes, obj.expires_at, obj.systems or ()
         )

@@ -1,10 +1,9 @@
-"""Two people change the same row at once: the second is told, before anything is saved.
+"""When two people change a row at once, the second one is told before anything is saved.
 
-A form carries a digest of each of its fields as they were stored when the page was made. When one
-of them is another at save, nothing is saved. The form comes back with what the person typed, and
-with the stored values in fields that they had left alone; it says what differs, and from the audit
-log who did it. The next save of that page then counts. A POST without digests, as of a script, is
-not compared.
+A form has a digest of each field's stored value from when its page was made. If a stored value has
+changed at save, nothing is saved. The form comes back with what the person typed, and with the
+stored values in the other fields. It shows the differences, and who made them, from the audit log.
+Saving that page then works. A POST without digests, such as a script's, is not compared.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from msgplatform.doors.admin import auditing
 from msgplatform.models import AuditLog
 from msgplatform.setup.platform_file import labels
 
-if TYPE_CHECKING:  # unfold's are Django's with additions, but have no types
+if TYPE_CHECKING:  # unfold's classes are Django's with additions, but without types
     from django.contrib import admin
 
     UnfoldModelAdmin = admin.ModelAdmin[Any]
@@ -35,7 +34,7 @@ else:
 
 SEEN = "_seen"  # the hidden field
 _DIGITS = 12
-_MAX_ENTRIES = 20  # entries of the audit log that are looked at, the latest
+_MAX_ENTRIES = 20  # newest entries of the audit log that are read
 
 
 @dataclass(frozen=True)
@@ -52,15 +51,15 @@ class Difference:
 
 @dataclass(frozen=True)
 class Seen:
-    """The state of a row that a page shows: the last entry of the audit log about it, and a digest
-    of each field."""
+    """The state of a row as a page shows it: its last entry in the audit log, and a digest of each
+    field."""
 
     entry: int
     digests: Mapping[str, str]
 
     @classmethod
     def read(cls, text: str) -> Seen | None:
-        """None for a text that no page of ours has sent."""
+        """None for a text that no page of the console has sent."""
         try:
             return msgspec.json.decode(text, type=cls)
         except (msgspec.DecodeError, UnicodeError):
@@ -70,19 +69,19 @@ class Seen:
         return msgspec.json.encode(self).decode()
 
     def changed_names(self, now: Seen) -> list[str]:
-        """The fields that are others now."""
+        """The fields whose values have changed."""
         return [name for name, digest in now.digests.items() if self.digests.get(name) != digest]
 
 
 def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: str) -> Seen:
-    """The row as it is stored, as far as the form can change it."""
+    """The row as it is stored, in the fields that the form can change."""
     editable = {name for name, field in form_class.base_fields.items() if not field.disabled}
     columns = [field for field in row._meta.concrete_fields if field.name in editable]
     relations = [field for field in row._meta.many_to_many if field.name in editable]
     values = {column.name: column.value_from_object(row) for column in columns}
     for relation in relations:
         values[relation.name] = sorted(each.pk for each in relation.value_from_object(row))
-    further_values = getattr(form_class, "further_values", None)  # of fields that are no columns
+    further_values = getattr(form_class, "further_values", None)  # fields that are no columns
     values |= further_values(row) if further_values else {}
     digests = {name: _digest(row, name, value) for name, value in values.items()}
     entries = AuditLog.objects.filter(target=audit_target[:200]).order_by("-id")
@@ -90,9 +89,9 @@ def seen_now(row: Model, form_class: type[forms.ModelForm[Any]], audit_target: s
 
 
 def _digest(row: Model, name: str, value: Any) -> str:
-    """Differs for each value; keyed, so that nobody can guess a secret by it."""
+    """A digest of the value. It is keyed, so that nobody can find a secret by guessing."""
     if isinstance(value, datetime):
-        value = value.astimezone(UTC)  # a form has it in the person's zone
+        value = value.astimezone(UTC)  # a form has the person's zone
     content = msgspec.json.encode(
         [row._meta.label, row.pk, name, value], enc_hook=str, order="deterministic"
     )
@@ -102,7 +101,7 @@ def _digest(row: Model, name: str, value: Any) -> str:
 class ComparedForm:
     """Mixin of a form that refuses to be saved over changes that its page did not show."""
 
-    row: Model  # as it is stored, and locked when the request is a POST
+    row: Model  # the stored row, locked during a POST
     now: Seen
     before: Seen | None  # None: the form is not compared
     audit_target: str
@@ -119,7 +118,7 @@ class ComparedForm:
         values = super().clean()  # type: ignore[misc]  # the form's
         changed_names = self.before.changed_names(self.now) if self.before else []
         if self.before is None or not changed_names or not form.has_changed():
-            return values  # a form that was sent twice changes nothing the second time
+            return values  # a form that is sent twice changes nothing the second time
         rows = AuditLog.objects.filter(target=self.audit_target[:200], id__gt=self.before.entry)
         rows = rows.filter(action__startswith=self.audit_prefix).order_by("-id")
         entries = list(rows[:_MAX_ENTRIES])[::-1]
@@ -140,7 +139,7 @@ class ComparedForm:
                 value = value.pk
             elif isinstance(value, QuerySet):
                 value = sorted(row.pk for row in value)
-            # The field was sent as the page had it.
+            # The person has not changed the field.
             if _digest(self.row, name, value) == self.before.digests.get(name, ""):
                 _show_stored(form, name)
         return values
@@ -172,7 +171,7 @@ class ComparedAdmin(UnfoldModelAdmin):
         return compared
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
-        """The row; locked while its form is saved, so that of two people one is the second."""
+        """The row. It is locked while its form is saved: of two people one is the second."""
         row = super().get_object(request, object_id, from_field)
         if row is None or SEEN not in request.POST or not self._is_change_page(request):
             return row
@@ -189,7 +188,7 @@ class ComparedAdmin(UnfoldModelAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """The page, which says so when a platform file keeps the row."""
+        """The page. It says so if a platform file keeps the row."""
         context["kept"] = labels.of_row(obj) if obj is not None else None
         return super().render_change_form(request, context, add, change, form_url, obj)
 
@@ -198,7 +197,7 @@ class ComparedAdmin(UnfoldModelAdmin):
         return str(obj)
 
     def audit_action_name(self, what: str) -> str:
-        """An action of the audit log: of a consumer and "changed", consumer_changed."""
+        """An action in the audit log: for a consumer and "changed", consumer_changed."""
         raise NotImplementedError
 
     def _is_change_page(self, request: HttpRequest) -> bool:
@@ -208,7 +207,7 @@ class ComparedAdmin(UnfoldModelAdmin):
 
 
 def _show_stored(form: Any, name: str) -> None:
-    """Put the stored value of a field into what the form shows."""
+    """Put a field's stored value into the form's data."""
     field, key = form.fields[name], form.add_prefix(name)
     value = field.prepare_value(form.get_initial_for_field(field, name))
     if isinstance(field.widget, forms.MultiWidget):  # such as a date and a time
@@ -227,8 +226,8 @@ def _show_stored(form: Any, name: str) -> None:
 def _differences(
     form: Any, changed_names: Sequence[str], entries: Sequence[AuditLog]
 ) -> Iterator[Difference]:
-    """One for each change of these fields that the audit log has; of a field of which it has none,
-    the value that is stored now."""
+    """A difference for each change of these fields in the audit log. For a field without an entry
+    there, the stored value."""
     for name in changed_names:
         label = str(form.fields[name].label or name)
         logged = [(entry, _values(entry, name)) for entry in entries]

@@ -19,7 +19,7 @@ from msgspec import Meta
 
 from msgplatform.core.intake.idempotency import MAX_KEY_LENGTH
 
-KEY_PATTERN = "^[!-~]+$"  # as `idempotency.check_key` has it
+KEY_PATTERN = "^[!-~]+$"  # the same characters as in `idempotency.check_key`
 MAX_BATCH = 1000  # items of one request
 
 
@@ -29,8 +29,8 @@ def field(description: str, **bounds: Any) -> Meta:
 
 
 def choice(choices: Sequence[tuple[str, Any]], description: str = "") -> Meta:
-    """One of a few texts: value and label, as a Django model has them. Serializers of answers with
-    the same choices share the component of the document."""
+    """One of a few texts: (value, label), as in a Django model. Serializers of answers with equal
+    choices share the document's component."""
     labels = [(value, str(label)) for value, label in choices]
     values = [value for value, _label in labels]
     texts = filter(None, (description, build_choice_description_list(labels)))

@@ -18,7 +18,7 @@ from urllib.parse import quote, urlencode
 from django.conf import settings
 
 Schema = dict[str, Any]
-# Values for parameters of addresses, each its platform's own.
+# Values for parameters of addresses. Each platform has its own values.
 _VALUES = {
     "id": "249443647488000845",
     "uid": "1001",
@@ -69,7 +69,7 @@ def _body(operation: Schema) -> str:
 
 
 def _batch(schemas: Schema, body: str, examples: Mapping[str, Any]) -> Any:
-    """A batch of one item, of an item that has an example of its own."""
+    """A batch of one item whose own operation has an example."""
     for name, field in schemas.get(body, {}).get("properties", {}).items():
         item = field.get("items", {}).get("$ref", "").rpartition("/")[2]
         if item in examples:
@@ -104,7 +104,7 @@ def _curl(method: str, url: str, body: Any) -> str:
 
 
 def _call(name: str, arguments: Mapping[str, Any], first: int) -> str:
-    """A call of a client's method; so many of its arguments have no names."""
+    """A call of a client's method. The first arguments, as many as this, have no names."""
     texts = [_literal(value) for value in list(arguments.values())[:first]]
     texts += [f"{key}={_literal(value)}" for key, value in list(arguments.items())[first:]]
     one_line = f"client.{name}({', '.join(texts)})"

@@ -17,7 +17,7 @@ class IdConverter:
     def to_python(self, value: str) -> int:
         number = int(value)
         if number > _MAX_ID:
-            raise ValueError("no id is that large")  # Django answers 404
+            raise ValueError("no id is that large")  # Django then answers 404
         return number
 
     def to_url(self, value: int | str) -> str:

@@ -24,13 +24,13 @@ from msgplatform.monitor import metrics
 
 log = logging.get(__name__)
 
-# Load balancers give up after a few seconds; an answer that says which server is silent helps more.
+# Seconds. Load balancers give up after a few seconds, but an answer names the silent server.
 READY_SECONDS = 2.0
-# The wait for a server that decides nothing.
+# Seconds to wait for a server that does not decide the answer.
 INFORM_SECONDS = 0.5
 _OPEN_METRICS = "application/openmetrics-text"
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
-# Headers that a proxy adds: a request that has one does not come from this machine itself.
+# Headers of proxies: a request with one of these does not come from this machine itself.
 _FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_REAL_IP", "HTTP_FORWARDED", "HTTP_VIA")
 
 
@@ -45,18 +45,18 @@ def ask_database() -> None:
     try:
         server.ask()
     finally:
-        connection.close()  # the thread is kept, and must not keep a broken connection
+        connection.close()  # the thread stays, but must not keep a broken connection
 
 
 class Probe:
     """Checks a server in a thread of its own, so that the answer is in time even if a driver hangs.
 
-    One check at a time: while the last one hangs, no other begins.
+    There is one check at a time: while it hangs, no other begins.
     """
 
     def __init__(self, ask: Callable[[], object]) -> None:
         self._ask = ask
-        # One thread: a check that hangs takes it, and nothing more.
+        # One thread: a hanging check occupies only this one.
         self._pool = ThreadPoolExecutor(max_workers=1)
         self._pending: Future[object] | None = None
 
@@ -95,7 +95,7 @@ def ready(request: HttpRequest) -> JsonResponse:
     Without the work Redis a web server goes on: no intake needs it, and no other web server of the
     platform would have it.
     """
-    # All checks start before any is waited for, so that together they take the time of one.
+    # Start all checks before waiting for any: together they take the time of the slowest.
     start = time.monotonic()
     for probe in PROBES.values():
         probe.start()
@@ -108,12 +108,12 @@ def ready(request: HttpRequest) -> JsonResponse:
 
 
 def may_read_metrics(request: HttpRequest) -> bool:
-    """With METRICS_TOKEN: whoever sends it as a bearer token. Without it: only callers on the same
-    machine, and only if PUBLIC_URL is local too, since behind a reverse proxy every caller looks
+    """With METRICS_TOKEN: callers that send it as a bearer token. Without it: only callers on this
+    machine, and only if PUBLIC_URL is local too, because behind a reverse proxy every caller looks
     local."""
     if token := settings.METRICS_TOKEN:
         scheme, _, token_sent = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
-        # Compared in constant time: the duration must not tell how much of a guess was right.
+        # Compare in constant time: the duration must not tell how much of a guess was right.
         return scheme.lower() == "bearer" and hmac.compare_digest(
             token_sent.encode(), token.encode()
         )
@@ -130,8 +130,8 @@ def may_read_metrics(request: HttpRequest) -> bool:
 @never_cache
 @require_safe
 def prometheus(request: HttpRequest) -> HttpResponse:
-    """/metrics in the Prometheus text format; in OpenMetrics, for who accepts that, while traces
-    are on: it has exemplars."""
+    """/metrics in the Prometheus text format. While traces are on, callers that accept OpenMetrics
+    get that, because it has exemplars."""
     if not may_read_metrics(request):
         detail = "Set METRICS_TOKEN and send it: Authorization: Bearer <token>"
         return Problem(KINDS["forbidden"], detail).response()

@@ -26,7 +26,7 @@ from msgplatform.core.intake.verdicts import Verdict, judge_each, limit_items
 from msgplatform.doors.api.bodies import KEY_PATTERN, MAX_BATCH
 from msgplatform.doors.api.json import MEDIA_TYPE, decode, decode_item
 
-# A web worker holds 256 MiB of bodies, so several of the largest batches at a time.
+# Maximum bytes. A web worker holds 256 MiB of bodies, so that several of the largest batches fit.
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 _RECIPIENTS = "0 for an event that is stored and to which nobody subscribes; else left out"
 _ESCAPED = re.compile(r'\\(["\\])')
@@ -47,7 +47,7 @@ class SingleIntake:
 
 
 def encode_verdict(verdict: Verdict) -> tuple[int, bytes]:
-    """Status and body: 202 for a new item, 200 for a repeat. Raises Conflict, InvalidInput."""
+    """Status and body: 202 for a new item, 200 for a duplicate. Raises Conflict, InvalidInput."""
     verdict.raise_rejected()
     is_new = verdict.outcome == "created"  # 202: it is stored, and will be delivered later
     code = status.HTTP_202_ACCEPTED if is_new else status.HTTP_200_OK
@@ -63,7 +63,7 @@ def answer(verdict: Verdict) -> HttpResponse:
 def idempotency_key(request: Request, in_body: str | None) -> str | None:
     """The key of the header Idempotency-Key or of the body. Raises InvalidInput when both are
     sent and differ."""
-    # Two different keys are an error of the caller's; choosing one would hide it.
+    # Two different keys are an error of the caller: choosing one would hide the error.
     header: str | None = request.META.get("HTTP_IDEMPOTENCY_KEY")
     if header is None:
         return in_body
@@ -93,7 +93,7 @@ class BatchView(APIView):
     """
 
     body: type[msgspec.Struct]
-    answer: tuple[type[serializers.Serializer[Any]], str]  # with a text for the document
+    answer: tuple[type[serializers.Serializer[Any]], str]  # described in the document
     example: tuple[str, Mapping[str, Any]] | None = None
     max_items = MAX_BATCH
     max_body_bytes = MAX_BATCH_BYTES
@@ -135,7 +135,7 @@ def _items_of(body: type[msgspec.Struct]) -> tuple[str, type[msgspec.Struct]]:
 
 @lru_cache
 def _raw_items(name: str) -> type[msgspec.Struct]:
-    """Items stay raw and are decoded one by one: an invalid item must not refuse the others."""
+    """Keep items raw and decode them one by one: an invalid item must not refuse the others."""
     fields = [(name, list[msgspec.Raw])]
     return msgspec.defstruct("RawItems", fields, forbid_unknown_fields=True)
 

@@ -50,7 +50,7 @@ def media_type(header: str) -> str:
 
 
 def parse(body: bytes, type: type[T]) -> T:
-    """The same for a body that has been read. Raises InvalidInput, ParseError."""
+    """The same for a body that was read already. Raises InvalidInput, ParseError."""
     try:
         value: T = _parse(body, _decoder(cast(Hashable, type)))
     except msgspec.ValidationError as error:
@@ -59,7 +59,7 @@ def parse(body: bytes, type: type[T]) -> T:
 
 
 def decode_item(item: msgspec.Raw, type: type[T]) -> T:
-    """A value that was kept raw, for batches that are judged item by item. Raises InvalidInput."""
+    """Decode a value that was kept raw: batches are judged item by item. Raises InvalidInput."""
     try:
         value: T = _decoder(cast(Any, type)).decode(item)
     except msgspec.ValidationError as error:
@@ -82,7 +82,7 @@ def read_body(request: HttpRequest | Request, max_bytes: int) -> bytes:
         raise BodyTooLarge(max_bytes)
     parts: list[bytes] = [request.read(length)]
     missing = length - len(parts[0])
-    # A stream may give less at once than was asked for; it gives nothing only at its end.
+    # A stream may return less than was asked for. Only at its end it returns nothing.
     while parts[-1] and missing > 0:
         parts.append(request.read(missing))
         missing -= len(parts[-1])
@@ -105,7 +105,7 @@ def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     if not body:
         raise ParseError("The body is empty: send a JSON value.")
     try:
-        # Here, because the decoder does not check fields that it skips or keeps raw.
+        # Check here, because the decoder does not check fields that it skips or keeps raw.
         if not body.isascii():
             body.decode()
         return decoder.decode(body)
@@ -114,7 +114,7 @@ def _parse(body: bytes, decoder: msgspec.json.Decoder[Any]) -> Any:
     except UnicodeDecodeError as error:
         raise ParseError(f"The body is not UTF-8 at byte {error.start}.") from None
     except msgspec.DecodeError as error:
-        # msgspec says "(byte 57)": people look for the line.
+        # msgspec says "(byte 57)", but people look for a line.
         words, marker, end = str(error), "(byte ", ""
         if marker in words:
             before = body[: int(words.rpartition(marker)[2].rstrip(")"))]
@@ -174,7 +174,7 @@ class JSONParser(BaseParser):
 
 
 def _encodable(value: Any) -> Any:
-    if isinstance(value, str | Promise):  # translated text and DRF's ErrorDetail
+    if isinstance(value, str | Promise):  # translated texts and DRF's ErrorDetail
         return str(value)
     if isinstance(value, QuerySet):
         return list(value)

@@ -28,14 +28,14 @@ from msgplatform.doors.api.query import SINCE, UNTIL, ListView, moment
 from msgplatform.messages import engine
 from msgplatform.messages.filters import position
 
-# Fields without a parameter: the key decides the system, and a message has its own address.
+# Fields without a parameter: the key decides the system, and a message's id is its address.
 _FIELDS_WITHOUT_PARAMETER = ("biz", "id")
 _TIMES = {"since": SINCE, "until": UNTIL}
-MAX_VALUE = 500  # characters of a parameter
+MAX_VALUE = 500  # maximum characters of a parameter
 
 
 class MessagePagination(KeysetPagination):
-    """Pages of the engine. Also a page with less than `limit` messages may have a next one."""
+    """Pages of the engine. Even a page with fewer than `limit` messages may have a next page."""
 
     cursor_help = "From `next` of the page before"
     cursor_schema = ID
@@ -53,7 +53,7 @@ class MessagePagination(KeysetPagination):
         biz = caller_of(request).biz_id
         ids, following = engine.find_ids(view.store, view.values(biz), before, self._limit())
         records = view.records(biz, ids)
-        # `store.records` has left out the last messages, or these have been deleted meanwhile.
+        # `store.records` leaves out some messages at the end, or these were deleted meanwhile.
         if records and (last_id := list(records)[-1]) != ids[-1]:
             following = last_id
         url = request.build_absolute_uri()
@@ -91,7 +91,7 @@ class MessageListView(ListView):
                 raise InvalidInput(f"Use at most {MAX_VALUE} characters.", parameter_name)
         names = {field.parameter or name: name for name, field in self.store.fields.items()}
         entered = {names[name]: text for name, text in self.query_values.items() if name in names}
-        # Times need their zone here; the console's reader takes the zone of the person.
+        # Times need a zone here; in the console the person's zone is used.
         times = {name: entered.pop(name) for name in _TIMES if name in entered}
         try:
             values = engine.read_filter(self.store.fields, entered)

@@ -71,14 +71,14 @@ class KeysetPagination(BasePagination):
             queryset = queryset.filter(_condition_beyond(order, cursor.values))
         sign = "-" if order[0].startswith("-") else ""
         prefix = [f"{sign}{name}" for name in getattr(view, "keyset_within", ())]
-        # One row more than the page: it says whether there is a next one, without a COUNT.
+        # One row more than the page tells whether there is a next page, without a COUNT.
         rows = queryset.order_by(*prefix, *order)[: limit + 1]
-        # A list that looks at a bounded number of rows may end early, at this one.
+        # A list that looks at a bounded number of rows may end early, at this row.
         last_row = getattr(rows, "reached", None)
         page_and_next = list(rows)
         page, more = page_and_next[:limit], len(page_and_next) > limit or last_row is not None
         if cursor is not None and cursor.backward:
-            page.reverse()  # read from the cursor upwards, shown in the list's own order
+            page.reverse()  # read upwards from the cursor, and shown in the list's order
             self._next = self._link(page, False)
             self._previous = self._link(page, True, more, last_row)
         else:
@@ -117,7 +117,7 @@ class KeysetPagination(BasePagination):
 
     def _signer(self) -> signing.Signer:
         """Cursors are signed, so that the database gets only values that came from a row."""
-        # Salted with the ordering: a cursor of another list has values of other columns.
+        # The salt has the ordering: a cursor of another list has values of other columns.
         return signing.Signer(sep=".", salt=f"cursor:{','.join(self._ordering)}")
 
     def get_schema_operation_parameters(self, view: APIView) -> list[dict[str, Any]]:

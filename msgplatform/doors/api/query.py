@@ -92,7 +92,7 @@ UNTIL = OpenApiParameter(
 def moment(text: str, field: str) -> datetime:
     """A time with its zone. Raises InvalidInput."""
     try:
-        # The `+` of a zone is read as a space if the caller did not quote it.
+        # An unquoted `+` of a zone arrives as a space.
         time = parse_datetime(text.replace(" ", "+") if "T" in text else text)
         if time is not None and time.tzinfo is not None:
             time.astimezone(UTC)  # as databases have it: the first and the last day may overflow

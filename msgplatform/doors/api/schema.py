@@ -101,7 +101,7 @@ _RETRY_AFTER = {
 def mock_request(*args: Any, **kwargs: Any) -> Any:
     """The request that views get while the schema is made: of a caller that owns nothing."""
     request = build_mock_request(*args, **kwargs)
-    # Views read `request.user.biz_id` in get_queryset, which is called for the schema too.
+    # Views read `request.user.biz_id` in get_queryset, which the schema calls too.
     request.user = ApiCaller(biz_id=0, biz_name="", key_id=0, scopes=frozenset())
     return request
 
@@ -190,21 +190,21 @@ class PlatformSchema(AutoSchema):
         if isinstance(self.view, QueryView):
             for parameter in operation.get("parameters", ()):
                 if parameter["in"] == "query" and not parameter.get("required"):
-                    parameter["allowEmptyValue"] = True  # it counts as absent
-        statuses = [429, 500, 503]  # of every operation: rate limit, error, server unavailable
+                    parameter["allowEmptyValue"] = True  # an empty one counts as absent
+        statuses = [429, 500, 503]  # for every operation: rate limit, error, server unavailable
         if required_scope(self.view, self.method):
             statuses += [401, 403]
         if "requestBody" in operation:
             statuses += [400, 413, 415]
         elif self.method == "GET" and (
-            # A QueryView refuses at least a parameter that it does not know.
+            # A QueryView refuses at least unknown parameters.
             isinstance(self.view, QueryView)
             or any(parameter["in"] == "query" for parameter in operation.get("parameters", []))
         ):
             statuses += [400]
         if "{" in self.path:
             statuses += [404]
-        # The methods that the view answers with 409 when it cannot act now.
+        # The methods that answer 409 when the view cannot act now.
         methods: bool | tuple[str, ...] = getattr(self.view, "answers_not_now", False)
         answers_not_now = self.method in (
             methods if isinstance(methods, tuple) else ("POST",) * methods
@@ -214,7 +214,7 @@ class PlatformSchema(AutoSchema):
         if getattr(self.view, "has_versions", False) and self.method in {"PUT", "DELETE"}:
             statuses += [412]
         for status in sorted(statuses):
-            # A view that describes one of these answers itself keeps its own description.
+            # If a view describes one of these answers itself, keep its description.
             operation["responses"].setdefault(str(status), _problem_response(status, registry))
         return operation
 
@@ -237,7 +237,7 @@ def _problem_response(status: int, registry: ComponentRegistry) -> dict[str, Any
         "description": "; ".join(f"{kind.title} (`{kind.uri}`)" for kind in kinds),
         "content": {CONTENT_TYPE: {"schema": problem.ref}},
     }
-    if status in {429, 503}:  # the two that say when to repeat the request
+    if status in {429, 503}:  # the two problems that say when to repeat the request
         response["headers"] = _RETRY_AFTER
     name = f"Problem{status}"
     component = ResolvedComponent(name, ResolvedComponent.RESPONSE, response, name)
@@ -277,7 +277,7 @@ def _structs_in(annotation: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _simplify(schema: Any, references: Mapping[str, Any]) -> Any:
-    """The schema as generators of clients like it: a field that may be null has two types and no
+    """The schema in a form for client generators: a field that may be null has two types and no
     default, and a reference leads to a component."""
     if not isinstance(schema, dict):
         return schema
@@ -303,7 +303,7 @@ def _union(options: list[dict[str, Any]]) -> dict[str, Any]:
     types = [option.get("type") for option in options]
     (first, *others) = (option for option in options if option != {"type": "null"})
     if {"array", "string"} == set(types):
-        # Generators make nothing that can be used of "a text, or a list of texts".
+        # For "a text, or a list of texts" generators make nothing that can be used.
         return next(option for option in options if option["type"] == "array")
     if others and any(option.keys() != {"type"} for option in options):
         return {"oneOf": options}

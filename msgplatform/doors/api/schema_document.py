@@ -21,9 +21,9 @@ from msgplatform import env
 _PAGE = env.FILES_DIR / "docs" / "integrate.md"
 # The first section, which ends at the next heading.
 _SECTION = re.compile(r"^## What holds for every request\n(.*?)^## ", re.MULTILINE | re.DOTALL)
-# Links to other pages of docs/. The web server does not serve these, so only the text is kept.
+# Links to other pages of docs/, which the web server does not serve: only the text is kept.
 _LINK = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]*\)")
-# Schemas that drf-spectacular writes for a field with a pattern, and for one with choices.
+# drf-spectacular's schemas for a field with a pattern, and for a field with choices.
 _BLANK_TEXT = {"type": "string", "maxLength": 0}
 _BLANK_ENUM = {"$ref": "#/components/schemas/BlankEnum"}
 
@@ -56,7 +56,7 @@ def close_bodies(result: Schema, **_context: Any) -> Schema:
 def join_blanks(result: Schema, **_context: Any) -> Schema:
     """Hook: replace the alternative "or an empty text" by one type.
 
-    Generators of clients make a class for `oneOf`, and name none for alternatives without a type.
+    Generators of clients make a class for `oneOf`, and cannot name alternatives without a type.
     """
     schemas = result["components"]["schemas"]
     for schema in schemas.values():
@@ -118,7 +118,7 @@ class SchemaView(SpectacularAPIView):
     def get(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponse:
         renderer = request.accepted_renderer
         media_type = renderer.media_type
-        with _document_lock:  # the first request makes the document, requests meanwhile wait
+        with _document_lock:  # the first request makes the document, and others wait for it
             if media_type not in _documents:
                 schema = self.generator_class().get_schema(request=None, public=True)
                 _documents[media_type] = renderer.render(schema, media_type, {})

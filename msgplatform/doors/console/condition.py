@@ -1,8 +1,8 @@
 """The platform's condition, for the status on every page and for the overview.
 
-It is calm only when nothing is known to be wrong. Late work, silent programs and unavailable
-servers have alerts (`monitor/watch` and the flows' own); failures are counted where messages
-end (`monitor/failure_store.py`), and an alert about them is not counted a second time."""
+The condition is calm only when no problem is known. Late work, silent programs and unavailable
+servers have alerts (`monitor/watch` and the flows' own). Failures are counted where messages end
+(`monitor/failure_store.py`), and alerts about failures are not counted in addition."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from msgplatform.models import Alert
 from msgplatform.monitor import failure_groups, runbooks
 from msgplatform.monitor.watch import REDIS, SILENT, key, of_flows
 
-_MAX_ALERTS = 1000  # open alerts that are looked at
+_MAX_ALERTS = 1000  # maximum of open alerts that are read
 _by_request: WeakKeyDictionary[HttpRequest, Condition] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
 class Condition:
-    """`alerts` are open and nobody has acknowledged them; alerts about failures count
-    in `failures`, as groups, and not here. `missing` are roles that no running daemon has;
-    `exits` has the programs that end again and again: how often, and their last words. A program
-    or a Redis in `alert_keys` has an open alert, and counts as that."""
+    """`alerts`: open alerts that nobody has acknowledged, without alerts about failures: `failures`
+    counts their groups. `missing`: roles without a running daemon. `exits`: programs that end again
+    and again, with the number of ends and the last words. A program or a Redis in `alert_keys` has
+    an open alert, and counts as that alert."""
 
     alerts: int
-    acknowledged: int  # open alerts that somebody has seen
+    acknowledged: int  # open alerts that somebody has acknowledged
     failures: int
     daemons: Sequence[Heartbeat]
     missing: Sequence[str]
@@ -54,13 +54,13 @@ class Condition:
 
 
 def open_alerts() -> QuerySet[Alert]:
-    """The open alerts: only they have a key in `open_key`, whose unique index finds them."""
+    """The open alerts, found by the unique index on `open_key`, which only they have."""
     return Alert.objects.filter(open_key__isnull=False)
 
 
 def of_request(request: HttpRequest) -> Condition:
-    """The condition, looked up once for each request. A person who is limited to business systems
-    sees their alerts; the failures are counted where they are shown."""
+    """The condition, read once for each request. For a person who is limited to business systems it
+    has their alerts; failures are counted where they are shown."""
     if request in _by_request:
         return _by_request[request]
     if (systems := person_limits.ids_of(request)) is None:
@@ -79,22 +79,22 @@ def failures(request: HttpRequest) -> int:
     if (systems := person_limits.systems_of(request)) is not None:
         try:
             return sum(len(failure_groups.failures_of(flow, systems)) for flow in visible(request))
-        except UNAVAILABLE:  # the page Failures says so
+        except UNAVAILABLE:  # the page Failures reports that
             return 0
     names = [flow.name for flow in visible(request)]
     number = of_request(request).failures
-    # The number of all flows, already known, holds for a person who may see every flow.
+    # For a person who may see every flow, the known number of all flows is the answer.
     is_known = not number or len(names) >= len(flows.all())
     return number if is_known else failure_groups.count_groups(names)
 
 
 def look() -> Condition:
-    """The condition now: two statements and two calls of Redis, without which it does."""
+    """The condition now, from two statements and two calls of Redis. Works without Redis."""
     all_flows = flows.all()
     failure_kinds = of_flows.failure_kinds()
     columns = ("kind", "open_key", "acknowledged_at")
     rows = open_alerts().order_by().values_list(*columns)[:_MAX_ALERTS]
-    # Of each open alert, whether somebody has acknowledged it.
+    # For each open alert: True if somebody has acknowledged it.
     marks = [at is not None for kind, _, at in rows if at is not None or kind not in failure_kinds]
     alert_keys = frozenset(str(open_key) for _kind, open_key, _at in rows)
     acknowledged_count = sum(marks)
@@ -103,7 +103,7 @@ def look() -> Condition:
     try:
         daemons, exits_by_role = heartbeats.alive(), exits.of_platform()
     except RedisError as error:
-        # Nobody knows then which programs run.
+        # Without Redis it is unknown which programs run.
         problem = str(error)[:200]
         return Condition(
             unseen, acknowledged_count, failures, [], [], problem, alert_keys=alert_keys

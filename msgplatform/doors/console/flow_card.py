@@ -19,16 +19,16 @@ from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import Point, total
 
-GOOD_SHARE = 0.99  # of deliveries that ended: a smaller share is marked
+GOOD_SHARE = 0.99  # share of ended deliveries; a smaller one is marked
 
 
 @dataclass(frozen=True)
 class Card:
-    """`numbers` of the chosen time are (title, value, tone, address): '' for no tone and no
-    address. `failures` is the number of failures that somebody has to look at."""
+    """`numbers` of the chosen time: (title, value, tone, address), '' for no tone or no address.
+    `failures`: the number of failures that wait for a person."""
 
     flow: Flow
-    status: Status | None  # None for people who do not see what waits
+    status: Status | None  # None for people who do not see the backlog
     failures: int = 0
     numbers: Sequence[tuple[Any, Any, str, str]] = field(default_factory=list)
     charts: Sequence[Chart] = ()
@@ -45,12 +45,12 @@ def card(
     flow: Flow, status: Status | None, failures: int, points: Sequence[Point],
     backlog: Sequence[float | None], step: str, period: str,
 ) -> Card:  # fmt: skip
-    """`points` are empty for a flow that counts nothing; `backlog` has a value for each of them."""
+    """`points` are empty for a flow without counters. `backlog` has a value for each point."""
     if flow.health.activity is None or not points:
         return Card(flow, status, failures)
     query = urlencode({"flow": flow.name, "period": period})
     address = f"{reverse('console:statistics')}?{query}"
-    # The backlog has a chart of its own: beside its scale in an outage other lines would be flat.
+    # The backlog has a chart of its own: on its scale in an outage other lines would be flat.
     waiting = Chart(
         f"{flow.name}-waiting",
         _("Waiting"),
@@ -58,7 +58,7 @@ def card(
         [Line(_("waiting"), backlog, "limit", is_area=True)],
     )
     activity = flow.health.activity
-    # People who do not see what waits are limited to business systems: live counts are of all.
+    # Without `status` the person is limited to business systems, but live counts cover all systems.
     live_names = {
         measure.name for measure in activity.measures if measure.is_live and status is None
     }
@@ -93,10 +93,10 @@ def over_time(
     by_day: bool = False, is_recent: bool = False, last_is_open: bool = False,
     omitted_names: Collection[str] = (),
 ) -> Chart:  # fmt: skip
-    """The measures of a flow in each step, such as accepted and delivered; `is_recent` for the last
-    day, up to a step that goes on, as `last_is_open` says of another time. Measures in
+    """The measures of a flow in each step, such as accepted and delivered. `is_recent`: the last
+    day, whose last step has not ended; `last_is_open` says the same of another time. Measures in
     `omitted_names` are left out."""
-    # Live measures cover the last day only, so a chart of another time leaves them out.
+    # Live measures cover only the last day: a chart of another time leaves them out.
     measures = activity.measures if is_recent else activity.stored_measures
     tones = ("accepted", "good", "lost")
     line_measures = [
@@ -107,7 +107,7 @@ def over_time(
     lines = []
     for measure in line_measures:
         values: list[float | None] = [measure.of(point.counts) for point in points]
-        if measure.tone == "lost":  # a bar of no height is none
+        if measure.tone == "lost":  # a bar of 0 has no height
             values = [value or None for value in values]
         lines.append(Line(measure.title, values, measure.tone, as_bars=measure.tone == "lost"))
     times = labels([point.at for point in points], by_day)
@@ -116,7 +116,7 @@ def over_time(
 
 
 def format_figure(figure: Figure, counts: Counts) -> Any:
-    """A figure with its unit; a dash when nothing was counted."""
+    """A figure with its unit; a dash without a count."""
     value = figure.of(counts)
     if value is None:
         return cells.NOTHING

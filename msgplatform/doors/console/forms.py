@@ -19,7 +19,7 @@ from msgplatform.messages.filters import moment
 from msgplatform.models import SavedFilter
 
 MAX_LENGTH = 200
-MAX_SELECTION_LENGTH = 12_000  # some hundred ids
+MAX_SELECTION_LENGTH = 12_000  # maximum characters: some hundred ids
 _FORMAT = "%Y-%m-%dT%H:%M"
 
 
@@ -34,7 +34,7 @@ def form_field(name: str, field: FilterField, page: tuple[str, str]) -> forms.Fi
         widget = Textarea({"rows": 2})
     elif field.kind == "name":
         options = reverse("console:options", args=[*page, name])
-        # Browsers would offer what was typed here before, over what there is now.
+        # Without browsers' own suggestions, which would cover those of the platform.
         widget = TextInput({"data-options": options, "autocomplete": "off"})
     else:
         widget = TextInput()
@@ -49,7 +49,7 @@ def form_field(name: str, field: FilterField, page: tuple[str, str]) -> forms.Fi
 
 
 class ChoiceInput(Select):  # type: ignore[misc]  # unfold has no types
-    """A few choices, or any. A value that is none of them stays to be seen beside its error."""
+    """A few choices, or any text. A text that is no choice stays visible beside its error."""
 
     choices: Any
 
@@ -86,9 +86,9 @@ class MomentField(forms.CharField):
 
 
 class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
-    """A time in the zone in which the person sees times, picked in the browser.
+    """A time in the person's zone, picked in the browser.
 
-    A text that is no time is shown as it is, so that it can be seen beside its error.
+    A text that is no time is shown unchanged beside its error.
     """
 
     def get_context(self, name: str, value: Any, attrs: Any) -> dict[str, Any]:
@@ -101,25 +101,25 @@ class MomentInput(TextInput):  # type: ignore[misc]  # unfold has no types
         if read is not None and _is_finer_than_picked(read):
             return context
         widget["type"] = "datetime-local"
-        widget["attrs"]["step"] = "any"  # seconds are taken, but nobody has to enter them
+        widget["attrs"]["step"] = "any"  # seconds are accepted, but not required
         if read is not None:
-            # To the minute, as people enter them, unless a link says it more exactly.
+            # To the minute, as people enter times; a link may have a more exact time.
             exact = "milliseconds" if read.microsecond else "seconds" if read.second else "minutes"
             widget["value"] = read.replace(tzinfo=None).isoformat(timespec=exact)
         return context
 
 
 def _is_finer_than_picked(at: datetime) -> bool:
-    """True for a time that browsers would not take: they pick milliseconds. It stays a text, since
-    the acknowledged failures of the same millisecond would be sent again."""
+    """True for a time that browsers cannot pick, because they pick milliseconds. It stays a text:
+    acknowledged failures of the same millisecond would be sent again."""
     return at.microsecond % 1000 > 0
 
 
 def presets() -> list[tuple[str, str, str]]:
-    """Periods that people ask for: (title, since, until) as a field for a time takes them, in the
-    person's time zone; '' is no bound."""
+    """Periods for a choice: (title, since, until) as a field for a time takes them, in the person's
+    time zone; '' is no bound."""
     now = timezone.localtime()
-    hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may leap
+    hour_ago = timezone.now() - timedelta(hours=1)  # not by the wall clock, which may jump
     today = now.replace(hour=0, minute=0, second=0, microsecond=0)
     evening = _at(today - timedelta(days=1), 20)
     morning = _at(today, 8)
@@ -139,7 +139,7 @@ def _at(day: datetime, hour: int) -> datetime:
 
 
 class FilterForm(forms.Form):
-    """A field for each of a flow's filter, which stays a text; the flow reads it.
+    """A text field for each of a flow's filter fields; the flow reads the texts.
 
     `clear`: for somebody who may see personal data. Others have no field for it, and an address
     with one is refused: without it, something else would be found than was asked for.
@@ -178,7 +178,7 @@ class FilterForm(forms.Form):
 
     @property
     def presets(self) -> list[tuple[str, str, str]]:
-        """Periods to choose from, if it asks for one."""
+        """Periods to choose from, if the form has a period."""
         return presets() if {"since", "until"} <= self.fields.keys() else []
 
 
@@ -207,5 +207,5 @@ class BulkForm(FilterForm):
 
     @property
     def pace(self) -> int:
-        """Messages per second; 0: nothing was asked."""
+        """Messages per second; 0 if no pace was entered."""
         return self.cleaned_data["rate"] or 0

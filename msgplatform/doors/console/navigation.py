@@ -40,8 +40,8 @@ _ICONS = {
 
 # Apps in the order of the menu, in every language; others follow by name.
 _ORDER = ("notify", "gateway", "feed", "crmsync", "msgplatform", "auth")
-# Models without a place in the group of their app: the console has a page for bulk jobs, and the
-# last group has the counters.
+# Models that their app's group leaves out: bulk jobs have a page of the console, and counters are
+# in the last group.
 _ELSEWHERE = frozenset({"BulkJob", "MinuteCounter"})
 
 
@@ -106,7 +106,7 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
 
 
 def _apps(request: HttpRequest) -> list[dict[str, Any]]:
-    """The admin's apps, with the list of a flow's messages in place of a list of its own."""
+    """The admin's apps, with the console's list of messages for a flow whose model has no admin."""
     apps_by_label = {app["app_label"]: app for app in admin.site.get_app_list(request)}
     for flow in visible(request):
         model, label = model_of(flow), flow.permission.partition(".")[0]
@@ -130,12 +130,12 @@ def _place(app: dict[str, Any]) -> tuple[int, str]:
 def _pages(request: HttpRequest) -> dict[str, Any]:
     """The group of the console's own pages."""
     user: Any = request.user
-    # The status on every page: green only when nothing is known to be wrong.
+    # The status is on every page. It is green only when no problem is known.
     state, status = condition.of_request(request), {}
     if state.number:
         text = ngettext("%d problem", "%d problems", state.number) % state.number
         status = {"badge": text, "badge_variant": "danger"}
-    elif not person_limits.is_limited(request):  # nobody has counted failures of limited people
+    elif not person_limits.is_limited(request):  # limited people: failures are not counted
         text, variant = _("OK"), "success"
         if state.acknowledged:
             text, variant = _("%d acknowledged") % state.acknowledged, "warning"
@@ -144,19 +144,19 @@ def _pages(request: HttpRequest) -> dict[str, Any]:
         {
             **_item(_("Overview"), "monitoring", reverse("console:overview")),
             **status,
-            # Every address of the console begins with this one.
+            # Compare the whole path: every address of the console begins with this one.
             "active": request.path == reverse("console:overview"),
         }
     ]
     if visible(request):
         failures = _item(_("Failures"), "heart_broken", reverse("console:failures"))
-        # To count those of limited people takes several statements of each flow.
+        # No count for limited people: it would take several statements for each flow.
         if not person_limits.is_limited(request) and (number := condition.failures(request)):
             failures |= {"badge": str(number), "badge_variant": "danger"}
         items.append(failures)
     items.append({
         **_item(_("Search"), "search", reverse("console:search")),
-        # The addresses of the flows' lists begin with this one.
+        # Compare the whole path: addresses of the flows' lists begin with this one.
         "active": request.path == reverse("console:search"),
     })  # fmt: skip
     if any(flow.health.activity for flow in visible(request)):

@@ -46,7 +46,7 @@ urlpatterns = [
     path("getting-started/dismiss", getting_started.dismiss, name="getting-started-dismiss"),
     path("retention", retention.retention, name="retention"),
     *features.gather("console_urls", "urlpatterns"),
-    # The addresses of messages fit many others: they come last.
+    # Last, because the addresses of messages match many others.
     path("<slug:flow_name>/<str:id>", message.message, name="message"),
     path("<slug:flow_name>/<str:id>/resend", message.resend, name="resend"),
     path("<slug:flow_name>/<str:id>/content", message.content, name="content"),

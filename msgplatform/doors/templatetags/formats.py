@@ -25,7 +25,7 @@ def since(moment: float) -> str:
 
 @register.filter
 def grouped(value: Any) -> Any:
-    """`1234567` → `1,234,567`, as the language has it; what is no whole number stays."""
+    """`1234567` → `1,234,567`, in the language's form; other values than whole numbers stay."""
     return formats.number_format(value, force_grouping=True) if type(value) is int else value
 
 
@@ -50,7 +50,7 @@ def zone() -> str:
 
 
 def offset(local: datetime) -> str:
-    """`UTC+8`, `UTC−3:30`, `UTC`: unlike abbreviations such as CST it means one thing only."""
+    """`UTC+8`, `UTC−3:30`, `UTC`: unambiguous, unlike abbreviations such as CST."""
     ahead = local.utcoffset() or timedelta(0)
     minutes = int(ahead.total_seconds()) // 60
     if not minutes:

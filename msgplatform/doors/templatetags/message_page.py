@@ -13,12 +13,12 @@ from msgplatform.core.json import text as json_text
 
 register = template.Library()
 
-SHOWN = 16 * 1024  # characters of a content; the whole can be downloaded
+SHOWN = 16 * 1024  # characters of a shown content; the whole can be downloaded
 
 
 @register.simple_tag(takes_context=True)
 def linked(context: dict[str, Any], value: Value) -> str:
-    """A value, as a link if it is one and the user may follow it."""
+    """A value; a link if it is one and the user may follow it."""
     if not isinstance(value, PageLink):
         return value
     if not value.url or not _has_permissions(context, value.permission):

@@ -25,6 +25,6 @@ def address(link: ViewLink | None) -> str:
 
 @register.filter
 def is_limited(request: HttpRequest) -> bool:
-    """True if the person sees some business systems only: links to pages of the platform are not
-    for them."""
+    """True if the person sees only some business systems: links to the platform's pages are not
+    shown."""
     return person_limits.is_limited(request)

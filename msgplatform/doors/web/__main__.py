@@ -16,20 +16,20 @@ from granian.http import HTTP1Settings
 from msgplatform.core.servers import child_process
 from msgplatform.doors.web import stopping
 
-# The most connections of a worker, idle ones included; more wait in the kernel. An idle one costs
-# some kilobytes and no thread.
+# Maximum connections of a worker, idle ones included; more wait in the kernel. An idle connection
+# costs some kilobytes and no thread.
 CONNECTIONS = 16_384
 _BACKLOG = 4096
-_OTHER_FILES = 512  # that a worker may open beside its connections
+_OTHER_FILES = 512  # files that a worker may open beside its connections
 
 
 @dataclass(frozen=True)
 class Options:
     """The address to listen at, and limits; `drain_seconds` is for requests in flight at the end.
 
-    A client that has not sent a whole head after `head_seconds` is disconnected, and so is a
-    connection that is idle for as long. 60 is the most that granian allows, and how long proxies
-    keep idle connections.
+    A client without a whole head after `head_seconds` is disconnected, and so is a connection that
+    is idle for as long. 60 is granian's maximum, and the time for which proxies keep idle
+    connections.
     """
 
     host: str = "127.0.0.1"
@@ -41,7 +41,7 @@ class Options:
 
 def serve(options: Options, application: str = "msgplatform.doors.web.asgi:application") -> None:
     """Serve until SIGTERM or SIGINT; then answer the requests that were read."""
-    # The limit of connections follows from that of open files, which is raised first.
+    # Raise the limit of open files first: it decides the limit of connections.
     open_files = child_process.raise_open_files(CONNECTIONS + _OTHER_FILES)
     server = Granian(
         application,

@@ -15,8 +15,8 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 
 CLOSE = (b"connection", b"close")
-# A body of up to this many bytes is given to the server at once. Of a longer one so many at a time:
-# it would keep all that its client does not read.
+# Bytes of an answer's body that the server gets at once. A longer body is sent in pieces of this
+# size, because the server keeps all that the client has not read.
 PIECE = 64 * 1024
 
 
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     body: bytes
 
     async def send(self, send: Send, *more: tuple[bytes, bytes]) -> None:
-        """Raises TimeoutError when the client reads more slowly than it must send a body."""
+        """Raises TimeoutError if the client reads more slowly than it would have to send a body."""
         start = {"type": "http.response.start", "status": self.status}
         await send({**start, "headers": [*self.headers, *more]})
         last = self.body

@@ -34,16 +34,16 @@ from msgplatform.doors.web.long_polls import LongPolls
 
 log = logging.get(__name__)
 
-# The most requests in flight in this process, and bytes of their bodies and of long answers; and
-# the share of either that one address may take.
+# Maximum of requests in flight in this process, of bytes of their bodies and of long answers, and
+# the share of both that one address may take.
 _REQUESTS = 2048
 _BODY_BYTES = 256 * 1024 * 1024
 _SHARE = 0.5
-# Each so many answers one says that its connection closes: clients that keep theirs would all stay
-# with the workers that were there first after a restart. It is a prime number, so that clients
-# which take turns are all met.
+# One of so many answers says that its connection closes: otherwise all clients with open
+# connections would stay with the workers that started first. A prime number: it must meet each of
+# several clients that take turns.
 CLOSE_EVERY = 1009
-_LEFT = 499  # the status of a client that left before it had sent its body, as nginx counts it
+_LEFT = 499  # nginx's status for a client that left before it had sent its body
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 # The ids of requests: random for the process, then a number.
 _PROCESS = secrets.token_hex(6)
@@ -73,13 +73,13 @@ class Application:
         request_id = headers.get(b"x-request-id", b"").decode("latin-1")
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = f"{_PROCESS}-{next(_numbers):x}"
-        status = 500  # what granian answers when something raises
+        status = 500  # granian's answer to an exception
         waited = 0.0
         try:
             status, waited = await self._serve(scope, headers, receive, send, request_id)
         except bodies.Disconnected:
             status = _LEFT
-            # Granian says the same of chunks that break the rules.
+            # Granian also says this for chunks that break the rules.
             if b"transfer-encoding" in headers:
                 problem = Problem(
                     KINDS["bad-request"], "The chunks of the body are malformed or incomplete."
@@ -88,7 +88,7 @@ class Application:
                 await answers.refusal(problem, scope["path"].startswith(API_PREFIX)).send(send)
             return
         finally:
-            # A wait for an event is not the time that the platform takes.
+            # The wait for an event is not the platform's own time.
             seconds = time.perf_counter() - start - waited
             route = self._route_of(scope["path"])
             web_requests.ANSWERED.count(route, scope["method"], status, seconds)
@@ -117,18 +117,18 @@ class Application:
         share: bodies.Share | None = None
         try:
             try:
-                # Also when too much is in flight.
+                # Answer it even when too much is in flight.
                 if health := self._fast_intake.health(scope, headers):
                     await self._send(health, send, request_id)
                     return health.status, waited
-                # Whose part of the allowance it takes: the caller's, as a trusted proxy reports it.
+                # The address whose share it takes: the caller's, as a trusted proxy reports it.
                 peer = address = (scope.get("client") or ("",))[0]
                 if (forwarded := headers.get(b"x-forwarded-for")) is not None:
                     address = throttling.reported_address(peer, forwarded.decode("latin-1"))
                 share = self._allowance.take(
                     peer if address == peer else throttling.network_of(address)[:64]
                 )
-                # A body in chunks has no other length, as RFC 9112 (6.3) says.
+                # The length of a chunked body is unknown, see RFC 9112 (6.3).
                 is_chunked = b"transfer-encoding" in headers
                 length = None if is_chunked else int(headers.get(b"content-length", b"0"))
                 body = b""
@@ -141,7 +141,7 @@ class Application:
                 if isinstance(answer, int):
                     return answer, waited
                 if len(answer.body) > answers.PIECE:
-                    # A refusal says that nothing was done: untrue once a write has an answer.
+                    # A refusal would say that nothing was done, but a write with an answer was.
                     can_refuse = scope["method"] in SAFE_METHODS
                     share.add(len(answer.body), can_refuse)
             except (bodies.TooLarge, bodies.TooSlow, bodies.Full) as error:
@@ -178,15 +178,15 @@ def intakes() -> list[SingleIntake]:
 
 
 OTHER = "other"  # the route of an address that nothing serves
-# Below these prefixes each address is a route of its own; any other prefix is one route.
+# Below these prefixes each address is a route; every other prefix is one route.
 _PREFIXES = ("/", "/api/v1/")
 _SEGMENTS = 6
 
 
 class Routes:
-    """The route of a request, for metrics: one of few. Each address belongs to the longest prefix
-    that the platform serves, such as /console or /api/v1/messages. All addresses that nothing
-    serves are OTHER, since callers can make up any number of them."""
+    """The route of a request for metrics. There are few: each address belongs to the longest prefix
+    that the platform serves, such as /console or /api/v1/messages. All other addresses are OTHER,
+    because callers can make up any number of them."""
 
     def __init__(self) -> None:
         prefixes = set(_prefixes(get_resolver().url_patterns, "/"))
@@ -196,7 +196,7 @@ class Routes:
         return iter(self._routes)
 
     def of(self, path: str) -> str:
-        if path in self._routes:  # as a publish is
+        if path in self._routes:  # such as a publish
             return path
         path = "/".join(path.split("/", _SEGMENTS + 1)[: _SEGMENTS + 1])
         while path not in self._routes:

@@ -14,13 +14,13 @@ from msgplatform.core.daemons import bounded_call, writers
 from msgplatform.core.daemons.thread_loop import ThreadLoop
 from msgplatform.core.data import cell_record, ids
 from msgplatform.core.servers import child_process
-from msgplatform.doors.web import wsgi  # before what follows: it sets Django up
+from msgplatform.doors.web import wsgi  # first, because it sets Django up
 from msgplatform.doors.web.application import Application, intakes
 from msgplatform.doors.web.django_app import DjangoApp
 from msgplatform.doors.web.fast_intake import FastIntake
 
-# Django's threads, for reading and for batches: a single publish waits for its group's commit in
-# none of them. More threads would only wait for the interpreter's lock.
+# Django's threads for reading and for batches. A single publish does not wait for its commit in
+# them. More threads would only wait for the interpreter's lock.
 _THREADS = 16
 _HEALTH = [reverse(name) for name in ("healthz", "readyz")]
 
@@ -44,7 +44,7 @@ def _refuse_another_cell() -> None:
                 loop.stop()
         except cell_record.WrongCell as error:
             log.critical("wrong_cell", why=str(error))
-            os._exit(1)  # granian starts another worker, which refuses with the same sentence
+            os._exit(1)  # granian starts another worker, which refuses too
 
     loop = ThreadLoop("cell", look, every=1.0)
     loop.start()
@@ -53,7 +53,7 @@ def _refuse_another_cell() -> None:
 structs.prepare()
 bounded_call.switch_on()
 _refuse_another_cell()
-# Requests that need no database are answered while it is unavailable, or hangs.
+# Requests without the database are answered while it is unavailable or hangs.
 ids.keep_ahead(at_once=True)
 web_requests.keep_adding()
 writers.keep_reporting("web")
@@ -65,8 +65,8 @@ application = Application(FastIntake(intakes()), DjangoApp(wsgi.application, _TH
 # Granian forks its workers, and the kernel's "die with your parent" is not inherited by a fork.
 if _parent := multiprocessing.parent_process():
     child_process.die_with_parent(_parent.pid or 0)
-    # Imported objects stay for ever, so the collector need not look at them again and again. A
-    # request leaves a few dozen objects in cycles; they may wait for some hundred requests.
+    # The collector runs seldom: imported objects stay, and a request leaves only a few dozen
+    # objects in cycles, which may wait for some hundred requests.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

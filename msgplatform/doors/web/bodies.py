@@ -16,11 +16,11 @@ from msgplatform.core.errors import Temporary
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
-# A body may take this long, and longer if it comes at this pace (bytes a second) or faster.
+# Seconds for a body; longer if it comes at this pace (bytes a second) or faster.
 SECONDS = 10.0
 MIN_PACE = 16 * 1024
-# How long bytes beyond the limit are read and dropped: a client that is still sending when the
-# connection closes does not read the answer.
+# Seconds for which bytes beyond the limit are read and dropped: a client that is still sending when
+# the connection closes does not read the answer.
 _DRAIN_SECONDS = 2.0
 _FULL = "too many requests are in flight; send it again later"
 _ONE_ADDRESS = "too many requests of this address are in flight; send it again later"
@@ -39,7 +39,7 @@ class TooSlow(Exception):
 
 
 class Disconnected(Exception):
-    """The client disconnected before its body ended: nobody waits for an answer."""
+    """The client disconnected before its body ended: no caller waits for an answer."""
 
 
 class Full(Temporary):
@@ -68,7 +68,7 @@ async def read(receive: Receive, limit: int, length: int | None, share: Share) -
             if not whole:
                 whole = part
             elif part:
-                # Not a list of parts: parts of two bytes each would take twenty times the memory.
+                # No list of parts: parts of two bytes each would take twenty times the memory.
                 whole = bytearray(whole) if isinstance(whole, bytes) else whole
                 whole += part
             if len(whole) > limit or len(whole) == length:
@@ -84,8 +84,8 @@ async def read(receive: Receive, limit: int, length: int | None, share: Share) -
 
 
 class _Patience:
-    """Raises TooSlow in the block when its deadline is over. Like `asyncio.timeout` at a third of
-    the cost, because every publish pays it."""
+    """Raises TooSlow in the block after its deadline. Works like `asyncio.timeout` at a third of
+    the cost, which every publish pays."""
 
     __slots__ = ("_is_over", "_loop", "_task", "_timer")
 
@@ -146,7 +146,7 @@ class Allowance:
         return Share(self, address)
 
     def add(self, address: str, size: int, can_refuse: bool) -> None:
-        """Count bytes. Raises Full if `can_refuse`; else they may exceed the bounds."""
+        """Count bytes. Raises Full if `can_refuse`; otherwise the bytes may exceed the bounds."""
         if can_refuse and self._all_bytes + size > self._max_bytes:
             raise Full(_FULL)
         if can_refuse and self._bytes[address] + size > self._max_bytes * self._share:
@@ -160,7 +160,7 @@ class Allowance:
         self._all_bytes -= size
         self._bytes[address] -= size
         self._requests[address] -= 1
-        if not self._requests[address]:  # or the counters would grow with every address ever seen
+        if not self._requests[address]:  # otherwise counters would stay for every address
             del self._requests[address], self._bytes[address]
 
 

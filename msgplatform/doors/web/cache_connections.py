@@ -12,14 +12,14 @@ from msgplatform.core.connections import work_redis
 
 
 class CacheConnections:
-    """A connection factory of django-redis: it gives the client of REDIS_URL, which waits
-    only briefly within a request."""
+    """A connection factory of django-redis. It returns the client of REDIS_URL, which waits only
+    briefly within a request."""
 
     def __init__(self, options: Mapping[str, object]) -> None:
         """Timeouts and pool are the platform's, not those of `options`."""
 
     def connect(self, url: str) -> Redis:
-        """The client, whatever address CACHES names."""
+        """The client of REDIS_URL, whatever address CACHES names."""
         return work_redis()
 
     def disconnect(self, connection: Redis) -> None:
@@ -28,8 +28,8 @@ class CacheConnections:
 
 
 class ForgivingCache(RedisCache):  # type: ignore[misc]  # has no types
-    """A cache in which each key is new while Redis is away: with it codes of second factors count
-    once, and guesses are counted, and people get in when they are needed most."""
+    """Makes codes of second factors count once, and counts guesses. While Redis is away it takes
+    each key as new, so that people can sign in when they are needed most."""
 
     def add(self, *args: Any, **kwargs: Any) -> bool:
         is_new: bool | None = super().add(*args, **kwargs)

@@ -30,15 +30,15 @@ from msgplatform.doors.web.bodies import MIN_PACE, SECONDS, Full
 
 log = logging.get(__name__)
 
-# An answer of up to this many bytes leaves its thread in one piece, so that a client that reads
-# slowly does not keep the thread; lists of the API are bounded so that hardly any is longer.
+# Maximum bytes of an answer that leaves its thread in one piece: a client that reads slowly must
+# not keep the thread. Hardly any list of the API is longer.
 _ONE_PIECE = 4 * 1024 * 1024
 _HEALTH_THREADS = 2
-# For so long a request may wait for a thread. While a database hangs all threads do, for a minute.
+# Seconds that a request may wait for a thread. While a database hangs all threads do, for a minute.
 _QUEUE_SECONDS = 10.0
 _DELAY = DELAY_HEADER.lower().encode()
 _BOUNDARY = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{1,70}")  # RFC 2046, 5.1.1
-# Codecs of texts, in which browsers send forms. Python has others, such as hex.
+# Text codecs in which browsers send forms. Python also has other codecs, such as hex.
 _CHARSETS = {
     "utf-8", "utf8", "us-ascii", "iso-8859-1", "windows-1252", "gbk", "gb2312", "gb18030", "big5",
 }  # fmt: skip
@@ -48,8 +48,8 @@ WsgiApp = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 
 class DjangoApp:
-    """Answers by `application`; requests for `health` have threads of their own, so that they are
-    future while all others wait for a database."""
+    """Answers by `application`. Requests for `health` have threads of their own, so that they are
+    answered while all others wait for a database."""
 
     def __init__(self, application: WsgiApp, threads: int, health: Iterable[str] = ()) -> None:
         self._application = application
@@ -65,7 +65,7 @@ class DjangoApp:
         send: Send,
         has_waited: bool = False,
     ) -> Answer | int:
-        """Django's answer; only its status if it was streamed, and has been sent already.
+        """Django's answer; only the status if the answer was streamed and so is sent already.
         `has_waited`: the request is a long poll, and was asked before."""
         pool = self._health_pool if scope["path"] in self._health else self._pool
         call = _Call(asyncio.get_running_loop(), send, request_id)
@@ -80,7 +80,7 @@ class DjangoApp:
         delay = next((header for header in headers if header[0] == _DELAY), None)
         if delay is None or isinstance(answer, int):
             return answer
-        # A sandbox has its answers wait: no thread waits meanwhile.
+        # A sandbox may delay its answers: no thread waits for that.
         await asyncio.sleep(min(float(delay[1]), MAX_DELAY_SECONDS))
         return answer._replace(headers=[pair for pair in headers if pair is not delay])
 
@@ -92,7 +92,7 @@ class _Call:
         self._loop, self._send, self._request_id = loop, send, request_id
         self.future: asyncio.Future[Answer | int] = loop.create_future()
         self._status, self._headers = 500, cast(Headers, [])
-        # A client must read a streamed answer at the pace at which it must send a body.
+        # A client must read a streamed answer as fast as it would have to send a body.
         self._start_time, self._bytes_sent = time.monotonic(), 0
 
     def run(self, application: WsgiApp, environ: Environ) -> None:
@@ -103,7 +103,7 @@ class _Call:
                 try:
                     self._respond(response)
                 finally:
-                    # After the answer: handlers of `request_finished` may take their time.
+                    # After the answer, because handlers of `request_finished` may take long.
                     if close := getattr(response, "close", None):
                         close()
             except BaseException as error:
@@ -111,8 +111,8 @@ class _Call:
                 self._settle(self.future.set_exception, error)
 
     def give_up(self, work: Future[None]) -> None:
-        """Refuse a request for which no thread was free in time: nothing was done for it. Its
-        caller may be gone, or has sent it again."""
+        """Refuse a request for which no thread was free in time. Nothing was done for the request:
+        its caller may be gone, or has sent it again."""
         if work.cancel() and not self.future.done():
             self.future.set_exception(
                 Full("The server is busy; nothing was done. Repeat it later.")
@@ -141,7 +141,7 @@ class _Call:
         self._settle(self.future.set_result, self._status)
 
     def _send_now(self, message: dict[str, Any]) -> None:
-        """Raises TimeoutError when the client reads too slowly."""
+        """Raises TimeoutError if the client reads too slowly."""
 
         async def send_message() -> None:
             await self._send(message)
@@ -164,7 +164,7 @@ class _Call:
 
 
 def _pieces(response: Iterable[bytes]) -> Iterator[bytes]:
-    """The response in pieces; if it is short, the first is all of it."""
+    """The response in pieces. A short response is one piece."""
     waiting, size, enough = [], 0, _ONE_PIECE
     for part in response:
         waiting.append(part)
@@ -197,7 +197,7 @@ def _environ(scope: dict[str, Any], body: bytes) -> Environ:
         "wsgi.run_once": False,
     }
     for raw_name, raw_value in scope["headers"]:
-        # X_Forwarded_For would become the same variable as X-Forwarded-For.
+        # Leave out X_Forwarded_For: it would become the same variable as X-Forwarded-For.
         if b"_" in raw_name:
             continue
         name = raw_name.decode("latin-1").upper().replace("-", "_")
@@ -210,18 +210,18 @@ def _environ(scope: dict[str, Any], body: bytes) -> Environ:
         environ[name] = value
     if "CONTENT_TYPE" in environ:
         environ["CONTENT_TYPE"] = _content_type(environ["CONTENT_TYPE"])
-    # The body has been read, so its real length counts; a chunked body has no other.
+    # The body has been read: its real length counts, also for a chunked body.
     environ["CONTENT_LENGTH"] = str(len(body)) if body or "CONTENT_LENGTH" in environ else ""
     return environ
 
 
 def _content_type(value: str) -> str:
-    """A Content-Type whose charset Django can decode the query with: it does so before any
+    """A Content-Type whose charset Django can use to decode the query. Django does that before any
     middleware runs, and a caller could make it fail."""
     kind = value.partition(";")[0].strip()
     try:
         _kind, parameters = parse_header_parameters(value)
-    except (LookupError, TypeError, ValueError):  # of odd parameters, as RFC 2231 has them
+    except (LookupError, TypeError, ValueError):  # odd parameters, as in RFC 2231
         return kind
     if parameters.get("charset", "utf-8").lower() in _CHARSETS:
         return value

@@ -1,10 +1,10 @@
 """Answers the usual publish, and /healthz, in the event loop and without Django; all other requests
 go to Django.
 
-Most requests of a message platform are alike: one item, a valid key, nothing unusual. The fast
-intake answers these as Django would, at a third of the cost, and no thread waits for their commit.
-A request that is unusual, or may be invalid, goes to Django untouched: the view of the same address
-defines which values are valid, and every error message.
+Most requests are alike: one item, a valid key, nothing unusual. The fast intake answers these as
+Django would, at a third of the cost, and no thread waits for their commit. A request that is
+unusual or may be invalid goes to Django untouched: the view of the same address defines which
+values are valid, and every error message.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from msgplatform.doors.web.answers import Answer, Headers, of_response
 Scope = dict[str, Any]
 HeadersByName = dict[bytes, bytes]
 
-# Headers that do not change a publish, or that the fast intake understands. Any other header sends
-# its request to Django.
+# Headers that do not affect a publish, or that the fast intake understands. With any other header a
+# request goes to Django.
 _PLAIN_HEADERS = frozenset({
     b"accept", b"accept-encoding", b"accept-language", b"authorization", b"cache-control",
     b"connection", b"content-length", b"content-type", b"date", b"forwarded", b"host",
     b"idempotency-key", b"keep-alive", b"pragma", b"traceparent", b"tracestate", b"user-agent",
     b"via", b"x-forwarded-for", b"x-forwarded-host", b"x-forwarded-port", b"x-forwarded-proto",
     b"x-real-ip", b"x-request-id",
-    # Of Node's fetch, and of the proxies of AWS and Cloudflare.
+    # Headers of Node's fetch, and of the proxies of AWS and Cloudflare.
     b"sec-fetch-mode", b"x-amzn-trace-id", b"cdn-loop", b"cf-connecting-ip", b"cf-ipcountry",
     b"cf-ray", b"cf-visitor",
 })  # fmt: skip
 _JSON = frozenset({b"application/json", b"application/json; charset=utf-8"})
 _ACCEPTED = frozenset({b"*/*", b"application/json"})
 _BEARER = b"Bearer "
-# How many allowed Host headers are remembered; bounded, because callers can make them up.
+# Maximum of remembered Host headers that are allowed: callers can make up any number.
 _HOSTS = 100
 
 
@@ -66,7 +66,7 @@ class _Route:
     intake: SingleIntake
     scope: str
     max_body_bytes: int
-    headers: dict[bool, Headers]  # with TLS and without
+    headers: dict[bool, Headers]  # addresses with TLS and without
 
 
 class FastIntake:
@@ -78,7 +78,7 @@ class FastIntake:
         self._health_path = reverse("healthz")
         self._hosts: set[bytes] = set()
         self._only_secure: bool = settings.SECURE_SSL_REDIRECT
-        # If a header names the host, Django must decide whether it is allowed.
+        # If other headers may name the host, Django must decide whether it is allowed.
         self._needs_django = settings.USE_X_FORWARDED_HOST or settings.USE_X_FORWARDED_PORT
         self._tls_header: tuple[bytes, str] | None = None
         if settings.SECURE_PROXY_SSL_HEADER:
@@ -87,8 +87,8 @@ class FastIntake:
             self._tls_header = header.encode(), value
 
     async def answer(self, scope: Scope, headers: HeadersByName, body: bytes) -> Answer | None:
-        """The answer that Django would give; None: nothing was done, ask Django. `headers` has the
-        last one of each name."""
+        """The answer that Django would give. None: nothing was done, and Django must answer.
+        `headers` has the last header of each name."""
         route = self._routes.get(scope["path"])
         if route is None or scope["method"] != "POST" or scope["query_string"]:
             return None
@@ -175,13 +175,13 @@ def _usual_headers(secure: bool) -> Headers:
             name, value = settings.SECURE_PROXY_SSL_HEADER
             environ[name] = value
     security = SecurityMiddleware(empty)
-    security.redirect = False  # Django alone serves requests that are redirected
+    security.redirect = False  # only Django serves redirected requests
     response: Any = XFrameOptionsMiddleware(security)(WSGIRequest(environ))
     return [(name.lower().encode(), value.encode()) for name, value in response.items()]
 
 
 def _find_caller(headers: HeadersByName, scope: str) -> ApiCaller | None:
-    """The key's owner, if this process knows the key, and it has the scope and is far from its
+    """The key's owner if this process knows the key, and the key has the scope and is far from its
     limit; else None."""
     authorization = headers.get(b"authorization", b"")
     if not authorization.startswith(_BEARER):
@@ -195,14 +195,14 @@ def _find_caller(headers: HeadersByName, scope: str) -> ApiCaller | None:
 def _submit(
     intake: SingleIntake, caller: ApiCaller, headers: HeadersByName, body: bytes
 ) -> asyncio.Future[tuple[Verdict | None, Exception | None]] | None:
-    """A future of the verdict, or of the error. None if the item may be invalid: then nothing was
+    """A future of the verdict or the error. None if the item may be invalid: then nothing was
     done."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[tuple[Verdict | None, Exception | None]] = loop.create_future()
 
     def settle(verdict: Verdict | None, error: Exception | None) -> None:
         def set_result() -> None:
-            if not future.done():  # else the client has left
+            if not future.done():  # otherwise the client has left
                 future.set_result((verdict, error))
 
         loop.call_soon_threadsafe(set_result)

@@ -12,7 +12,7 @@ from msgplatform.doors.api.problems.problem import KINDS, RETRY_AFTER_SECONDS, P
 from msgplatform.doors.web import answers, bodies, stopping
 from msgplatform.doors.web.answers import Answer
 
-# The most requests that wait in this process. Each costs a connection and some kilobytes.
+# Maximum of waiting requests in this process. Each costs a connection and some kilobytes.
 MAX_WAITING = 256
 _HEADER = HEADER.lower().encode()
 
@@ -21,7 +21,7 @@ Ask = Callable[[bool], Coroutine[Any, Any, Answer | int]]
 
 @dataclass
 class _Wait:
-    """`is_replaced`: a later request has its place."""
+    """`is_replaced`: a later request has taken its place."""
 
     is_replaced: bool = False
 
@@ -32,8 +32,8 @@ class LongPolls:
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
         self._max_waiting = max_waiting
         self._waits: set[asyncio.Event] = set()
-        # Topics with a replaced request that waits on. A client that repeats its request after a
-        # time limit of its own, and leaves the connection open, would fill all places.
+        # Topics with a replaced request that still waits. A client that repeats its request after a
+        # time limit of its own, and leaves the connection open, would otherwise fill all places.
         self._replaced_topics: set[str] = set()
         self._is_stopping = False
         self._watches_stop = False
@@ -71,12 +71,12 @@ class LongPolls:
         return answer, seconds
 
     async def _wait(self, topic: str, wait: _Wait, seconds: float, receive: bodies.Receive) -> bool:
-        """True if something has come for the topic, or another request has its place; False after
-        these seconds, or at the end of the process."""
+        """Wait for the topic. True if an event came, or another request has taken the place. False
+        after these seconds, or at the end of the process."""
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         is_replaced = wait.is_replaced
         if not self._watches_stop:
-            # All that wait are answered when the server begins to stop: it waits for their answers.
+            # A server that begins to stop waits for answers: all waiting requests are answered.
             self._watches_stop = True
             stopping.call_at_stop(loop, self._stop)
 
@@ -85,8 +85,8 @@ class LongPolls:
             loop.call_soon_threadsafe(event.set)
 
         self._waits.add(event)
-        # A replaced request does not take its place back: both would go on taking it from each
-        # other. They are one listener's, or the view would have refused this one.
+        # A replaced request does not take its place back: both would take it from each other again
+        # and again. Both belong to one listener, or the view would have refused this one.
         if not wait.is_replaced:
             WAITING.add(topic, wake)
         else:

@@ -30,8 +30,8 @@ from msgplatform.doors.api.problems.problem import KINDS, Problem
 from msgplatform.models import Preferences
 
 _CALLS = ("/api/", "/rpc/")
-# Views of these addresses answer programs, which have keys, in the platform's language and zone.
-# One of them takes a session as well: the AsyncAPI document, which keeps to the limit itself.
+# Views at these addresses answer programs with keys, in the platform's language and zone. The
+# AsyncAPI document also takes a session, and keeps to the limit itself.
 _PROGRAMS = tuple(settings.CONTENT_SECURITY_POLICY["EXCLUDE_URL_PREFIXES"])
 
 
@@ -67,7 +67,7 @@ class RateLimitMiddleware:
         return response
 
 
-# The theme's pages, below /admin/, set Cache-Control themselves.
+# The theme's pages below /admin/ set Cache-Control themselves.
 _PREFIXES = ("/console/", "/django-rq/")
 
 
@@ -86,7 +86,7 @@ class NeverStoredMiddleware:
 
 
 class CompressedPages(GZipMiddleware):
-    """Django's compression, which hides the length of its input (BREACH), for pages alone: a list
+    """Django's compression, which hides the length of its input (BREACH), only for pages: a list
     has 250 to 370 kB of HTML. Answers to programs are small or many, and static files are
     compressed when they are collected."""
 
@@ -97,10 +97,10 @@ class CompressedPages(GZipMiddleware):
 
 
 class PreferencesMiddleware(LocaleMiddleware):
-    """Activates what a person has chosen, else the browser's language and the platform's zone.
+    """Activates a person's choices, else the browser's language and the platform's zone.
 
-    Both belong to a thread, and stay until its next request: a file may be written after the
-    middleware has ended.
+    Both belong to the thread and stay until its next request, because a file may be written after
+    the middleware has ended.
     """
 
     def process_request(self, request: HttpRequest) -> None:
@@ -110,8 +110,8 @@ class PreferencesMiddleware(LocaleMiddleware):
             return
         super().process_request(request)
         preferences = None
-        # Without a session nobody is logged in, and nothing is asked. If the database does not
-        # answer, the page says so, if it needs it.
+        # Without a session nobody is signed in, and the database is not asked. A view that needs an
+        # unavailable database says so itself.
         with suppress(*UNAVAILABLE):
             if settings.SESSION_COOKIE_NAME in request.COOKIES and request.user.is_authenticated:
                 preferences = Preferences.objects.filter(pk=request.user.pk).first()
@@ -129,7 +129,7 @@ class PreferencesMiddleware(LocaleMiddleware):
         return super().process_response(request, response)
 
 
-# Pages by which people sign in, and those about their own sessions and second factors.
+# The pages of signing in and of a person's own second factors.
 _SIGN_IN = "/console/sign-in/"
 
 
@@ -195,7 +195,7 @@ class EndedSessionMiddleware:
             request,
             _("Your session had ended, so nothing was done. Log in, then do it again."),
         )
-        # Back to the page of the form that was sent, as a path of our own; else to the console.
+        # Lead back to the page of the sent form, if its path is on this host; else to the console.
         page = urlsplit(headers.get("Referer", ""))
         path = page._replace(scheme="", netloc="", fragment="").geturl()
         is_ours = page.netloc == request.get_host() and url_has_allowed_host_and_scheme(path, None)

@@ -37,7 +37,7 @@ from msgplatform.core.queues import jobs
 log = logging.get(__name__)
 
 _SHOWN = frozenset({"jobs", "job_detail", "result_detail"})
-# The shown pages link to these by name, so the names must exist.
+# The names must exist, because the shown pages link to them.
 _REFUSED = frozenset({
     "clear", "requeue_all", "delete_failed_jobs", "confirm_action", "actions", "delete_job",
     "requeue_job", "enqueue_job", "stop_job",
@@ -53,7 +53,7 @@ def urls() -> list[URLPattern]:
     shown_pages, refused_pages = [], []
     for pattern in get_admin_urlpatterns(view_wrapper=_allowed):
         if pattern.name in _SHOWN:
-            # django-rq's pages have scripts in them.
+            # These pages of django-rq contain scripts.
             page = csp_update({"script-src": [UNSAFE_INLINE]})(_or_list_of_queues(pattern.callback))
             shown_pages.append(path(str(pattern.pattern), page, name=pattern.name))
         elif pattern.name in _REFUSED:
@@ -94,7 +94,7 @@ def _list(request: HttpRequest, notice: str = "", status: int = 200) -> HttpResp
 
 
 def _to_orders(_request: HttpRequest, queue_index: int) -> HttpResponse:
-    """django-rq's page of a queue's registries: ours have only orders, so show these."""
+    """In place of a queue's registries show its orders: our queues have nothing else."""
     return redirect("django_rq:jobs", queue_index)
 
 
@@ -114,7 +114,7 @@ def _or_list_of_queues(view: Callable[..., HttpResponse]) -> Callable[..., HttpR
         except Http404:
             raise
         except Exception as error:  # noqa: BLE001 - what is in Redis may be anything
-            # Not the error's text, which may quote a payload.
+            # Do not log the error's text, which may quote a payload.
             log.warning("queue_page_unreadable", path=request.path, why=type(error).__name__)
             notice = _("This queue is gone, or holds an order that the platform did not write.")
             return _list(request, notice, status=404)

@@ -15,12 +15,12 @@ from whitenoise.compress import Compressor
 from whitenoise.middleware import WhiteNoiseMiddleware
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
-# Large, and used by no page of ours.
+# large files that no page uses
 _UNUSED = ("redoc", "rest_framework")
 
 
 class HashedStaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[misc]  # untyped
-    """A file that was not collected keeps its plain name, so that no page fails without it."""
+    """A file that was not collected keeps its plain name: no page fails without it."""
 
     def create_compressor(self, **options: Any) -> Compressor:
         options["extensions"] = (*Compressor.SKIP_COMPRESS_EXTENSIONS, "map")
@@ -34,7 +34,7 @@ class HashedStaticFiles(CompressedManifestStaticFilesStorage):  # type: ignore[m
 
 
 class StaticFilesMiddleware(WhiteNoiseMiddleware):  # type: ignore[misc]  # untyped
-    """Serves the collected files, if there are any, and those in the packages."""
+    """Serves the collected files, if there are any, and the files in the packages."""
 
     def add_files(self, root: str | PathLike[str], prefix: str | None = None) -> None:
         if Path(root).is_dir():
@@ -58,7 +58,7 @@ def collect() -> None:
 
 
 def fingerprint() -> str:
-    """Changes with the names, sizes and times of the static files of all packages."""
+    """A hash of the names, sizes and times of all packages' static files."""
     digest = hashlib.sha256()
     for finder in get_finders():
         for name, storage in finder.list([]):

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-# The ends of the pipe for reading and for writing; a worker has the first, and a process that no
-# server of ours has forked has none.
+# The pipe's ends for reading and for writing. A worker has the first; a process that was not forked
+# by this server has none.
 _ends: list[int] = []
 
 
 def prepare() -> None:
-    """Make the pipe, and close it at the signals that end the server. For the parent, when its own
-    handlers are set and before it forks."""
+    """Make the pipe, and close it at the signals that end the server. The parent calls this after
+    its own handlers are set and before it forks."""
     _ends[:] = os.pipe()
     os.register_at_fork(after_in_child=_close)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,8 +1,8 @@
 """Bring the platform to what files say: one PUT by name for each entry, in one transaction.
 
 Kinds are taken in the order of their references, so that an object may refer to another one of the
-same files. A fault undoes everything. A trial run does the same and is undone too, so that it shows
-what would happen and not what somebody has worked out.
+same files. A fault undoes everything. A trial run does the same and is then undone, so that it
+shows the real changes and no estimate.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from msgplatform.setup.refusals import REFUSALS, field_errors
 from msgplatform.setup.resource import Resource, Stored
 
 _REFUSALS_OF_DATABASE = (IntegrityError, DataError)
-# Its own words name tables and may have values of others.
+# The error's own text names tables and may contain values of other objects.
 _REFUSED = (
     "The database refuses it: another object has a value that may be there once only, or what it "
     "refers to is not there any more."
 )
-_AUDIT_BATCH = 500  # entries that one statement stores
+_AUDIT_BATCH = 500  # entries of one statement
 _PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 
@@ -70,7 +70,7 @@ def apply(description: Description, options: Options) -> Outcome:
             application.store_audit_entries()
             if options.is_trial:
                 transaction.set_rollback(True)
-    except _REFUSALS_OF_DATABASE:  # at the end: a reference that is checked there
+    except _REFUSALS_OF_DATABASE:  # reports a reference that is checked at the end
         raise FileFaults([Fault("", 0, "", _REFUSED)]) from None
     return outcome
 
@@ -89,8 +89,8 @@ class _Application:
             entries = self._entries.get(kind, ())
             kept = labels.of_section(kinds.section_of(kind)) if entries else {}
             refused_entries = [entry for entry in entries if self._put(entry, kept.get(entry.name))]
-            # After the others once more: one may need what another one gives up, such as the place
-            # of a system's default account.
+            # Try these again after the others: one may need what another one gives up, such as the
+            # place of a system's default account.
             for entry in refused_entries:
                 self._faults += self._put(entry, kept.get(entry.name))
         if self._faults:
@@ -103,8 +103,8 @@ class _Application:
         return self._outcome
 
     def store_audit_entries(self) -> None:
-        """Store the entries of the audit log, by the last statements before COMMIT: who follows the
-        log by its ids would miss an entry that is committed long after it has got its id."""
+        """Store the entries of the audit log with the last statements before COMMIT: a caller who
+        follows the log by ids would miss an entry that is committed long after it got its id."""
         AuditLog.objects.bulk_create(self._audit_entries, batch_size=_AUDIT_BATCH)
 
     def _resource(self, kind: Kind, address: dict[str, str]) -> Resource:
@@ -179,7 +179,7 @@ class _Application:
 
 
 def with_secrets(description: Description) -> list[str]:
-    """The titles of the objects that the files describe with a secret."""
+    """The titles of the objects that have a secret in the files."""
     return [
         f"{each.section} {each.name}"
         for each in description.entries
@@ -213,5 +213,5 @@ def _change(resource: Resource, entry: Entry, stored: Stored, note: str) -> Chan
 
 
 def _shown(resource: Resource, name: str, value: Any) -> Any:
-    """A value as others may read it, such as in the log of a pipeline."""
+    """A value for other readers, such as in the log of a pipeline."""
     return value if value is None else resource.audit_value(name, value)

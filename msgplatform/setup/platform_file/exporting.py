@@ -1,4 +1,4 @@
-"""Write the platform file of what there is.
+"""Write the platform file of the stored objects.
 
 Values that are the default are left out, as a PUT leaves them out. Secrets are never written: a
 comment says where one is stored, with a reference that can take its place.
@@ -67,7 +67,7 @@ def export(
 
 
 def value(sections: Collection[str] = (), systems: Collection[str] = ()) -> dict[str, Any]:
-    """The same as a value: sections with names and bodies, without secrets."""
+    """The file as a value: sections with names and bodies, without secrets."""
     content: dict[str, Any] = {VERSION_KEY: VERSION}
     for section, kinds_of_section in kinds.sections().items():
         entries = {
@@ -92,7 +92,7 @@ def _rows(kind: Kind, systems: Collection[str]) -> Iterator[Model]:
 
 
 def _lines(values: dict[str, Any], beginning: str) -> Iterator[str]:
-    """Lines end with LF alone: U+2028 and blanks at the end belong to a text."""
+    """Lines end only with LF: U+2028 and blanks at the end belong to a text."""
     for line in text.write(values).removesuffix("\n").split("\n") if values else ():
         yield f"{beginning}{line}" if line else ""
 
@@ -137,7 +137,7 @@ def sealed_body(kind: Kind, row: Any) -> dict[str, Any]:
 
 
 def _stored_secrets(kind: Kind, row: Any) -> Iterator[tuple[str, Any]]:
-    """The secret fields that have a value, with it."""
+    """The secret fields that have a value, with their values."""
     for name, field in fields_of(kind.serializer_class).items():
         if field.source in kind.secret_fields:
             column: Any = kind.model._meta.get_field(str(field.source))
@@ -147,7 +147,7 @@ def _stored_secrets(kind: Kind, row: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _VariableNames:
-    """The variables that the references of a file name: each secret has one of its own."""
+    """The variables that a file's references name: each secret has its own."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -155,14 +155,14 @@ class _VariableNames:
     def reference(self, *words: str) -> str:
         """A reference to the secret that these words name."""
         name = re.sub(r"\W+", "_", "_".join(words), flags=re.ASCII).upper()
-        if name in self._names:  # such as of the headers X-Key and X_Key
+        if name in self._names:  # such as for the headers X-Key and X_Key
             name += f"_{hashlib.sha256('/'.join(words).encode()).hexdigest()[:8].upper()}"
         self._names.add(name)
         return f"${{{name}}}"
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
+    """A value in JSON's types."""
     if isinstance(value, dict):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,5 +1,5 @@
-"""The kinds of objects in a platform file. They are those of the management API: nothing registers
-a kind here."""
+"""The kinds of objects in a platform file. They are those of the management API: no kind is
+registered here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLATFORM_URLS = "msgplatform.doors.api.management.urls"
 
 @cache
 def kinds() -> Sequence[Kind]:
-    """Every kind, each after those that it refers to."""
+    """Every kind, each after the kinds that it refers to."""
     all_kinds: list[Kind] = []
     for urls in [_PLATFORM_URLS, *(flow.urls for flow in flows.all() if flow.urls)]:
         for pattern in import_module(urls).urlpatterns:
@@ -46,7 +46,7 @@ def kinds() -> Sequence[Kind]:
 
 @cache
 def sections() -> dict[str, Sequence[Kind]]:
-    """The sections of a file in the order of `kinds`, with the kinds of each."""
+    """The sections of a file with their kinds, in the order of `kinds`."""
     by_name: dict[str, list[Kind]] = {}
     for kind in kinds():
         by_name.setdefault(section_of(kind), []).append(kind)
@@ -64,7 +64,7 @@ def address_of(kind: Kind, row: Any) -> dict[str, str]:
 
 
 def name_of(address: dict[str, str]) -> str:
-    """An address as a file has it: orders/warehouse. A slash inside of a part is `%2F`."""
+    """An address in a file's form: orders/warehouse. A slash inside of a part is `%2F`."""
     return "/".join(value.replace("%", "%25").replace("/", "%2F") for value in address.values())
 
 

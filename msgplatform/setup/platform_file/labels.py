@@ -1,4 +1,4 @@
-"""Which objects files keep, and where the files come from: a label such as a commit."""
+"""The objects that files keep, and the files' origin: a label such as a commit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from msgplatform.setup.platform_file import kinds
 from msgplatform.setup.resource import Resource
 
 MAX_LABEL = 100
-# The row that is locked by who applies a file; no object has these names.
+# Whoever applies a file locks this row. No object has these names.
 _TURN = {"section": "", "name": ""}
 
 
 def of_section(section: str) -> dict[str, KeptObject]:
-    """The objects of a section that files keep, by name."""
+    """The objects of one section that files keep, by name."""
     return {row.name: row for row in KeptObject.objects.filter(section=section)}
 
 
@@ -34,8 +34,8 @@ def of_row(row: Any) -> KeptObject | None:
 
 
 def keep(resource: Resource, row: Any, kept: KeptObject | None, label: str) -> None:
-    """Remember that the row is as a file says. Without a label nothing new is remembered; an
-    object that is kept already keeps its label."""
+    """Note that the row is as a file says. Without a label no new row is noted; an object that is
+    kept already keeps its label."""
     if kept is None and not label:
         return
     version = resource.version(row)
@@ -58,8 +58,8 @@ def make_turn() -> None:
 
 
 def take_turn() -> None:
-    """Let nobody else apply a file until the end of the transaction. Raises NotNow while somebody
-    else does; SQLite waits instead, as for every write."""
+    """Lock the row until the end of the transaction, so that nobody else applies a file. Raises
+    NotNow if it is locked; SQLite waits instead, as for every write."""
     can_refuse = connection.features.has_select_for_update_nowait
     try:
         KeptObject.objects.select_for_update(nowait=can_refuse).get(**_TURN)
@@ -70,5 +70,5 @@ def take_turn() -> None:
 
 
 def drop(section: str, name: str) -> None:
-    """Forget an object that was removed."""
+    """Remove the entry of an object that was removed."""
     KeptObject.objects.filter(section=section, name=name).delete()

@@ -1,5 +1,5 @@
-"""What became of an application of platform files: the changes that it has made, or would make, as
-values and as lines for people; or its faults, all of them at once, with file, line and field."""
+"""The outcome of applying platform files: the changes that were made, or would be, as values and as
+lines for people; or all faults at once, with file, line and field."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Action(StrEnum):
     CHANGED = "changed"
     REMOVED = "removed"
     UNCHANGED = "unchanged"
-    UNLISTED = "unlisted"  # the files do not have it, and it is left alone
+    UNLISTED = "unlisted"  # missing in the files, and left alone
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Change:
     action: Action
     section: str
     name: str
-    body: Mapping[str, Any] = field(default_factory=dict)  # of one that is added, without secrets
+    body: Mapping[str, Any] = field(default_factory=dict)  # of an added object, without secrets
     differences: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     changed_secrets: Sequence[str] = ()
     note: str = ""
@@ -126,12 +126,12 @@ class Outcome:
 
 _SIGNS = {Action.ADDED: "+", Action.CHANGED: "~", Action.REMOVED: "-", Action.UNLISTED: "."}
 _SECRET = "(secret)"  # noqa: S105 - takes the place of one
-_WIDTH = 100  # characters of a value in a line
+_WIDTH = 100  # maximum characters of a value in a line
 
 
 def lines(outcome: Outcome, is_verbose: bool = False) -> Iterator[str]:
-    """A line for each object that was added, changed or removed, and one for each of its fields;
-    with `is_verbose` for each object that the files do not have, too."""
+    """A line for each object that was added, changed or removed, and for each of its fields; with
+    `is_verbose` also for each object that the files do not have."""
     for change in outcome.changes:
         is_left = change.action == Action.UNLISTED and not (is_verbose or change.note)
         if change.action == Action.UNCHANGED or is_left:

@@ -87,7 +87,7 @@ def read_files(paths: Iterable[Path], secrets: Secrets) -> Description:
         if not path.is_dir():
             files.append(path)
             continue
-        # Those that end as YAML does, in order, without links to folders.
+        # Files with YAML's endings, in order; links to folders are not followed.
         members = sorted(
             Path(folder, name)
             for folder, _folders, names in os.walk(path)
@@ -238,7 +238,7 @@ class _Reader:
 
 
 def _choices(name: str, known: Iterable[str]) -> str:
-    """A sentence with the name that was probably meant, or with all of them."""
+    """A sentence with the name that was probably meant, or with all names."""
     names = list(known)
     by_lower = {each.lower(): each for each in names}
     if close := get_close_matches(name.lower(), by_lower, 1, 0.75):

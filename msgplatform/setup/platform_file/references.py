@@ -56,7 +56,7 @@ class SecretReader(ABC):
 
     @abstractmethod
     def _secret(self, value: str) -> str:
-        """The secret that a text means. Raises ValueError."""
+        """The secret that a text refers to. Raises ValueError."""
 
 
 class SentSecrets(SecretReader):
@@ -99,7 +99,7 @@ class Secrets(SecretReader):
         return _VARIABLE.sub(lambda match: self._variable(match[1]), value)
 
     def _variable(self, name: str) -> str:
-        # The author of a platform file may not read these for that reason.
+        # The platform's own settings are refused: a file's author may not be allowed to read them.
         if name in env.names or name.removesuffix("_FILE") in env.names:
             raise ValueError(f"{name} is a setting of the platform itself: use another variable.")
         value = self.environment.get(name, "")

@@ -1,8 +1,8 @@
 """YAML in bounds, with the line of every value; and values as YAML.
 
-Only what JSON has too: mappings with text keys, sequences, texts, numbers, true, false and null.
-Tags, anchors and aliases are refused, so that a small file cannot become a large value. Plain words
-are read as YAML 1.2 has them, as editors do: `no` and `2026-11-20` are texts.
+Only JSON's types: mappings with text keys, sequences, texts, numbers, true, false and null. Tags,
+anchors and aliases are refused, so that a small file cannot become a large value. Plain words are
+read as YAML 1.2 has them, as editors do: `no` and `2026-11-20` are texts.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import yaml
 
 from msgplatform.core.json.values import MAX_STORED, levels
 
-MAX_BYTES = 1024 * 1024  # of one file
+MAX_BYTES = 1024 * 1024  # maximum bytes of one file
 _MAX_NODES = 100_000
 _TOO_MANY = f"The file has more than {_MAX_NODES} values: divide it."
-_MAX_DEPTH = MAX_STORED + 3  # a value below file, section and entry
+_MAX_DEPTH = MAX_STORED + 3  # maximum depth of a value below file, section and entry
 
 Path = tuple[str | int, ...]
 
@@ -70,7 +70,7 @@ _BREAKS = re.compile("[\x85\u2028\u2029]")
 
 
 def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
-    """Ends of lines that JSON does not have are escaped: YAML reads them as other characters."""
+    """Escape line ends that JSON does not have: YAML would read them as other characters."""
     style = '"' if _BREAKS.search(value) else None
     return dumper.represent_scalar(f"{_TAG}str", value, style)
 
@@ -104,7 +104,7 @@ def read(content: bytes, max_bytes: int = MAX_BYTES) -> Text:
 
 
 def check_json(content: bytes, value: Any) -> None:
-    """Refuse in JSON, and its value, what YAML is refused for. Raises TextFault; it has no line."""
+    """Refuse in JSON, and its value, what YAML is refused for. Raises TextFault without a line."""
     json.loads(content, object_pairs_hook=_members, parse_int=str, parse_float=str)
     if sum(map(len, levels(value))) > _MAX_NODES:
         raise TextFault(0, _TOO_MANY)
@@ -191,7 +191,7 @@ def _scalar(node: yaml.Node, path: Path) -> Any:
     line = node.start_mark.line + 1
     try:
         number: int | float = int(text) if kind == "int" else float(text)
-    except ValueError:  # Python reads no number of more than 4300 digits
+    except ValueError:  # Python reads no numbers of more than 4300 digits
         raise TextFault(line, "This number is too long.", path) from None
     if number in (float("inf"), float("-inf")):
         raise TextFault(line, "This number is too large.", path)

@@ -26,12 +26,12 @@ __all__ = [
 
 log = logging.get(__name__)
 
-# It stands for a scope that every valid key has.
+# Stands for a scope that every valid key has.
 ANY_SCOPE = "any"
 
 
 class ApiKeyAuthentication(BaseAuthentication):
-    """Sets `request.user` to an ApiCaller. The answer is the same whatever is wrong with a key."""
+    """Sets `request.user` to an ApiCaller. The answer does not show what is wrong with a key."""
 
     def authenticate(self, request: Request) -> tuple[ApiCaller, int] | None:
         scheme, _, plain = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
@@ -71,8 +71,8 @@ def answers_limited_keys(view: APIView, method: str) -> bool | None:
 
 
 class HasScope(BasePermission):
-    """The key must have the scope that the view names, and a view that names none refuses all. A
-    key that is limited to business systems is refused by every view that does not say that it
+    """The key must have the scope that the view names; without a scope a view refuses all keys. A
+    key that is limited to business systems is refused by each view that does not declare that it
     keeps to such a limit."""
 
     message = "This address is closed, because its view names no scope."
@@ -83,7 +83,7 @@ class HasScope(BasePermission):
             return False  # answered with 401
         method = request.method or ""
         if method == "OPTIONS" or method not in view.allowed_methods:
-            return True  # answered with 405, so there is nothing to protect
+            return True  # answered with 405: nothing to protect
         scope = required_scope(view, method)
         if scope is None:
             log.error("view_without_scope", view=type(view).__name__, method=method)

@@ -28,13 +28,13 @@ log = logging.get(__name__)
 
 TTL_SECONDS = 30.0
 REFRESH_SECONDS = 25.0
-# Short, so that a key which was created a moment ago soon works.
+# Seconds. Short, so that a key created a moment ago soon works.
 INVALID_TTL_SECONDS = 5.0
-# How long a key stays known after its TTL while the database does not answer, and the pause between
-# two attempts to load it.
+# Seconds for which a key stays known after its TTL while the database does not answer, and seconds
+# between two attempts to load it.
 STALE_SECONDS = 600.0
 RETRY_SECONDS = 5.0
-# The most threads that load valid keys anew at a time: while the database hangs, they wait for it.
+# Maximum of threads that load valid keys again at a time: while the database hangs, they wait.
 MAX_LOADING = 2
 MAX_VALID = 10_000
 MAX_INVALID = 1_000
@@ -84,8 +84,8 @@ class _Entry:
 
 
 class KeyCache:
-    """By the key's hash. Valid and wrong keys are both bounded in number, so that a flood of wrong
-    keys does not use up memory or displace valid ones. `_lock` guards both."""
+    """Keys by their hash. The numbers of valid and of wrong keys are bounded, so that a flood of
+    wrong keys neither uses up memory nor displaces valid ones. `_lock` guards both."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -97,8 +97,8 @@ class KeyCache:
     def get(
         self, digest: str, load: Callable[[], ValidKey | None], admit: Callable[[], None]
     ) -> ApiCaller | None:
-        """The key's owner, or None. `load` asks the database. `admit` may refuse, by raising, to
-        load a key that this process does not know."""
+        """The key's owner, or None. `load` asks the database. `admit` may raise to refuse loading a
+        key that this process does not know."""
         now = self._clock()
         entry = self._valid.get(digest)
         if entry is None:
@@ -113,7 +113,7 @@ class KeyCache:
         return None if valid_key is None or valid_key.is_expired() else valid_key.caller
 
     def peek(self, digest: str) -> ApiCaller | None:
-        """The key's owner, if the key is known and need not be loaded now."""
+        """The key's owner, if the key is known and does not have to be loaded."""
         entry = self._valid.get(digest)
         if entry is None or self._clock() >= entry.reload_at or entry.valid_key.is_expired():
             return None
@@ -129,12 +129,12 @@ class KeyCache:
         self, digest: str, entry: _Entry, load: Callable[[], ValidKey | None], now: float
     ) -> ValidKey | None:
         is_stale = now >= entry.checked_at + TTL_SECONDS + STALE_SECONDS
-        # While some threads load it, the others go on with the known value.
+        # While some threads load the key, the others use the known value.
         if not self._loading.acquire(blocking=False):
             if is_stale:
                 raise Unavailable("the database does not answer")
             return entry.valid_key
-        # Until the TTL is over the other requests go on with the known value.
+        # Until the TTL is over other requests use the known value.
         entry.reload_at = max(now, entry.checked_at + TTL_SECONDS)
 
         def ask() -> ValidKey | None:

@@ -39,10 +39,10 @@ _PREFIX_ALPHABET = string.ascii_lowercase + string.digits
 _PREFIX_LENGTH = 12
 _SECRET_BYTES = 32  # 43 characters of base64url
 _FORMAT = re.compile(rf"mp_((?:[0-9a-f]{{2}})?[a-z0-9]{{{_PREFIX_LENGTH}}})_[A-Za-z0-9_-]{{43}}")
-# `last_used_at` is for people: an exact one would cost a write for each request.
+# Seconds between writes of `last_used_at`: an exact time would cost a write for each request.
 _LAST_USED_STEP = timedelta(minutes=1)
 
-# Beside those of flows (`Flow.management_scopes`).
+# Scopes beside those of flows (`Flow.management_scopes`).
 _PLATFORM_SCOPES = {
     "manage:systems": gettext_noop("set up business systems"),
     "manage:keys": gettext_noop("make and revoke the keys of business systems"),
@@ -56,16 +56,16 @@ _PLATFORM_SCOPES = {
     "manage:jobs": gettext_noop("start, watch, pause and cancel bulk jobs, such as sending again"),
     "manage:statistics": gettext_noop("read statistics"),
 }
-# Scopes that only a superuser gives: who makes people can become anybody, and an erasure cannot be
-# undone.
+# Scopes that only a superuser gives: a key that makes people can act as anybody, and an erasure
+# cannot be undone.
 SUPERUSER_SCOPES = frozenset({"manage:people", "manage:person-data"})
 
 _cache = KeyCache()
-_writing = threading.Lock()  # of the one thread that stores `last_used_at`
+_writing = threading.Lock()  # held by the thread that stores `last_used_at`
 
 
 def scopes() -> dict[str, str]:
-    """The scopes of a business system's keys, with what each allows."""
+    """The scopes of a business system's keys, each with its meaning."""
     return {scope: help for flow in flows.all() for scope, help in flow.scopes.items()}
 
 
@@ -78,7 +78,7 @@ def management_scopes() -> dict[str, str]:
 
 
 def check_scopes(scope_names: Iterable[str], is_management: bool) -> list[str]:
-    """The scopes in order, each once. Raises InvalidInput for one that such a key cannot have."""
+    """The scopes in order, each once. Raises InvalidInput for one that the key cannot have."""
     names, valid_scopes = (
         sorted(set(scope_names)),
         management_scopes() if is_management else scopes(),
@@ -105,7 +105,7 @@ def check_limit(system_names: Collection[str], is_management: bool) -> None:
 
 
 def check_expiry(moment: datetime | None) -> None:
-    """Raises InvalidInput for a time that is over."""
+    """Raises InvalidInput for a time in the past."""
     if moment is not None and moment <= timezone.now():
         raise InvalidInput(_("This time is in the past; choose one in the future."), "expires_at")
 
@@ -117,7 +117,7 @@ def create(
     expires_at: datetime | None = None,
     system_names: Iterable[str] = (),
 ) -> tuple[ApiKey, str]:
-    """A new key and its plain text, which cannot be read again later; without `biz` a management
+    """A new key and its plain text, which cannot be read again. Without `biz` it is a management
     key, limited to `system_names` (empty: no limit). Raises InvalidInput."""
     scopes_of_key = check_scopes(scope_names, is_management=biz is None)
     systems_of_key = sorted(set(system_names))
@@ -165,7 +165,7 @@ def verify(plain: str, admit: Callable[[], None] = lambda: None) -> ApiCaller | 
     `admit` is called before the database is asked for an unknown key; it refuses by raising.
     """
     match = _FORMAT.fullmatch(plain)
-    if match is None:  # most guesses are not even formed like a key: no question to the database
+    if match is None:  # most guesses do not have the form of a key: do not ask the database
         return None
     digest = _digest(plain)
     return _cache.get(digest, lambda: _load(match[1], digest), admit)
@@ -188,8 +188,8 @@ def _load(prefix: str, digest: str) -> ValidKey | None:
             "id", "name", "hash", "scopes", "systems", "expires_at", "last_used_at", "biz_id",
             "biz__name",
         ).first()  # fmt: skip
-    # A lookup by hash could leak it by its timing: rows are found by prefix, then compared in
-    # constant time.
+    # Find rows by prefix and compare the hashes in constant time: the timing of a lookup by hash
+    # could leak the hash.
     if row is None or not hmac.compare_digest(row["hash"], digest):
         return None
     last_used: datetime | None = row["last_used_at"]
@@ -208,15 +208,15 @@ def _load(prefix: str, digest: str) -> ValidKey | None:
 
 
 def write_last_used(**_signal: object) -> None:
-    """Store when keys were used, at most once a minute each; called after the answer was sent.
+    """Store when keys were used, at most once a minute for each; called after the answer is sent.
 
-    One thread at a time: if it waits for the database, the others go on serving requests.
+    One thread does it at a time: while it waits for the database, others serve requests.
     """
     if not used_keys or not _writing.acquire(blocking=False):
         return
     try:
         ids = set(used_keys)
-        used_keys.difference_update(ids)  # before the write: a use meanwhile is noted again
+        used_keys.difference_update(ids)  # remove before the write: a use meanwhile is noted again
         now = timezone.now()
         due = Q(last_used_at=None) | Q(last_used_at__lte=now - _LAST_USED_STEP)
         with _briefly_connected(router.db_for_write(ApiKey)):
@@ -234,8 +234,8 @@ signals.request_finished.connect(write_last_used, dispatch_uid="api_keys_last_us
 def _briefly_connected(alias: str) -> Iterator[None]:
     """Close the connection afterwards if it was opened only for this.
 
-    Otherwise every server thread that once looked up a key would keep one open, and idle threads
-    would use up the database's limit.
+    Otherwise each server thread that once looked up a key would keep a connection open, and idle
+    threads would use up the database's limit.
     """
     connection = connections[alias]
     was_open = connection.connection is not None

@@ -40,25 +40,25 @@ class _Reserve:
 
     remaining: int
     until: float  # monotonic seconds
-    # Writes left in the key's window beside the reserve when it was counted; None if Redis did not
-    # answer.
+    # Writes that were left in the key's window, beside the reserve, at the count; None if Redis did
+    # not answer.
     left_in_window: int | None = None
 
 
-# Seconds without a question to Redis after it failed: otherwise a Redis that hangs would cost every
-# request its timeout.
+# Seconds without a question to Redis after a failure: if Redis hangs, not every request may wait
+# for its timeout.
 PAUSE_SECONDS = 5.0
 _paused_until = 0.0
-# A reserve is the limit divided by this, for the length of a window. So a process may refuse a key
-# this much too early, or allow it this much too much.
+# A reserve is the limit divided by this, for the length of a window. A process may refuse a key too
+# early by this much, or allow it too much by it.
 _RESERVES_IN_LIMIT = 100
-_MAX_RESERVES = 10_000  # keys in `_reserves`
+_MAX_RESERVES = 10_000  # maximum of keys in `_reserves`
 _reserves: dict[int, _Reserve] = {}
 _counting = threading.Lock()
 
-# A key of a request's META: the headers that tell its caller how far the limit is.
+# A key of a request's META, with the headers that show the caller the distance to the limit.
 HEADERS = "msgplatform.rate_limit"
-# A peer that reports other callers behind it may send this many times the limit of wrong keys.
+# A peer that reports other callers may send this many times an address's limit of wrong keys.
 _CALLERS_OF_A_PROXY = 20
 
 _quota = Quota(work_redis)
@@ -69,19 +69,19 @@ def _rate(scope: str) -> rates.Rate | None:
 
 
 def seconds_to_wait(key: str, rate: rates.Rate, add: int = 1) -> float:
-    """Seconds until another one may pass; 0 when one may now, or when Redis is unavailable."""
+    """Seconds until another request may pass; 0 for now, or while Redis is unavailable."""
     usage = _take(key, rate, add)
     return usage.wait if usage else 0.0
 
 
 def is_within(key: str, rate: rates.Rate) -> bool:
-    """True if one more may pass, and Redis could say so."""
+    """True if another request may pass, and Redis has confirmed that."""
     usage = _take(key, rate)
     return usage is not None and not usage.wait
 
 
 def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
-    """Count `add`; None while Redis is unavailable."""
+    """Count `add` requests. None while Redis is unavailable."""
     global _paused_until
     if time.monotonic() < _paused_until:
         return None
@@ -94,7 +94,7 @@ def _take(key: str, rate: rates.Rate, add: int = 1) -> Spent | None:
 
 
 def client_address(request: HttpRequest | Request) -> str:
-    """The caller's address: the peer's, or the one that NUM_PROXIES trusted proxies report."""
+    """The caller's address: the peer's, or the address that NUM_PROXIES trusted proxies report."""
     forwarded: str = request.META.get("HTTP_X_FORWARDED_FOR", "")
     return reported_address(request.META.get("REMOTE_ADDR", ""), forwarded)
 
@@ -126,8 +126,8 @@ def is_allowed_without_redis(caller: ApiCaller) -> bool:
 
 
 def give_back(caller: ApiCaller) -> None:
-    """Put a write that `is_allowed_without_redis` let pass back into the reserve: Django counts it
-    itself. Called only in the event loop."""
+    """Put back into the reserve a write that `is_allowed_without_redis` let pass: Django counts the
+    write itself. Called only in the event loop."""
     if _rate("write") is not None:
         _reserves[caller.key_id].remaining += 1
 
@@ -184,7 +184,7 @@ class ApiKeyThrottle(BaseThrottle):
             if isinstance(caller, ApiCaller)
             else f"address:{network_of(client_address(request))}"
         )
-        # A long poll that has waited was counted when it came.
+        # A long poll that has waited was counted at its arrival.
         has_waited = bool(request.META.get(long_polls.HAS_WAITED))
         usage = _take(f"{scope}:{who}", rate, 0 if has_waited else 1)
         if usage:
@@ -195,7 +195,7 @@ class ApiKeyThrottle(BaseThrottle):
         return self.waiting == 0
 
     def wait(self) -> float:
-        """Rounded up, so that a caller who waits as long as Retry-After says is let in."""
+        """Rounded up: a caller who waits as long as Retry-After says is let in."""
         return math.ceil(self.waiting)
 
 
@@ -203,7 +203,7 @@ def _failures(request: Request, add: int) -> None:
     rate = _rate("failed")
     if rate is None:
         return
-    # A request that one limit refuses is not counted for another.
+    # A request that one limit refuses does not count for another limit.
     for count in (0, add) if add else (0,):
         for origin, limit in origins(request, rate):
             if waiting := seconds_to_wait(f"failed:{origin}", limit, count):
@@ -211,11 +211,10 @@ def _failures(request: Request, add: int) -> None:
 
 
 def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[str, rates.Rate]]:
-    """The origins that a wrong attempt of this caller is counted for, each with its limit: its
-    address; or, when there is an X-Forwarded-For although no proxy is configured, the peer, then
-    the caller that it reports.
+    """The origins for which a caller's wrong attempt is counted, each with its limit: the address.
+    With an X-Forwarded-For and no configured proxy: the peer, then the caller that it reports.
 
-    The report may be a lie, so the peer has a limit too. But behind a proxy that nobody configured
+    The report may be a lie, so that the peer has a limit too. Behind a proxy that is not configured
     all callers share one peer: with one limit a single guesser would lock out everybody else.
     """
     address = network_of(client_address(request))
@@ -229,15 +228,14 @@ def origins(request: HttpRequest | Request, rate: rates.Rate) -> Iterator[tuple[
 
 
 def network_of(address: str) -> str:
-    """The network that counts as one caller: an IPv4 address, or the /64 that one line has of
-    IPv6."""
+    """The network that counts as one caller: an IPv4 address, or the /64 of an IPv6 line."""
     try:
         ip = ipaddress.ip_address(address)
     except ValueError:
         return address
     if isinstance(ip, ipaddress.IPv4Address):
         return address
-    if ip.ipv4_mapped:  # all mapped addresses are in one /64
+    if ip.ipv4_mapped:  # all IPv4-mapped addresses share one /64
         return str(ip.ipv4_mapped)
     return str(ipaddress.ip_network((ip, 64), strict=False))
 

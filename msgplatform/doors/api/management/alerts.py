@@ -196,9 +196,9 @@ class AuditListView(ListView):
 
     def get_queryset(self) -> QuerySet[AuditLog]:
         since = self.query_values.get("since_id")
-        # Each entry has the time of its own machine, from before it got its id: the list ends
-        # before the first one that is not settled, or a caller would go on behind it. A time far
-        # ahead, by a wrong clock, does not hold up the list.
+        # Each entry has its machine's time from before it got its id. The list ends before the
+        # first entry that is not settled: a caller would go on behind it. A time far ahead, by a
+        # wrong clock, does not hold up the list.
         now = timezone.now()
         unsettled = AuditLog.objects.filter(at__gte=now - SETTLED, at__lt=now + _CLOCKS_DIFFER)
         first = unsettled.aggregate(first=Min("id"))["first"]

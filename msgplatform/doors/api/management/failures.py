@@ -76,8 +76,8 @@ class FailuresSerializer(serializers.Serializer[Any]):
 
 
 def _failures(request: Request, flow: Flow) -> Sequence[Failure]:
-    """The flow's failures that the caller may see: of a key that is limited to business systems
-    those of their messages alone."""
+    """The flow's failures that the caller may see: for a key that is limited to business systems
+    only failures of their messages."""
     return failure_groups.failures_of(flow, caller_of(request).systems or None)
 
 
@@ -145,7 +145,7 @@ class _GroupView(APIView):
         return flow
 
     def failure(self, flow: Flow, pk: int) -> Failure | None:
-        """What is left of a group, if the caller may see it."""
+        """What remains of a group, if the caller may see it."""
         return next((each for each in _failures(self.request, flow) if each.id == pk), None)
 
 

@@ -75,7 +75,7 @@ class NewJobSerializer(serializers.Serializer[dict[str, Any]]):
     idempotency_key = IdempotencyKeyField()
 
     def to_internal_value(self, data: Any) -> Any:
-        check_known(self, data)  # a preview that is misspelt must not start a job
+        check_known(self, data)  # a misspelt `preview` must not start a job
         return super().to_internal_value(data)
 
 
@@ -125,7 +125,7 @@ class JobListView(ListView):
         serializer = NewJobSerializer(data=request.data)
         serializer.is_valid(raise_exception=True)
         body = serializer.validated_data
-        request_key = None  # the same for repeats of a request
+        request_key = None  # equal for repetitions of a request
         key = idempotency_key(request, body.get("idempotency_key"))
         if key is not None and not body.get("preview"):
             check_key(key)
@@ -144,7 +144,7 @@ class JobListView(ListView):
             job = replace(job, system_id=filter_fields.owner_of(fields, job.filter))
             new = control.start(job, preview, actor(request))
         except IntegrityError:
-            if first := control.find_started(job):  # the same request, twice at once
+            if first := control.find_started(job):  # two equal requests at once
                 return Response(JobSerializer(first).data, status.HTTP_201_CREATED)
             raise
         return Response(JobSerializer(new).data, status.HTTP_201_CREATED)

@@ -104,7 +104,7 @@ class Person(Resource):
     model = User
     serializer_class = PersonSerializer
     created_serializer_class = CreatedPersonSerializer
-    is_in_files = False  # people are of one platform
+    is_in_files = False  # people belong to one platform
     example = {"first_name": "Anna", "email": "anna@example.com", "groups": ["Operator"]}
     on_delete = (
         "Disables the person: they cannot log in, and are logged out. The audit log keeps the "
@@ -121,11 +121,11 @@ class Person(Resource):
     conflicts = ("PUT", "DELETE")
 
     def rows(self) -> QuerySet[User]:
-        # Exactly: MariaDB ignores case where it compares as a whole, but not where it looks within.
+        # Compare exactly: MariaDB ignores case in whole texts, but not when it looks inside.
         return User.objects.filter(username=self.name, username__contains=self.name)
 
     def new(self) -> User:
-        """Somebody without a password; such a person logs in to the console, so is staff."""
+        """Somebody without a password. People use the console, so they are staff."""
         if stored := User.objects.filter(username__iexact=self.name).first():
             raise InvalidInput(f"There is a person named {stored.username} already.", "name")
         if User.normalize_username(self.name) != self.name:

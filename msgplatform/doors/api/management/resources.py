@@ -62,8 +62,8 @@ def own_rows(request: Request, rows: QuerySet[Any], lookup: str = "biz__name") -
 
 
 def body_of(request: Request) -> Any:
-    """The body, decoded. Raises ParseError if there is none: what it leaves out gets its default,
-    and nobody means all of it."""
+    """The body, decoded. Raises ParseError without a body: leaving out all fields would reset them,
+    which nobody means."""
     if not int(request.META.get("CONTENT_LENGTH") or 0):
         raise ParseError("The body is empty: send a JSON value.")
     return request.data
@@ -192,8 +192,8 @@ def routes(
 def _version(request: Request) -> str:
     """The version that If-Match names, "*", or ''. Another text matches nothing.
 
-    A weak ETag counts too (RFC 9110, §13.1.1 has it otherwise): a proxy that compresses an answer
-    makes ours weak, and a version is that of the values, whatever the bytes."""
+    A weak ETag counts too, unlike in RFC 9110, §13.1.1: a proxy that compresses an answer makes
+    ours weak, and a version belongs to the values, whatever the bytes are."""
     text = request.headers.get("If-Match", "").strip()
     match = _ENTITY_TAG.fullmatch(text)
     return match[1] if match else text

@@ -28,7 +28,7 @@ from msgplatform.monitor.time_steps import Step
 _PERIOD = ("flow", "step", "since", "until")
 _STEPS = ("minute", "hour", "day")
 _USUAL = timedelta(days=1)
-# Buckets of histograms, such as latency_le_250ms: percentiles are made of them, in the console.
+# Buckets of histograms, such as latency_le_250ms: the console makes percentiles of them.
 _BUCKET = "_le_"
 
 
@@ -45,7 +45,7 @@ class StatisticsSerializer(serializers.Serializer[dict[str, Any]]):
 
 
 def _counting() -> list[str]:
-    """Names of the flows that count."""
+    """Names of the flows that have counters."""
     return [flow.name for flow in flows.all() if flow.health.activity]
 
 
@@ -99,7 +99,7 @@ class StatisticsView(QueryView):
             time_steps.starts(step, since, until)
         except OverflowError:
             raise InvalidInput("Use a time of our days.", "until") from None
-        # Dimension → key of the group that is asked for.
+        # Dimension → key of the group in the request.
         dimensions = [dimension.name for dimension in activity.dimensions]
         groups = {name: key for name, key in self.query_values.items() if name not in _PERIOD}
         systems = caller_of(self.request).systems

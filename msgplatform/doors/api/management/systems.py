@@ -57,12 +57,12 @@ class System(Resource):
 
     @classmethod
     def forget_cached(cls) -> None:
-        """The keys of a system that was disabled are cached in this process."""
+        """This process caches the keys of a system that was disabled."""
         keys.forget()
 
 
 def _of_name(name: str) -> dict[str, str]:
-    """Exactly: MariaDB ignores case where it compares as a whole, but not where it looks within."""
+    """Compare exactly: MariaDB ignores case in whole texts, but not when it looks inside."""
     return {"name": name, "name__contains": name}
 
 
@@ -102,7 +102,7 @@ class Key(Resource):
     scope = "manage:keys"
     system_lookup = "biz__name"
     answers_limited_keys = True
-    is_in_files = False  # a key is shown once, and cannot be written down again
+    is_in_files = False  # a key is shown once, and no file can have it
     model = ApiKey
     serializer_class = KeySerializer
     checked_fields = frozenset({"biz"})
@@ -160,7 +160,7 @@ class Key(Resource):
     @transaction.atomic
     def put(self, data: Any, version: str = "", should_be_new: bool = False) -> Stored:
         if self.name != self.name.strip():
-            # It would be stored without them, under another address.
+            # The name would be stored without the blanks, under another address.
             raise InvalidInput("Leave out the blanks around the name.", "name")
         self.check_address()
         body = KeySerializer(data=data)
@@ -194,7 +194,7 @@ class Key(Resource):
     def delete(self, version: str = "") -> None:
         row = self._active(self._locked_system())
         if row is None:
-            self.get()  # one that is revoked already may be deleted again
+            self.get()  # a revoked key may be deleted again
             return
         self.check_version(row, version)
         keys.revoke(row)
@@ -202,7 +202,7 @@ class Key(Resource):
         transaction.on_commit(keys.forget)
 
     def _locked_system(self) -> Biz:
-        """The system's row, locked: two requests that create one key cannot make two."""
+        """The system's row, locked: two requests for one key must not create two."""
         self.check_address()
         system = Biz.objects.select_for_update().filter(name=self.address["system"]).first()
         if system is None:

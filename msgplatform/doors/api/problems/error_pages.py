@@ -31,10 +31,10 @@ API_PREFIX = "/api/"
 def _answer(
     request: HttpRequest, problem: Problem, template: str, reason: str = ""
 ) -> HttpResponse:
-    """The problem as JSON or as a page, where `reason` replaces the template's own sentence."""
+    """The problem as JSON or as a page. `reason` replaces the template's own sentence."""
     if request.path.startswith(API_PREFIX):
         return problem.response()
-    # No request and no context processors: an error page may touch no session or database.
+    # No request and no context processors: these may use a session or the database.
     context = {"detail": problem.detail, "reason": reason, **problem.more}
     page = loader.get_template(template).render(context)
     return HttpResponse(page, status=problem.kind.status)
@@ -67,7 +67,7 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     """Django's `CSRF_FAILURE_VIEW`, mostly for a form of an ended session: links to the page that
     sent the form, where the person logs in again."""
     form_url = request.headers.get("Referer", "")
-    # Our page must not link to another site: people would trust that site because of the link.
+    # Do not link to another site: people would trust that site because of our page.
     if not url_has_allowed_host_and_scheme(form_url, {request.get_host()}):
         form_url = reverse("home")
     page = loader.get_template("403_csrf.html").render({"form_url": form_url})
@@ -86,11 +86,11 @@ def server_error(request: HttpRequest) -> HttpResponse:
     While the database is unavailable, every page of the console is answered here.
     """
     error = sys.exc_info()[1]
-    # Random: every process makes ids of its own, and their logs are searched together.
+    # A random id: logs of all processes, which make their own ids, are searched together.
     error_id = secrets.token_hex(8)
     facts = {"error_id": error_id, "method": request.method, "path": request.path}
     if isinstance(error, UNAVAILABLE):
-        # One line has no traceback: it comes for each visitor while the server is away.
+        # One line without a traceback: each visitor causes it while the server is away.
         log.warning("request_unavailable", why=f"{type(error).__name__}: {error}"[:300], **facts)
         server = "Redis" if isinstance(error, RedisError) else _("The database")
         unavailable = Problem(

@@ -40,7 +40,7 @@ def handle(exc: Exception, context: Mapping[str, Any]) -> HttpResponse | None:
     problem = describe(exc, context.get("view"))
     if problem is None:
         return None
-    # The caller's errors are not logged: one caller could fill the log.
+    # Errors of callers are not logged: one caller could fill the log.
     if problem.kind.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.warning(
             "request_unavailable", kind=problem.kind.slug, why=f"{type(exc).__name__}: {exc}"
@@ -57,7 +57,7 @@ def describe(exc: Exception, view: Any) -> Problem | None:
 @describe.register
 def _(exc: drf.APIException, view: Any) -> Problem:
     kind = BY_STATUS.get(exc.status_code)
-    if kind is None:  # of a library that raises a status we have no kind for
+    if kind is None:  # a library raised a status that has no kind
         kind = Kind("other", exc.status_code, HTTPStatus(exc.status_code).phrase, "")
     return Problem(kind, "; ".join(each["message"] for each in flat_errors(exc.detail)))
 
@@ -67,7 +67,7 @@ def _(exc: drf.APIException, view: Any) -> Problem:
 @describe.register(errors.InvalidInput)
 def _(exc: Exception, view: Any) -> Problem:
     faults = field_errors(exc)
-    # `detail` is read by people: the first errors are enough there, `errors` has all of them.
+    # People read `detail`: the first errors are enough there. `errors` has all of them.
     first_errors = "; ".join(
         f"{e['field']}: {e['message']}" if e["field"] else e["message"] for e in faults[:3]
     )
@@ -99,8 +99,7 @@ def _(exc: errors.Changed, view: Any) -> Problem:
 @describe.register(OperationalError)
 @describe.register(InterfaceError)
 def _(exc: OperationalError | InterfaceError, view: Any) -> Problem:
-    # A request that only reads changed nothing, whatever the error was; neither did a failed
-    # connect.
+    # Nothing changed if the request only reads or if the connect failed.
     request = getattr(view, "request", None)
     only_reads = request is not None and request.method in SAFE_METHODS
     if only_reads or transactions.nothing_happened(exc):
@@ -179,7 +178,7 @@ def _(exc: django_errors.PermissionDenied, view: Any) -> Problem:
 
 @describe.register
 def _(exc: Http404, view: Any) -> Problem:
-    # Django's own message names a model, which means nothing to a caller.
+    # Django's own message names a model, which callers do not know.
     is_djangos = isinstance(exc.__context__, django_errors.ObjectDoesNotExist)
     detail = "" if is_djangos else str(exc)
     return Problem(KINDS["not-found"], detail or "Nothing has this id.")

@@ -39,14 +39,14 @@ PERIODS = {
 DAYS = {"today": (0, _("today")), "yesterday": (1, _("yesterday"))}
 _DEFAULT = "24h"
 STEPS: dict[Step, Any] = {"minute": _("minute"), "hour": _("hour"), "day": _("day")}
-# The longest time that is shown in steps of a minute, and of an hour, when no step is chosen.
+# The maximum times for steps of a minute, and of an hour, when no step is chosen.
 _MINUTES, _HOURS = timedelta(hours=2), timedelta(days=3)
-_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # nothing was counted earlier
+_FIRST = datetime(1970, 1, 1, tzinfo=UTC)  # nothing was counted before
 
 
 class StatisticsForm(forms.Form):
     """`activity` adds a field for each dimension of a flow. For people who are limited to business
-    systems without the dimensions whose groups are the platform's."""
+    systems, dimensions whose groups belong to the platform are left out."""
 
     period = forms.ChoiceField(
         label=_("Period"),
@@ -143,7 +143,7 @@ class StatisticsForm(forms.Form):
         return keys
 
     def zone(self) -> str:
-        """The time zone of the times shown: days are counted in the platform's."""
+        """The time zone of the shown times. Days are counted in the platform's zone."""
         is_day = self.cleaned_data["step"] == "day"
         return (
             timezone.get_default_timezone_name() if is_day else timezone.get_current_timezone_name()

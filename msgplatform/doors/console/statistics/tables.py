@@ -24,7 +24,7 @@ from msgplatform.monitor import time_steps
 from msgplatform.monitor.statistics import groups
 from msgplatform.monitor.statistics.points import CounterQuery, total
 
-# Rows that a table shows; its file has all.
+# Maximum rows of a table; its file has all rows.
 SHOWN = 50
 _STEPS_SHOWN = 200
 _FIGURE_TONES: tuple[Tone, ...] = ("good", "bad", "accepted")
@@ -43,7 +43,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """`more` is how many rows are left out; `file` is the address of the file that has them."""
+    """`more`: the number of rows that are left out; `file`: the address of a file with all."""
 
     title: Text
     heading: Text
@@ -84,8 +84,8 @@ def of_flow(
     ]
     busy_points = [point for point in reversed(points) if any(point.counts.values())]
     shown_points = busy_points[:_STEPS_SHOWN]
-    # Labels of all steps, as in the chart: the busy ones of several days may be of one, and need
-    # its date.
+    # Label all steps, as in the chart: the busy steps alone may be of one day, and would lose the
+    # date that they need.
     starts = [point.at for point in points]
     time_labels = dict(zip(starts, labels(starts, by_day), strict=True))
     by_step = Table(
@@ -127,7 +127,7 @@ def of_flow(
 def of_all(
     form: StatisticsForm, visible_flows: Iterable[Flow], request: HttpRequest
 ) -> dict[str, Any]:
-    """Each flow, and each business system in each flow."""
+    """Rows for each flow, and for each business system in each flow."""
     by_flow: list[Row] = []
     by_system: list[tuple[int, Row]] = []
     for flow, activity, group, counts in _lines_of_all(form, visible_flows):
@@ -151,7 +151,7 @@ def of_all(
 
 
 def csv_of_all(form: StatisticsForm, visible_flows: Iterable[Flow]) -> Iterator[list[str]]:
-    """The same as lines of a file; the line of a flow as a whole names no system."""
+    """The same as lines of a file. The line of a whole flow names no system."""
     yield ["flow", "system", "delivered", "not_delivered", "failed_attempts"]
     for flow, activity, group, counts in _lines_of_all(form, visible_flows):
         totals = (str(activity.total(tone, counts)) for tone in ("good", "lost", "bad"))
@@ -161,7 +161,7 @@ def csv_of_all(form: StatisticsForm, visible_flows: Iterable[Flow]) -> Iterator[
 def _lines_of_all(
     form: StatisticsForm, visible_flows: Iterable[Flow]
 ) -> Iterator[tuple[Flow, Activity, Group | None, Counts]]:
-    """The counts of each flow, and after them those of its business systems."""
+    """The counts of each flow, followed by those of its business systems."""
     for flow in visible_flows:
         if (activity := flow.health.activity) is None:
             continue
@@ -207,7 +207,7 @@ def _columns(activity: Activity) -> list[Text]:
 
 
 def _values(activity: Activity, counts: Counts, uncounted_names: Collection[str] = ()) -> list[Any]:
-    """`uncounted_names` are measures that are not counted here: a dash, and not 0."""
+    """Measures in `uncounted_names` are not counted here: they show a dash, not 0."""
     row: list[Any] = []
     for measure in activity.stored_measures:
         value = measure.of(counts)

@@ -25,7 +25,7 @@ from msgplatform.monitor.statistics import groups
 from msgplatform.person_limits import answers_limited_people
 
 _TIME_FIELDS = ("period", "since", "until", "step")
-_FORMULA = ("=", "+", "-", "@")  # a spreadsheet runs cells that begin so
+_FORMULA = ("=", "+", "-", "@")  # a spreadsheet runs cells with these beginnings
 
 
 @answers_limited_people
@@ -50,7 +50,7 @@ def statistics(request: HttpRequest) -> HttpResponse:
         except InvalidInput as error:
             context = {}
             form.add_error(error.field if error.field in form.fields else None, str(error))
-    # The other flows are shown for the same time.
+    # The links to other flows keep the time.
     time = urlencode({name: value for name in _TIME_FIELDS if (value := request.GET.get(name))})
     return page(
         request, "statistics.html", _("Statistics"), form=form, flow=flow, flows=visible_flows,
@@ -62,8 +62,8 @@ def statistics(request: HttpRequest) -> HttpResponse:
 @staff_member_required
 @require_GET
 def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
-    """The counters of one flow as a file: a line for each step, and with `by` for each group of
-    that dimension. Those of all flows, without `flow`: a line for each flow and system."""
+    """The counters of one flow as a file: a line for each step, or with `by` for each group of that
+    dimension. Without `flow` the counters of all flows: a line for each flow and system."""
     flow = _flow(request)
     if flow is None or flow.health.activity is None:
         visible_flows, form = _counting_flows(request), StatisticsForm(None, request.GET, request)
@@ -88,7 +88,7 @@ def as_csv(request: HttpRequest) -> HttpResponse | StreamingHttpResponse:
         try:
             query = form.query(flow.health.activity)
             rows = groups.csv_lines(query, dimension)
-            header = next(rows)  # a time that is too long is refused before anything is sent
+            header = next(rows)  # refuse too long a time before anything is sent
         except InvalidInput as error:
             form.add_error(None, str(error))
         else:
@@ -118,8 +118,8 @@ def _flow(request: HttpRequest) -> Flow | None:
 def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
     """A file with this name, without `.csv`."""
     writer = csv.writer(_Echo())
-    # A spreadsheet would run a cell that begins like a formula; with ' it is a text. A Chinese or
-    # Japanese system takes the full-width signs, too, and some pass over blanks before them.
+    # A spreadsheet would run a cell that begins like a formula; ' makes it a text. A Chinese or
+    # Japanese system also takes the full-width signs, and some ignore blanks before them.
     lines = (
         writer.writerow([
             f"'{cell}" if cell[:1] in ("\t", "\r") or fold(cell).startswith(_FORMULA) else cell
@@ -135,7 +135,7 @@ def csv_response(name: str, rows: Iterable[list[str]]) -> StreamingHttpResponse:
 
 
 class _Echo:
-    """A file that returns what is written to it, so that `csv` makes lines and keeps none."""
+    """A file that returns what is written to it: `csv` makes lines and stores none."""
 
     def write(self, text: str) -> str:
         return text

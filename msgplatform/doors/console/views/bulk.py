@@ -52,7 +52,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     action = flow.actions[name]
     systems = person_limits.systems_of(request)
     if systems is not None and len(systems) == 1 and "biz" in action.fields and parameters:
-        # A person who sees one business system means that one.
+        # If a person sees one business system, the filter means that one.
         parameters = parameters.copy()
         parameters["biz"] = parameters.get("biz") or next(iter(systems))
     form = BulkForm(flow, name, sees_personal(request), parameters or None)
@@ -79,8 +79,8 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
         return redirect("console:job", job.pk)
     preview, pace, signed_preview = None, 0, ""
     try:
-        # A link may bring a filled form (`ids=…`) without asking for its count, which may take a
-        # while.
+        # A link may bring a filled form (`ids=…`) without asking for its count, which may take
+        # long.
         if form.is_valid() and (request.method == "POST" or "count" in parameters):
             preview = flow.action(name).preview(form.filter())
     except InvalidInput as error:
@@ -88,11 +88,11 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
     except Unavailable as error:
         form.refuse("", str(error))
     if preview:
-        # The pace that was asked for, else the receiver's limit, else 0: as fast as possible.
+        # The entered pace, else the receiver's limit, else 0: as fast as possible.
         pace = form.pace or (max(1, math.floor(preview.pace)) if preview.pace else 0)
     if preview and preview.counted.count:
-        # Signed, not stored: the start proves by it what the person has seen, and runs that.
-        # `key` is in one job at most, however often Start is pressed.
+        # Signed, not stored: at the start it proves what the person has seen, and the job runs
+        # that. At most one job has this `key`, however often Start is pressed.
         contents = {
             "key": uuid.uuid4().hex, "wanted": choice, "pace": pace, "cursor": preview.cursor,
             "count": preview.counted.count, "more": preview.counted.more,
@@ -121,7 +121,7 @@ def bulk(request: HttpRequest, flow_name: str = "") -> HttpResponse:
 
 
 def _keep_to_limit(request: HttpRequest, action: BulkAction, form: BulkForm) -> None:
-    """Refuse a filter that means messages of business systems that this person may not see."""
+    """Refuse a filter that names business systems which this person may not see."""
     systems = person_limits.ids_of(request)
     if systems is None or not form.is_valid():
         return
@@ -141,7 +141,7 @@ def _find_action(
     request: HttpRequest, able: Sequence[Flow], flow_name: str, action: str | None
 ) -> tuple[Flow, str]:
     """The flow and the action that an address names, or the first ones."""
-    # The permission for bulk jobs alone is not enough: what a job does needs that of one message.
+    # The permission for bulk jobs is not enough: a job also needs that for one message.
     if not able:
         raise PermissionDenied
     flow = flows.get(flow_name) if flow_name else able[0]

@@ -17,8 +17,8 @@ from msgplatform.person_limits import answers_limited_people
 
 @dataclass(frozen=True)
 class Package:
-    """A file of CLIENTS_DIR, and the lines that install and try it; {url} is its address,
-    {platform} that of the platform."""
+    """A file of CLIENTS_DIR, and the commands that install and try it. {url} is the file's address,
+    {platform} the platform's."""
 
     language: str
     name: str

@@ -53,7 +53,7 @@ _NAMES = frozenset({
 
 
 class AcknowledgeForm(forms.Form):
-    """The state of a group that a person acknowledges, with their note."""
+    """A person's acknowledgement of a group in the state that they saw, with a note."""
 
     id = forms.IntegerField(min_value=1, max_value=2**63 - 1)
     lost = forms.IntegerField(min_value=0, max_value=2**63 - 1)
@@ -65,7 +65,7 @@ class AcknowledgeForm(forms.Form):
 
 @dataclass(frozen=True)
 class ResendForm:
-    """The form that sends several groups of a place again: its address, and how many messages."""
+    """The form that resends several groups of a place: its address, and the number of messages."""
 
     url: str
     count: int
@@ -88,7 +88,7 @@ class FailurePlace:
 
     @property
     def has_heading(self) -> bool:
-        """True if its groups have something in common above them."""
+        """True if the place's groups have a common heading with a form or a button."""
         return bool(self.resend_forms) or (self.button is not None and len(self.failures) > 1)
 
 
@@ -119,12 +119,12 @@ class FlowFailures:
 @staff_member_required
 @require_GET
 def failures(request: HttpRequest) -> HttpResponse:
-    """The groups that nobody has sent again or acknowledged, and the latest acknowledgements."""
+    """The groups that nobody has resent or acknowledged, and the latest acknowledgements."""
     visible_flows, clear = visible(request), sees_personal(request)
     systems = person_limits.systems_of(request)
     listings = [_flow_failures(flow, request.user, clear, systems) for flow in visible_flows]
     acknowledgements: list[Acknowledgement] = []
-    if systems is None:  # nothing of an acknowledgement says whose messages they were
+    if systems is None:  # acknowledgements do not say whose messages they concern
         names = [flow.name for flow in visible_flows]
         acknowledgements += failure_groups.latest_acknowledgements(names, ACKNOWLEDGED_SHOWN)
     for row in acknowledgements:
@@ -155,7 +155,7 @@ def _flow_failures(
         return FlowFailures(flow, [], str(error)[:200])
     groups_by_place: dict[int, list[Failure]] = defaultdict(list)
     for group in sorted(groups, key=lambda group: group.last_at, reverse=True):
-        # An answer is a content, and may say whose it is.
+        # An answer is content, and may contain personal data.
         said = group.said if clear else personal.text(group.said)
         where, answer = lazy_text.translated(group.where), answer_title(str(group.answer))
         group = replace(group, where=where, said=said, answer=answer)
@@ -166,7 +166,7 @@ def _flow_failures(
         acting = None
         if button is not None and user.has_perm(button.permission):
             acting = button, reverse(button.view, args=[groups[0].subject])
-        # One form for all groups of the place that the same filter finds.
+        # One form for all groups of the place that match the same filter.
         counts_by_url: dict[str, list[int]] = defaultdict(list)
         for group in groups if starts_jobs else ():
             if group.place_filter and (url := _bulk_url(flow, group.action, group.place_filter)):
@@ -220,8 +220,8 @@ def acknowledge(request: HttpRequest, flow_name: str) -> HttpResponse:
 
 
 def answer_title(answer: str) -> str:
-    """The name of an answer in the reader's language; other names, such as HTTP 503, stay as they
-    are."""
+    """The name of an answer in the reader's language. Other names, such as HTTP 503, stay
+    unchanged."""
     for prefix in _PREFIXES:
         if answer.startswith(prefix):
             return gettext(prefix) + answer_title(answer.removeprefix(prefix))

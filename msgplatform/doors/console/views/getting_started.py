@@ -1,7 +1,7 @@
 """Getting started: a checklist of a new installation, commands, and code for receivers.
 
-The console stores no progress: each line is looked up, so that the checklist fills itself in,
-whoever did the work and in whichever way.
+The console stores no progress. Each line is looked up, so that the checklist fills itself in,
+whoever did the work and however.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from msgplatform.models import ApiKey, Biz
 _YEAR = 365 * 24 * 3600
 DISMISSED_COOKIE = "getting_started"
 DISMISSED = "dismissed"
-# Stands for the secret part of a key, which is shown only once.
+# In place of the secret part of a key, which is shown only once.
 _SECRET = "…"  # noqa: S105
 
 
@@ -65,7 +65,7 @@ class Part:
 
     @property
     def done_count(self) -> int:
-        """How many steps are done."""
+        """The number of steps that are done."""
         return sum(step.is_done for step in self.steps)
 
     @property
@@ -158,7 +158,7 @@ def _part(request: HttpRequest, flow: Flow) -> Part:
         scope = calls[0].scope if calls else ""
         key = f"mp_{_SECRET}"
         if calls and user.has_perm("msgplatform.view_apikey"):
-            # The newest key with the scope, as far as it can be shown: its public prefix.
+            # The newest key with the scope, with only its public prefix.
             rows = _usable_keys().order_by("-id").values_list("prefix", "scopes")[:50]
             prefixes = (prefix for prefix, scopes in rows if scope in scopes)
             key = next((f"mp_{prefix}_{_SECRET}" for prefix in prefixes), key)

@@ -41,7 +41,7 @@ from msgplatform.person_limits import answers_limited_people
 
 _State = BulkJob.State
 SHOWN = 50
-LOOKED_AT = 500  # waiting messages of which the page says why
+LOOKED_AT = 500  # maximum of waiting messages whose reason is shown
 _TITLES: Mapping[Ending, Any] = {
     "arrived": gettext_lazy("Sent again by this job, and arrived"),
     "failed": gettext_lazy("Sent again by this job, and failed again"),
@@ -74,7 +74,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         to = request.POST.get("to", "")
         if to not in BulkJob.FROM:
             raise Http404(_("There is no such state."))
-        # Only from these states: one that has ended meanwhile must not start again.
+        # Only from these states: a job that has ended meanwhile must not start again.
         if BulkJob.objects.filter(pk=row.pk, state__in=BulkJob.FROM[_State(to)]).update(state=to):
             audit(request, f"bulk_{to}", row.audit_target)
         else:
@@ -102,7 +102,7 @@ def job(request: HttpRequest, id: int) -> HttpResponse:
         "notices": notices if clear else [personal.in_sentence(notice) for notice in notices],
         "may_change": may_change,
         "can": {to: row.state in states for to, states in BulkJob.FROM.items()},
-        # 0 when nothing of the page will change any more.
+        # 0 when no part of the page will change any more.
         "seconds": 2 if row.is_open else 5 if sums and sums.waiting else 0,
     }
     if "live" in request.GET:
@@ -130,7 +130,7 @@ def _time_left(row: BulkJob) -> timedelta | None:
     if row.rate:
         return timedelta(seconds=missing / row.rate)
     resumed = AuditLog.objects.filter(target=row.audit_target, action="bulk_pending")
-    if row.waits or resumed.exists():  # its age is not the time that its steps took
+    if row.waits or resumed.exists():  # the job is older than the time of its steps
         return None
     return (timezone.now() - row.created_at) * (missing / row.done)
 

@@ -41,8 +41,8 @@ from msgplatform.messages import engine
 from msgplatform.models import AuditLog
 from msgplatform.person_limits import answers_limited_people
 
-_SHOWN_AGAIN = 50  # entries of the audit log on a page
-_LINKED = 10  # new messages that an answer names
+_SHOWN_AGAIN = 50  # maximum entries of the audit log on a page
+_LINKED = 10  # maximum new messages that an answer names
 
 
 @answers_limited_people
@@ -69,17 +69,16 @@ def message(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
         shown_page = replace(shown_page, facts={**shown_page.facts, _("Trace"): value})
     if not sees_personal(request):
         shown_page = replace(masked(shown_page), has_file=False)
-    # Recipients that it reached are a line each, opened on a click, if there are several.
+    # Of several recipients, those that the message reached are one line each, opened by a click.
     recipients = shown_page.recipients
     rows = [to for to in recipients if to.tone == "good"] if len(recipients) > 1 else []
-    # The timeline, with the person who sent the message again from its page.
+    # The timeline, with the person who resent the message from its page.
     timeline = list(shown_page.timeline)
     entries = AuditLog.objects.filter(
         target=message_target(flow.name, shown_page.id), action=MESSAGE_RESENT
     ).order_by("-id")
     for entry in entries[:_SHOWN_AGAIN]:
-        # A step without a time is still to happen, or nobody knows when it was: it stays at the
-        # end.
+        # A step without a time is still to happen, or its time is unknown: it stays at the end.
         later_positions = (
             n for n, step in enumerate(timeline) if step.at is None or step.at > entry.at
         )
@@ -115,7 +114,7 @@ def resend(request: HttpRequest, flow_name: str, id: str) -> HttpResponse:
 
 
 def may_resend(request: HttpRequest, flow: Flow) -> bool:
-    """True if this person may resend a message from its page."""
+    """True if this person may resend messages from their pages."""
     return flow.resend_action is not None and request.user.has_perm(flow.resend_permission)
 
 
@@ -127,9 +126,9 @@ def resend_messages(
     *,
     leads_there: bool = False,
 ) -> str | None:
-    """Resend messages, say what became of it, and note in the audit log who did it. Returns the id
-    of the last new message, '' without one; None if the flow knows none of the messages.
-    `leads_there`: the caller shows the new message."""
+    """Resend messages, show the result, and write the person to the audit log. Returns the id of
+    the last new message, '' without one; None if the flow has none of the messages. `leads_there`:
+    the caller shows the new message."""
     action = flow.resend_action
     if action is None:
         raise PermissionDenied
@@ -146,11 +145,11 @@ def resend_messages(
         except InvalidInput:
             unknown_count += 1
             continue
-        except NotNow as error:  # of this message; the next one may be accepted
+        except NotNow as error:  # only this message; the next may be accepted
             left_count, refusal = left_count + 1, error
             continue
         except (PlatformError, *UNAVAILABLE) as error:
-            # It can be asked for again: a step that is repeated sends nothing twice.
+            # The person can repeat it: a repeated step sends nothing twice.
             left_count, refusal = left_count + len(ids) - position, error
             break
         if resent.count:
@@ -221,8 +220,8 @@ def _unavailable(request: HttpRequest, flow: Flow, error: Unavailable) -> HttpRe
 
 
 def _require_own(request: HttpRequest, flow: Flow, id: str) -> None:
-    """Raises Http404 for a message of a system that this person may not see, as for one that does
-    not exist; Unavailable when nobody can say."""
+    """Raises Http404 for a message of a system that this person may not see, as if it did not
+    exist; Unavailable if the system cannot be determined."""
     if not engine.is_of_systems(flow.messages, id, person_limits.ids_of(request)):
         raise _missing()
 

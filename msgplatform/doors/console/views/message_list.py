@@ -35,12 +35,12 @@ from msgplatform.messages import engine
 from msgplatform.models import SavedFilter
 from msgplatform.person_limits import answers_limited_people
 
-LINES = 50  # of one page
-# A first page has as many messages in flight beside its rows.
+LINES = 50  # rows of one page
+# A first page may have as many messages in flight beside its rows.
 MAX_TICKED = 2 * LINES
 MAX_CSV_LINES = 10_000
 _CSV_PAGE = 500
-_MAX_CSV_PAGES = 40  # pages may have few matches: a file must not take minutes
+_MAX_CSV_PAGES = 40  # pages may have few matches, and a file must not take minutes
 
 
 @answers_limited_people
@@ -59,8 +59,8 @@ def find(request: HttpRequest, flow_name: str) -> HttpResponse:
     filled_in = form.filter() if result else {}
     bulk_links: list[tuple[Text, str]] = []
     if filled_in and _may_start_bulk(request, flow):
-        # Bulk jobs about all messages of this filter. Only of actions that know each of its
-        # fields, for any other would select more.
+        # Bulk jobs about all messages of this filter. Only for actions that have all of its fields:
+        # other actions would select more messages.
         bulk_links = [
             (action.title, _bulk_address(flow, name, filled_in))
             for name, action in flow.actions.items()
@@ -103,7 +103,7 @@ def as_csv(request: HttpRequest, flow_name: str) -> HttpResponseBase:
     flow = _searchable(request, flow_name)
     form = SearchForm(flow, sees_personal(request), request.GET)
     first = _read(request, flow, form, _CSV_PAGE) if form.is_valid() else None
-    if first is None:  # the list shows what is wrong with the filter
+    if first is None:  # the list shows the filter's error
         return redirect(f"{reverse('console:find', args=[flow.name])}?{request.GET.urlencode()}")
     return csv_response(f"{flow.name}-messages", _csv_rows(request, flow, form, first))
 
@@ -137,7 +137,7 @@ def _searchable(request: HttpRequest, name: str) -> Flow:
 def _read(
     request: HttpRequest, flow: Flow, form: SearchForm, limit: int = LINES
 ) -> SearchResult | None:
-    """A page as this person may see it; None when the filter is wrong, which the form then says."""
+    """A page as this person may see it. None if the filter is wrong: the form then says so."""
     try:
         result = engine.find(
             flow.messages,
@@ -156,8 +156,8 @@ def _csv_rows(
     request: HttpRequest, flow: Flow, form: SearchForm, first: SearchResult
 ) -> Iterator[list[str]]:
     yield [_("Id"), _("Message"), _("System"), _("State"), _("Accepted"), _("Details"), _("Reason")]
-    # A message that was in flight with the first page may be read from the archive later. (Several
-    # records of CRM sync, which has none in flight, may have one id.)
+    # A message in flight on the first page may be read again from the archive: show it once.
+    # (Several records of CRM sync, which has none in flight, may have one id.)
     first_ids = {line.id for line in first.hits} if flow.messages.live else set()
     result, count, pages = first, 0, 1
     systems = person_limits.ids_of(request)
@@ -190,7 +190,7 @@ def _may_start_bulk(request: HttpRequest, flow: Flow) -> bool:
 
 
 def _ticked_action(request: HttpRequest, flow: Flow) -> str:
-    """The bulk action to which ticked messages can go; '' when there is none for this person."""
+    """The bulk action for ticked messages; '' if this person has none."""
     names = [name for name, action in flow.actions.items() if action.has_message_ids]
     return names[0] if names and _may_start_bulk(request, flow) else ""
 

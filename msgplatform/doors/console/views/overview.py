@@ -41,7 +41,7 @@ from msgplatform.person_limits import answers_limited_people
 
 ALERTS_SHOWN = 20
 TROUBLES_SHOWN = 5
-# A lag below this is work, not trouble.
+# A shorter lag is work in progress, not trouble.
 LATE_SECONDS = 30.0
 # Period → how far back it looks, the seconds after which the page renews itself (a longer period
 # reads more counters), its title, and the title of a step of the charts.
@@ -102,7 +102,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "seconds": seconds,
         "outbound_is_off": outbound.is_off(),
     }
-    # The failures of people who are limited to business systems are not in the condition.
+    # For people who are limited to business systems `state` does not count failures.
     context["is_calm"] = not (
         state.number or state.acknowledged or context["problems"] or context["failures"]
     )
@@ -119,9 +119,9 @@ def overview(request: HttpRequest) -> HttpResponse:
 
 
 def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str, Any]:
-    """A card for each flow that this person may see, and the groups in most trouble. People who
-    are limited to business systems see nothing that is counted for all of them together: what
-    waits, and what the programs report."""
+    """A card for each flow that this person may see, and the groups in most trouble. People who are
+    limited to business systems do not see figures of all systems together: the backlog, and the
+    reports of the programs."""
     systems, ids = person_limits.systems_of(request), person_limits.ids_of(request)
     visible_flows, now = visible(request), sql.now()
     statuses: dict[Flow, Status] = {}
@@ -129,8 +129,8 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     failures: dict[str, int] = {}
     problems: list[Any] = []
     if systems is None:
-        # All flows: a problem of one that this person may not see keeps the page from being calm,
-        # too.
+        # Ask all flows: a problem of a flow that this person may not see also keeps the page from
+        # being calm.
         statuses = {flow: flow.health.status() for flow in flows.all()}
         problems += [status.problem for status in statuses.values() if status.problem]
         waiting = _backlogs(visible_flows, span, now)
@@ -144,7 +144,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
     points = recent.series(visible_flows, span, now, ids)
     lags = {flow: statuses[flow].oldest_by if statuses else {} for flow in visible_flows}
     worst_groups = recent.worst(lags, now, TROUBLES_SHOWN, LATE_SECONDS, ids)
-    # Each with the address of its page, '' for people who may not see it.
+    # `troubles`: each group with its page's address, '' if this person may not see the page.
     troubles = []
     for trouble in worst_groups:
         activity, url = trouble.flow.health.activity, trouble.group.url
@@ -181,7 +181,7 @@ def _flows(request: HttpRequest, span: Span, step: str, period: str) -> dict[str
 def _backlogs(
     visible_flows: Sequence[Flow], span: Span, now: datetime
 ) -> Mapping[str, list[float | None]]:
-    """Flow → how many messages waited at most in each step; None where nobody has looked."""
+    """Flow → the most messages that waited in each step; None for a step without a look."""
     try:
         counts_by_flow = of_flows.read_backlogs(flow.name for flow in visible_flows)
     except RedisError:  # the page says so above

@@ -1,5 +1,5 @@
-"""What pages of the console share: their frame, the checks who may see which flow, and the masking
-of what a flow says."""
+"""The common parts of the console's pages: their frame, the checks of who may see which flow, and
+the masking of a flow's texts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from msgplatform.core.flows.contract import Flow
 from msgplatform.doors.admin import sees_personal
 from msgplatform.models import BulkJob
 
-# Every page asks which flows are set up. This process remembers those that are; it takes another
-# one for unused until a time (monotonic).
+# Every page asks which flows are set up. This process remembers those that are. It takes other
+# flows as unused until a time (monotonic).
 set_up_flows: set[str] = set()
 unused_until: dict[str, float] = {}
 UNUSED_SECONDS = 5.0
@@ -42,8 +42,8 @@ def visible(request: HttpRequest) -> list[Flow]:
 
 
 def uncounted(request: HttpRequest) -> dict[Flow, str]:
-    """The flows of which this person sees no counters, because they are not those of a business
-    system, each with the sentence that says so."""
+    """The flows whose counters this person does not see because they do not distinguish business
+    systems, each with a sentence that explains this."""
     if not person_limits.is_limited(request):
         return {}
     sentence = _("%(flow)s counts for all business systems together, and not for yours alone.")
@@ -55,7 +55,7 @@ def uncounted(request: HttpRequest) -> dict[Flow, str]:
 
 
 def is_set_up(flow: Flow) -> bool:
-    """True if one of its first steps is done, or nobody can say."""
+    """True if one of the flow's first steps is done, or if this is unknown."""
     if flow.name in set_up_flows:
         return True
     if time.monotonic() < unused_until.get(flow.name, 0.0):
@@ -99,14 +99,14 @@ def require_job(request: HttpRequest) -> None:
 
 
 def jobs_of(request: HttpRequest) -> QuerySet[BulkJob]:
-    """The jobs that this person may know of: all, or those that are about their systems alone."""
+    """The jobs that this person may see: all, or only those about their systems."""
     systems = person_limits.ids_of(request)
     rows = BulkJob.objects.all()
     return rows if systems is None else rows.filter(biz_id__in=systems)
 
 
 def job_of(request: HttpRequest, id: int) -> BulkJob:
-    """The job with this id. Raises Http404, also for one that this person may not know of."""
+    """The job with this id. Raises Http404, also for a job that this person may not see."""
     row = jobs_of(request).filter(pk=id).first()
     if row is None:
         raise Http404(_("There is no such bulk job."))
@@ -119,7 +119,7 @@ def list_name(flow: Flow) -> str:
 
 
 def model_of(flow: Flow) -> type[Model]:
-    """The model of a flow's messages: that which its permission shows."""
+    """The model of a flow's messages, by its permission."""
     label, codename = flow.permission.split(".")
     return apps.get_model(label, codename.removeprefix("view_"))
 
@@ -134,15 +134,15 @@ def flow_of(request: HttpRequest, name: str) -> Flow:
 
 T = TypeVar("T")
 _KEPT = ("id", "cursor", "url", "permission")
-# A command that repeats a message needs its content.
+# A command that repeats a message would need its content.
 _LEFT_OUT = ("call",)
 
 
 def masked(part: T) -> T:
     """A flow's `Page` or `Hit`, or a part of one, with its personal data masked.
 
-    A flow says everything. A field whose name ends with "body" is a content of its own, every other
-    text a sentence in which only telephone numbers and addresses are masked.
+    Flows do not mask. A field whose name ends with "body" is a content, every other text a sentence
+    in which only telephone numbers and addresses are masked.
     """
     row: Any = part
     masked_values: dict[str, Any] = {}
@@ -168,7 +168,7 @@ def as_seen(request: HttpRequest, parts: Iterable[T]) -> list[T]:
 def _value(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return masked(value)
-    # A link that a flow has made names a row, and would no longer lead there.
+    # Links that a flow has made stay: they name a row, and would not lead there when masked.
     if isinstance(value, str) and not isinstance(value, SafeString):
         return personal.in_sentence(value)
     if isinstance(value, Mapping):

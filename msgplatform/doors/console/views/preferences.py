@@ -22,13 +22,13 @@ from msgplatform.doors.console.views.page import page
 from msgplatform.models import Preferences
 from msgplatform.person_limits import answers_limited_people
 
-# Only zones that are named after a place: people look for one.
+# Only zones with the name of a place: people look for a place.
 _REGIONS = ("Africa", "America", "Antarctica", "Arctic", "Asia", "Atlantic", "Australia", "Europe",
             "Indian", "Pacific")  # fmt: skip
 
 
 def _languages() -> list[tuple[str, Any]]:
-    # Each in its own language, so that everybody finds theirs.
+    # Each language in itself, so that everybody finds their own.
     names = [(code, translation.get_language_info(code)["name_local"])
              for code, _name in settings.LANGUAGES]  # fmt: skip
     return [("", _("As the browser asks")), *names]
@@ -76,7 +76,7 @@ def preferences(request: HttpRequest) -> HttpResponse:
     form = PreferencesForm(request.POST if request.method == "POST" else None, instance=row)
     if form.is_valid():
         form.save()
-        # The page that follows is in the new language, and so is this sentence.
+        # The next page is in the new language: this sentence must be too.
         with translation.override(row.language or translation.get_language()):
             messages.success(request, _("Your preferences are saved."))
         return redirect("console:preferences")

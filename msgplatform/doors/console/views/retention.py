@@ -1,4 +1,4 @@
-"""What is kept for how long, and what goes next."""
+"""How long which data is kept, and which is deleted next."""
 
 from __future__ import annotations
 

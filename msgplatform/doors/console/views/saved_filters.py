@@ -26,9 +26,9 @@ from msgplatform.models import SavedFilter
 from msgplatform.person_limits import answers_limited_people
 
 SHOWN = 50
-MOST = 100  # of one person
-MAY_FORGET = "auth.change_user"  # what others share: who administers people
-PREFIX = "filter"  # of the filter's fields in the form that saves it
+MOST = 100  # maximum for one person
+MAY_FORGET = "auth.change_user"  # the permission to delete shared filters
+PREFIX = "filter"  # prefix of the filter's fields in the saving form
 
 
 @dataclass(frozen=True)
@@ -40,16 +40,16 @@ class Saved:
 
 
 def saved_for(request: HttpRequest, flow: Flow, page: str) -> list[Saved]:
-    """What this person sees on a page of a flow, whose messages they may see; without filters that
-    hold personal data, if they may not see that."""
+    """The filters that this person sees on a page of a flow whose messages they may see. Filters
+    with personal data are left out if the person may not see such data."""
     user: Any = request.user
     rows = SavedFilter.objects.filter(flow=flow.name, page=page)
-    # What others share may name other systems.
+    # Limited people see only their own: shared filters may name other systems.
     is_theirs = Q(owner=user)
     if not person_limits.is_limited(request):
         is_theirs |= Q(shared=True)
     rows = rows.filter(is_theirs).select_related("owner")
-    # One's own first: others may share more than are shown.
+    # The person's own come first, because more may be shared than are shown.
     rows = rows.order_by(Case(When(owner=user, then=0), default=1), "name")
     fields = flow.messages.fields if page == SavedFilter.SEARCH else flow.actions[page].fields
     hidden_names = set() if sees_personal(request) else personal_names(fields)
@@ -107,13 +107,13 @@ def save(request: HttpRequest, flow_name: str, page_name: str) -> HttpResponse:
 @staff_member_required
 @require_POST
 def delete(request: HttpRequest, id: int) -> HttpResponse:
-    """Forget one's own filter; administrators may forget what others share."""
+    """Delete one's own filter. Administrators may delete shared filters."""
     row = SavedFilter.objects.filter(pk=id).first()
     is_own = row is not None and row.owner_id == request.user.pk
     if row is None or (person_limits.is_limited(request) and not is_own):
         raise Http404
     if not _may_delete(request.user, row):
-        # Whether somebody keeps a filter that is not shared is nobody else's business.
+        # Do not reveal that somebody has a filter that is not shared.
         raise (PermissionDenied() if row.shared else Http404())
     row.delete()
     messages.success(request, _("Deleted: %s.") % row.name)

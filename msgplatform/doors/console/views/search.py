@@ -31,12 +31,12 @@ from msgplatform.person_limits import answers_limited_people
 
 SEARCH_LIMIT = 50
 MAX_QUERY = 200
-MIN_TEXT = 3  # characters: fewer are in nearly every message
-MIN_CJK = 2  # of a text with a Chinese, Japanese or Korean character: words have two
+MIN_TEXT = 3  # characters: shorter texts are in nearly every message
+MIN_CJK = 2  # characters, if one is Chinese, Japanese or Korean: words have two
 _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 _ID = re.compile("[0-9]{15,19}")
 TEXT_HOURS = 24
-TEXT_SECONDS = 0.2  # of one piece; a person sees that it goes on, and can stop it
+TEXT_SECONDS = 0.2  # seconds of one piece: a person sees the progress and can stop it
 
 
 @answers_limited_people
@@ -49,15 +49,15 @@ def search(request: HttpRequest) -> HttpResponse:
     query is the id of a message that was found. If nothing else was found, its page opens, and
     leads back here with `all`.
     """
-    # The box at the top has a name of its own: lists have a "q" too. Cut here as well: a form's
-    # maxlength binds nobody who writes the URL.
+    # The box at the top uses another name, because lists have a "q" too. The query is cut here,
+    # because a form's maxlength does not bind a typed URL.
     query = (request.GET.get("q") or request.GET.get("find") or "").strip()[:MAX_QUERY]
     able, clear = visible(request), sees_personal(request)
     systems = person_limits.ids_of(request)
     results = [
         (flow, engine.search(flow.messages, query, SEARCH_LIMIT, clear, systems)) for flow in able
     ]
-    # Sentences about messages that were not searched, with a link to the search that goes on.
+    # Sentences about messages that were not searched, with a link to a search of these.
     notices = [flow.messages.search_warning(systems) for flow in able] if query else []
     for flow, result in results if query else ():
         if result.notice:
@@ -73,7 +73,7 @@ def search(request: HttpRequest) -> HttpResponse:
         messages.info(request, link)
         flow, hit = hits[0]
         return redirect("console:message", flow.name, hit.id)
-    # Who finds out whether a text is there can guess it piece by piece.
+    # Whoever can find out whether a text exists can guess it piece by piece.
     looks = _is_long_enough(query) and clear
     with_texts = [flow for flow in able if flow.messages.searched_text_label] if looks else []
     return page(
@@ -111,7 +111,7 @@ def _other_cell(query: str) -> _OtherCell | None:
     if not _ID.fullmatch(query) or this_cell.is_only:
         return None
     number = this_cell.cell_of(int(query))
-    # An id begins with its time.
+    # An id begins with its time: a time in the future is no id.
     if number == this_cell.number or ids.datetime_of(int(query)) > sql.now() + timedelta(hours=1):
         return None
     url = settings.CELL_URLS.get(number, "")
@@ -123,8 +123,8 @@ def _other_cell(query: str) -> _OtherCell | None:
 @staff_member_required
 @require_GET
 def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
-    """The next piece of a search through one flow's texts: rows as HTML, how far it looked, and
-    the cursor of the next piece, '' at the end."""
+    """The next piece of a search through one flow's texts: rows as HTML, its progress, and the
+    cursor of the next piece, '' at the end."""
     flow = flow_of(request, flow_name)
     if not sees_personal(request):
         raise PermissionDenied
@@ -155,7 +155,7 @@ def texts(request: HttpRequest, flow_name: str) -> HttpResponse:
 @staff_member_required
 @require_GET
 def options(request: HttpRequest, flow_name: str, page_name: str, field_name: str) -> HttpResponse:
-    """What a field of a search or a bulk action may hold, by a part of its name."""
+    """The values for a field of a search or a bulk action, by a part of their names."""
     flow = flow_of(request, flow_name)
     if page_name == SavedFilter.SEARCH:
         fields = flow.messages.fields
@@ -173,5 +173,5 @@ def options(request: HttpRequest, flow_name: str, page_name: str, field_name: st
 
 
 def _is_long_enough(query: str) -> bool:
-    """True if texts can be searched for it."""
+    """True if the query is long enough for a search through texts."""
     return len(query) >= (MIN_CJK if _CJK.search(query) else MIN_TEXT)

@@ -14,7 +14,7 @@ from msgplatform.setup.platform_file import kinds
 from msgplatform.setup.platform_file.reading import VERSION, VERSION_KEY
 
 _COMPONENTS, _DEFINITIONS = "#/components/schemas/", "#/$defs/"
-# A reference takes the place of a secret: these words would describe the secret itself.
+# Keywords about the secret itself: in a file a reference takes its place.
 _OF_SECRETS = ("maxLength", "minLength", "pattern", "format")
 
 
@@ -62,7 +62,7 @@ def _moved(schema: Any, document: Any, definitions: dict[str, Any]) -> Any:
     if isinstance(reference := schema.get("$ref"), str):
         name = reference.removeprefix(_COMPONENTS)
         if name not in definitions:
-            definitions[name] = {}  # before it is looked into: it may refer to itself
+            definitions[name] = {}  # set before its content is read: it may refer to itself
             component = document["components"]["schemas"][name]
             definitions[name].update(_moved(component, document, definitions))
         return {**schema, "$ref": _DEFINITIONS + name}

@@ -33,7 +33,7 @@ from msgplatform.setup.platform_file.outcome import Action
 from msgplatform.setup.platform_file.reading import VERSION_KEY
 
 SCOPE = "manage:platform"
-# Of a body: all files of a platform together. Of one file on the machine: `text.MAX_BYTES`.
+# Maximum bytes of a body with all files together. For one file on a machine: `text.MAX_BYTES`.
 MAX_BYTES = 10 * 1024 * 1024
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
 _FLAG = ("true", "false")
@@ -223,10 +223,10 @@ class PlatformView(QueryView):
         description = reading.read_sent(content)
         outcome = applying.apply(description, options)
         if options.is_trial and (titles := applying.with_secrets(description)):
-            # Its answer tells whether a secret that was sent is the stored one.
+            # The answer tells whether a sent secret is the stored one.
             audit(request, "platform_file_tried", options.label, secrets_of=titles[:_MAX_TITLES])
         changes = outcome.changes
-        if options.is_trial:  # these secrets are undone: nobody must store them
+        if options.is_trial:  # these secrets are undone and must not be stored by anybody
             changes = [dataclasses.replace(change, shown_once={}) for change in changes]
         values = {
             "dry_run": options.is_trial, "label": options.label, "plan": outcome.plan,
