@@ -50,11 +50,11 @@ def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
         form.fields["filter"].disabled = not sees_personal(request)
         context: dict[str, Any] = {}
         if form.is_valid():
-            tried = filtered.try_filter(row, form.cleaned_data["filter"])
+            messages = filtered.try_filter(row, form.cleaned_data["filter"])
             part = "reason" if sees_personal(request) else "masked"
             context = {
-                "lines": [(message, getattr(message.why, part, "")) for message in tried],
-                "matching": sum(message.why is None for message in tried),
+                "lines": [(message, getattr(message.why, part, "")) for message in messages],
+                "matching": sum(message.why is None for message in messages),
             }
         return show_page(
             model_admin, request, "notify/filter_trial.html", gettext("Try a filter"), row=row,

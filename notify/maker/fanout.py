@@ -200,17 +200,17 @@ class Recipients:
         texts = read_texts(to_read)
         seconds_of_each = TRIAL_SECONDS / len({m.biz_id for m in to_read}) if to_read else 0.0
         seconds: dict[int, float] = defaultdict(float)
-        tried, to_try = list[Message](), {message.id for message in to_read}
+        tried_messages, to_try = list[Message](), {message.id for message in to_read}
         for message in chosen:
             # Its messages keep their order, whichever have a filter.
             if seconds[message.biz_id] > seconds_of_each:
                 continue
-            tried.append(message)
+            tried_messages.append(message)
             if message.id in to_try:
                 began = time.monotonic()
                 self._try(message, texts.get(message.id))
                 seconds[message.biz_id] += time.monotonic() - began
-        return sorted(tried, key=lambda message: message.id)
+        return sorted(tried_messages, key=lambda message: message.id)
 
     def _try(self, message: Message, text: str | None) -> None:
         """Try the filters of the message's recipients on its payload."""
