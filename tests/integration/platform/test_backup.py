@@ -13,6 +13,7 @@ import pytest
 from django.db import connection
 from django.test import override_settings
 
+from msgplatform.core.data import engines
 from msgplatform.core.secrets import encryption
 from msgplatform.models import Biz
 from msgplatform.operation.backup import backup, restore
@@ -36,6 +37,9 @@ print(",".join(Biz.objects.values_list("name", flat=True)))
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     Biz.objects.create(name="shop")
+    if engines.of() is engines.SQLITE:  # its statistics are tables that no dump has
+        with connection.cursor() as cursor:
+            cursor.execute("ANALYZE")
     folder = tmp_path / "backup"
     backup.make(folder, None, lambda text: None)
     return folder
@@ -72,7 +76,8 @@ def test_it_comes_back(folder: Path, servers: Servers, tmp_path: Path) -> None:
 def test_the_manifest_names_every_table(folder: Path) -> None:
     manifest = json.loads((folder / backup.MANIFEST).read_text())
     (database,) = manifest["databases"].values()
-    assert set(connection.introspection.table_names()) <= set(database["tables"])
+    names = {n for n in connection.introspection.table_names() if not n.startswith("sqlite_")}
+    assert names <= set(database["tables"])
     assert {"redis-sms", database["file"].split("/")[0]} <= {
         name.split("/")[0] for name in manifest["files"]
     }
