@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -44,9 +45,8 @@ _DUMP_OPTIONS = (
     "--loose-set-gtid-purged=OFF",
 )  # fmt: skip
 _TABLE = re.compile(rb"CREATE TABLE `([^`]+)` \(")
-_FILE_TABLES = (  # without SQLite's own tables
-    "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT GLOB 'sqlite_*'"
-)
+# ANALYZE's statistics are tables that Django lists, too.
+_FILE_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'sqlite_sequence'"
 _END = b"-- Dump completed"  # the last line of MySQL's and MariaDB's tools
 Say = Callable[[str], None]
 Manifest = dict[str, Any]
@@ -158,16 +158,13 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
         raise BackupRefused(f"The database {connection.alias} has no tables: nothing to back up.")
     engine = engines.of_connection(connection)
     path = folder / f"{connection.alias}.{'sql' if engine.is_server else 'sqlite3'}"
+    dump_server = partial(_dump_server, programs=engine.dump_programs)
+    copy: Callable[..., set[str]] = dump_server if engine.is_server else _copy_file
     for number in range(1, _TRIES + 1):
         required_names = schema_state.tables_of_migrations(connection)
         required_names |= set(connection.introspection.table_names())
         try:
-            if engine.is_server:
-                table_names = _dump_server(connection, path, engine.dump_programs)
-            else:
-                table_names = _copy_file(connection, path)
-                # The statistics of ANALYZE are the file's own.
-                required_names = {n for n in required_names if not n.startswith("sqlite_")}
+            table_names = copy(connection, path)
             if missing := sorted(required_names - table_names):
                 raise DumpIncomplete(
                     f"The dump of the database {connection.alias} lacks tables "
