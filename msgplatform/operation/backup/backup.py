@@ -45,7 +45,6 @@ _DUMP_OPTIONS = (
     "--loose-set-gtid-purged=OFF",
 )  # fmt: skip
 _TABLE = re.compile(rb"CREATE TABLE `([^`]+)` \(")
-# ANALYZE's statistics are tables that Django lists, too.
 _FILE_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table' AND name <> 'sqlite_sequence'"
 _END = b"-- Dump completed"  # the last line of MySQL's and MariaDB's tools
 Say = Callable[[str], None]
@@ -158,8 +157,8 @@ def _dump(connection: BaseDatabaseWrapper, folder: Path) -> dict[str, Any]:
         raise BackupRefused(f"The database {connection.alias} has no tables: nothing to back up.")
     engine = engines.of_connection(connection)
     path = folder / f"{connection.alias}.{'sql' if engine.is_server else 'sqlite3'}"
-    dump_server = partial(_dump_server, programs=engine.dump_programs)
-    copy: Callable[..., set[str]] = dump_server if engine.is_server else _copy_file
+    by_program = partial(_dump_server, programs=engine.dump_programs)
+    copy = by_program if engine.is_server else _copy_file
     for number in range(1, _TRIES + 1):
         required_names = schema_state.tables_of_migrations(connection)
         required_names |= set(connection.introspection.table_names())
