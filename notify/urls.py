@@ -30,7 +30,7 @@ urlpatterns = [
         name="subscription-test",
     ),
     path(
-        "subscriptions/<slug:system>/<slug:consumer>/tests/filter",
+        "subscriptions/<slug:system>/<slug:consumer>/filter-trial",
         trials.FilterTrialView.as_view(),
         name="subscription-filter-test",
     ),

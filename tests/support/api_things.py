@@ -96,7 +96,7 @@ class Things:
             "crms/{name}/tests/lead": {"name": "sales"},
             "sms/accounts/{name}/tests": {"name": "orders"},
             "subscriptions/{system}/{consumer}/tests": {"system": "orders", "consumer": "held"},
-            "subscriptions/{system}/{consumer}/tests/filter": {
+            "subscriptions/{system}/{consumer}/filter-trial": {
                 "system": "orders", "consumer": "held",
             },
             "subscriptions/{system}/{consumer}/sandbox": {

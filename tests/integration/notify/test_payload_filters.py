@@ -267,16 +267,16 @@ class TestTrial:
         publish(biz, event_type="stock.empty", payload=b'{"total":999}')
         run(Maker())
         manager = Manager("manage:subscriptions")
-        own = manager.send("POST", "subscriptions/orders/shop/tests/filter", {}).json()
+        own = manager.send("POST", "subscriptions/orders/shop/filter-trial", {}).json()
         assert (own["tried"], own["matching"]) == (3, 2)
         last = own["events"][-1]
         assert (last["id"], last["matches"]) == (str(pks[0]), False)
         assert last["reason"] == "data.total is not > 100"
         body = {"filter": {"data": {"total": 500}}}
-        tried = manager.send("POST", "subscriptions/orders/shop/tests/filter", body).json()
+        tried = manager.send("POST", "subscriptions/orders/shop/filter-trial", body).json()
         assert [said["matches"] for said in tried["events"]] == [True, False, False]
         wrong = manager.send(
-            "POST", "subscriptions/orders/shop/tests/filter", {"filter": {"total": 1}}
+            "POST", "subscriptions/orders/shop/filter-trial", {"filter": {"total": 1}}
         )
         assert wrong.status_code == 400
         assert BizReceive.objects.get().filter == LARGE, "nothing is saved"

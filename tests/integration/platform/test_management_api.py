@@ -208,6 +208,8 @@ def test_each_operation_once(manager: Manager, settings: Settings, tmp_path: Pat
     seen = {"note": "known", "lost": failure["lost"], "last_at": failure["last_at"]}
     acknowledged = manager.send("POST", f"failures/{failure['id']}/acknowledge", seen)
     assert acknowledged.json() == {"acknowledged": 2}
+    tried = manager.send("POST", "subscriptions/orders/warehouse/filter-trial", {}).json()
+    assert tried["tried"] == tried["matching"]
     person = {"phones": ["+86 138-0013-8000"]}
     assert manager.send("POST", "person-data/find", person).json() == {"kinds": []}
     assert "data" in manager.send("POST", "person-data/export", person).json()
