@@ -234,5 +234,5 @@ def test_a_filter_is_tried_and_saved(
     page.goto(f"{platform.base_url}/console/search/notify?biz=console-test")
     oldest = page.locator("tbody tr").nth(2).locator("a").first
     oldest.click()
-    filtered_card = page.locator("text=Filtered: data.total 12 is not > 100.")
+    filtered_card = page.locator("text=Filtered: data.total 12 is not > 100")
     expect(filtered_card).to_be_visible(timeout=60_000)
