@@ -140,15 +140,10 @@ def _exchange(request: http.Request) -> http.Response:
         text = _("Other test sends wait for their answers; try again in a moment.")
         raise Unavailable(lazy_message(text))
     try:
-        engine = http.engine_from_settings(window=1, body_cap=BODY_SHOWN)
-        try:
-            engine.submit(request)
-            end = time.monotonic() + request.timeout + _GRACE_SECONDS
-            while time.monotonic() < end:
-                if responses := engine.poll(0.5):
-                    return responses[0]
-        finally:
-            engine.close()
+        response = http.exchange(request, _GRACE_SECONDS, body_cap=BODY_SHOWN)
     finally:
         _slots.release()
-    return http.Response(request, 0, b"", b"", request.timeout, "timeout", "No answer came.", "")
+    if response is None:
+        late = 0, b"", b"", request.timeout, "timeout", "No answer came.", ""
+        return http.Response(request, *late)
+    return response

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from urllib.parse import urlsplit
@@ -100,15 +99,7 @@ def _post(address: str, token: str, lines: Sequence[str]) -> None:
     if token:
         headers.append(("authorization", f"Bearer {token}"))
     body = "".join(f"{line}\n" for line in lines).encode()
-    engine = http.engine_from_settings(window=1)
-    try:
-        engine.submit(http.Request(address, body, headers, TIMEOUT_SECONDS))
-        response = None
-        end = time.monotonic() + TIMEOUT_SECONDS + 5  # later than the engine's own time limit
-        while response is None and time.monotonic() < end:
-            response = next(iter(engine.poll(0.5)), None)
-    finally:
-        engine.close()
+    response = http.exchange(http.Request(address, body, headers, TIMEOUT_SECONDS), grace=5)
     host = urlsplit(address).hostname
     if response is None or not 200 <= response.status < 300:
         why = (response.detail or f"HTTP {response.status}") if response else "no answer came"

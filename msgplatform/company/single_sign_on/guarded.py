@@ -85,14 +85,7 @@ class _EngineAdapter(BaseAdapter):
             request.url or "", body.encode() if isinstance(body, str) else body, sent_headers,
             seconds, method=request.method or "GET",
         )  # fmt: skip
-        engine, answer = http.engine_from_settings(window=1, body_cap=_MAX_BODY), None
-        end = time.monotonic() + seconds + 1  # the engine ends the request before
-        try:
-            engine.submit(call)
-            while answer is None and time.monotonic() < end:
-                answer = next(iter(engine.poll(0.5)), None)
-        finally:
-            engine.close()
+        answer = http.exchange(call, grace=1, body_cap=_MAX_BODY)
         if answer is None or answer.error:
             kind, detail = (answer.error, answer.detail) if answer else ("timeout", "No answer.")
             raise Unreachable(kind, detail)

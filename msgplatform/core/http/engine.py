@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import closing
 from typing import Any
 
 import pycurl
@@ -86,6 +87,7 @@ __all__ = [
     "Request",
     "Response",
     "engine_from_settings",
+    "exchange",
     "outline",
 ]
 
@@ -252,6 +254,18 @@ def engine_from_settings(**overrides: Any) -> Engine:
     guard = overrides.pop("guard", None) or AddressGuard(settings.OUTBOUND_ALLOW)
     arguments = {"proxy": settings.OUTBOUND_PROXY, "ca_file": settings.OUTBOUND_CA_FILE}
     return Engine(guard, **{**arguments, **overrides})
+
+
+def exchange(request: Request, grace: float, **overrides: Any) -> Response | None:
+    """The answer to one request, by an engine of its own with these overrides. None if the engine
+    has not ended the request `grace` seconds after the request's timeout."""
+    end = time.monotonic() + request.timeout + grace
+    with closing(engine_from_settings(window=1, **overrides)) as engine:
+        engine.submit(request)
+        while time.monotonic() < end:
+            if responses := engine.poll(0.5):
+                return responses[0]
+    return None
 
 
 def _options(proxy: str, user_agent: str, ca_file: str) -> list[tuple[int, Any]]:
