@@ -314,11 +314,9 @@ class _Reader:
 
     conditions: int = 0
 
-    def document(self, value: Any, place: str, prefix: str = "", level: int = 0) -> Node:
+    def document(self, value: Any, place: str, prefix: str = "") -> Node:
         if not isinstance(value, Mapping):
             raise _fault(place, _('write an object such as {"data": {"total": {"$gt": 100}}}'))
-        if level > MAX_DEPTH:
-            raise _fault(place, _("more than %d objects and lists in one another") % MAX_DEPTH)
         nodes: list[Node] = []
         for name, inner in value.items():
             inner_place = f"{place}.{name}" if place else name
@@ -326,27 +324,27 @@ class _Reader:
                 if not isinstance(inner, list) or not inner:
                     raise _fault(inner_place, _("write a list of conditions"))
                 parts = [
-                    self.document(part, f"{inner_place}[{number}]", prefix, level + 2)
+                    self.document(part, f"{inner_place}[{number}]", prefix)
                     for number, part in enumerate(inner)
                 ]
                 nodes.append(_Any(parts) if name == "$or" else _All(parts))
             elif name == "$not":
-                nodes.append(self.negation(inner, inner_place, prefix, level + 1))
+                nodes.append(self.negation(inner, inner_place, prefix))
             elif name.startswith("$") and name != "$" and not name.startswith("$."):
                 nodes.append(self.operator(name, inner, inner_place, prefix))
             else:
                 path = f"{prefix}.{name}" if prefix else name
                 is_nested = isinstance(inner, Mapping) and bool(inner)
                 nodes.append(
-                    self.document(inner, inner_place, path, level + 1)
+                    self.document(inner, inner_place, path)
                     if is_nested
                     else self.operator("$eq", inner, inner_place, path)
                 )
         return nodes[0] if len(nodes) == 1 else _All(nodes)
 
-    def negation(self, inner: Any, place: str, prefix: str, level: int) -> Node:
+    def negation(self, inner: Any, place: str, prefix: str) -> Node:
         node = (
-            self.document(inner, place, prefix, level)
+            self.document(inner, place, prefix)
             if isinstance(inner, Mapping) and inner
             else self.operator("$eq", inner, place, prefix)
         )

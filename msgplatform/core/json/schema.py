@@ -103,10 +103,11 @@ def accepts(schema: Schema, value: Any) -> bool:
 def first_error(schema: Schema, value: Any) -> Wrong | None:
     """The fault of a value, or None. Raises RecursionError for a value that is nested too
     deeply."""
-    if accepts(schema, value):
+    size = len(msgspec.json.encode(value))
+    if schema.quick is not None and schema.quick.accepts(value, size):
         return None
     try:
-        keywords.begin_steps(len(msgspec.json.encode(value)))
+        keywords.begin_steps(size)
         error = _best(schema.validator, value)
     except keywords.TooManySteps:
         return Wrong("", _TOO_MANY_STEPS)
