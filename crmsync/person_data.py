@@ -244,7 +244,7 @@ def _requests(person: Person, policy_id: int, data: bytes) -> list[dict[str, Any
 def _own_keys(person: Person, policy_id: int, requests: Sequence[Request]) -> dict[str, str]:
     """The requests that are about the person: their keys → the keys of the records.
 
-    A lead itself tells whose it is. In other requests a field must be just the identifier.
+    A lead itself names its person. In other requests a field must be just the identifier.
     """
     policy = Policy.objects.filter(pk=policy_id).values("key_prefix", "source__name").first()
     prefix = policy["key_prefix"] if policy else ""

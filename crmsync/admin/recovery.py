@@ -103,7 +103,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         act: Callable[[Sequence[int], str], int],
         words: Callable[[int], str],
     ) -> HttpResponse | None:
-        # One row more than is allowed tells that there are too many.
+        # A row beyond the limit shows that there are too many.
         ids = list(rows.order_by().values_list("pk", flat=True)[: MAX_SELECTION + 1])
         if len(ids) > MAX_SELECTION:
             text = gettext(

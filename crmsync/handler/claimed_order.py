@@ -90,7 +90,7 @@ class ClaimedOrder:
 
     def _is_whole(self) -> bool:
         """True if every record still carries the claim for long enough, has the order's operation,
-        and is not adopted. One aggregate row tells this. Sets the end of the lease."""
+        and is not adopted. One aggregate row shows this. Sets the end of the lease."""
         operations = {entry.operation for entry in self.order.entries}
         row_ids = [entry.record for entry in self.order.entries]
         if len(operations) != 1 or len(row_ids) > claims.CHUNK:

@@ -17,7 +17,7 @@ from msgplatform.messages import filter_fields, filters
 NO_CRM = _("there is no CRM of this name")
 NO_POLICY = _("there is no such policy; use source/CRM or its id")
 STATES = {state.name.lower(): state for state in Record.State}
-# Filters on these fields tell something about a lead or a record.
+# Filters on these fields reveal data of a lead or a record.
 OF_LEADS = ("id", "phone", "name", "uid", "appkey", "deleted")
 OF_RECORDS = (
     "record_key", "crm", "policy", "state", "error_class", "operation", "remote_id",

@@ -20,7 +20,7 @@ from msgplatform.models import Biz
 _State = Record.State
 # A lead has the state of its worst record.
 _TONES: tuple[Tone, ...] = ("bad", "warn", "plain", "good")
-RECORD = "record-"  # prefix of a record's id, to tell it from a lead's
+RECORD = "record-"  # prefix of a record's id; a lead's id has none
 
 
 def of_leads(ids: Sequence[int], policies_by_id: Policies) -> dict[int, Hit]:

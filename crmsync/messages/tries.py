@@ -46,7 +46,7 @@ def read_tries(states: Sequence[CrmState]) -> Tries:
     """The latest tries of all records; at most one query for each version that is shown."""
     records = {state.record.pk: state.record for state in states if state.record}
     rows = Item.objects.filter(record_id__in=records).order_by("-id")
-    # One row more than is shown tells whether there are earlier tries.
+    # A row beyond those shown means that there are earlier tries.
     items = list(rows[: SHOWN_TRIES + 1])
     operation_ids = {item.operation_id for item in items}
     for record in records.values():

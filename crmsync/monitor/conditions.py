@@ -65,7 +65,7 @@ class _Stalls(msgspec.Struct):
 def conditions() -> Iterator[Condition]:
     """The conditions that hold now. Raises errors of the database."""
     now = sql.now()
-    # A sandbox fails only because somebody has told it to.
+    # A sandbox fails only if an operator has chosen a failure.
     policies = [
         progress
         for progress in backlog.of_policies(now)

@@ -274,7 +274,7 @@ class PolicyPoll:
             self._problem_since = self._problem_since or time.time()
         self._problem = problem
         pause = self._trouble.next()
-        # The platform's own database is away only for a moment. Another one gets longer pauses.
+        # The platform's own database is unavailable for moments only; others get longer pauses.
         return pause if policy.source.database else min(pause, MAX_AWAY_PAUSE)
 
     def _clear_problem(self) -> None:

@@ -221,7 +221,7 @@ def _take_over(plan: _Plan, now: datetime, by: str, unsure_class: str) -> None:
     for record in [*plan.older, *in_flight]:
         if record.state in Record.OPEN:
             operation_ids = {record.operation_id, record.sending_operation} - {0}
-            # Whoever marks the record in flight or queues it again counts its version.
+            # The program that marks the record in flight, or queues it again, counts its version.
             if record.state == _State.QUEUED:
                 operation_ids.discard(record.sending_operation)
             outdated_counts.update((operation_id, "replaced") for operation_id in operation_ids)

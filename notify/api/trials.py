@@ -134,7 +134,7 @@ class FilterTrialView(APIView):
     """Try a filter."""
 
     tag = "test sends"
-    # Who tries one value after another reads payloads; this scope can send them anywhere.
+    # A key that tries values one by one reads payloads; this scope may send payloads anyway.
     required_scope = "manage:subscriptions"
     answers_limited_keys = True
 

@@ -215,8 +215,8 @@ class Recipients:
     def _try(self, message: Message, text: str | None) -> None:
         """Try the filters of the message's recipients on its payload."""
         rules, subscriptions = self._systems[message.biz_id], self.by(message)
-        # What cannot be read is delivered when the key is back, or set aside by the dispatcher,
-        # rather than lost.
+        # An unreadable payload has its deliveries: they are sent when the key is back, or the
+        # dispatcher sets them aside.
         if text is None:
             return
         try:

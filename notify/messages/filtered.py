@@ -120,8 +120,8 @@ def try_filter(subscription: BizReceive, node: Node | None) -> list[TriedMessage
 def lets_through(
     message: Any, filters: Sequence[tuple[BizReceive, Node | None]]
 ) -> Iterator[BizReceive]:
-    """Those of the subscriptions of its system, each with its filter, that the message is for; all
-    for a payload that cannot be read, as in the maker's split."""
+    """Yield the subscriptions, each given with its filter, that the message matches; all of them
+    if the payload is unreadable, as in the maker's split."""
     event, is_read, is_readable = None, False, True
     for row, node in filters:
         if node and not is_read:

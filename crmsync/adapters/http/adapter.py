@@ -221,7 +221,7 @@ class HttpAdapter(CRMAdapter):
         # A deletion can be repeated whatever the storing call is.
         is_upsert = self.is_upsert or bool(call and call is settings.delete)
         outcomes = outcomes_of(settings.answer, response, group, is_upsert)
-        # Without a test call nobody can tell whether the CRM refuses more than this record.
+        # Without a test call nobody knows whether the CRM refuses more than this record.
         outcomes = [
             Auth(outcome.message) if isinstance(outcome, Auth) and not settings.test else outcome
             for outcome in outcomes

@@ -1,4 +1,4 @@
-"""The sandbox as a CRM: it keeps records for an hour, and fails as somebody has told it to."""
+"""The sandbox as a CRM: it keeps records for an hour, and fails as its behaviour says."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from msgplatform.core.connections import RedisError
 from msgplatform.core.errors import InvalidInput, Unavailable
 from msgplatform.core.sandbox import Behaviour
 
-# The answers that the sandbox can be told to give. '' stores the records.
+# The answers of which an operator can choose one. '' stores the records.
 INVALID, AUTH, THROTTLED, ERROR, DOWN, LOST = (
     "invalid", "auth", "throttled", "error", "down", "lost",
 )  # fmt: skip
@@ -104,7 +104,7 @@ class SandboxAdapter(CRMAdapter):
         }
 
     def _require_answer(self) -> None:
-        """Raises as `fields` does while the sandbox is told to fail. Such a call is not counted."""
+        """Raises as `fields` does while the chosen answer is a failure. The call is not counted."""
         try:
             behaviour = self._records.behaviour()
         except RedisError as error:

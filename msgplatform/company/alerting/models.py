@@ -55,7 +55,7 @@ class AlertChannel(models.Model):
             "own page. Encrypted."
         ),
     )
-    # What is shown of the address, without secrets: service, host, fingerprint.
+    # The part of the address without secrets: service, host, fingerprint.
     shown = models.CharField(_("goes to"), max_length=200, editable=False)
     language = models.CharField(
         _("language"), max_length=16, choices=settings.LANGUAGES, default=own_language
@@ -232,7 +232,7 @@ class AlertMessage(models.Model):
 
 
 class AlertNotice(models.Model):
-    """One piece of news about an alert, in the message that tells it. There is one of each for a
+    """One piece of news about an alert, in the message that reports it. There is one of each for a
     channel, whichever programs make it, and however many rules ask for it."""
 
     class Event(models.TextChoices):

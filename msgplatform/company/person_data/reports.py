@@ -26,7 +26,7 @@ PREVIEW_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Hits:
-    """What one store holds of a person: the number of rows, the number on their way, and some rows.
+    """The rows of a person in one store: their number, the number on their way, and some rows.
 
     `is_whole` is False if the time ended first, or if the store could not be read.
     """

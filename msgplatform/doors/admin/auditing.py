@@ -13,7 +13,7 @@ from django.http import HttpRequest
 from msgplatform.core.fields import encrypted_names
 from msgplatform.models import AuditLog
 
-# What the log has in place of a secret value, and of no value.
+# The words of the log for a secret value, and for no value.
 SECRET, NOTHING = "•••", None
 MESSAGE_RESENT = "message_resent"
 _MAX_VALUE_CHARS = 2000  # a mapping may have pages

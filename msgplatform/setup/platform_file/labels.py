@@ -14,7 +14,7 @@ from msgplatform.setup.platform_file import kinds
 from msgplatform.setup.resource import Resource
 
 MAX_LABEL = 100
-# Whoever applies a file locks this row. No object has these names.
+# Each apply of a file locks this row. No object has these names.
 _TURN = {"section": "", "name": ""}
 
 

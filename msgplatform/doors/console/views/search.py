@@ -73,7 +73,7 @@ def search(request: HttpRequest) -> HttpResponse:
         messages.info(request, link)
         flow, hit = hits[0]
         return redirect("console:message", flow.name, hit.id)
-    # Whoever can find out whether a text exists can guess it piece by piece.
+    # A person who may search for any text can guess hidden texts piece by piece.
     looks = _is_long_enough(query) and clear
     with_texts = [flow for flow in able if flow.messages.searched_text_label] if looks else []
     return page(
