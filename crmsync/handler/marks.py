@@ -131,7 +131,21 @@ class Marking:
         for answer in self.answers:
             if row := rows.get(answer.entry.record):
                 verdicts.judge(row, answer)
-        _write(self.crm, verdicts, now)
+        _confirm(verdicts.confirmed, now)
+        if verdicts.owned_ids:
+            claims.update_by_key(
+                Record.objects.filter(pk__in=verdicts.owned_ids), {"is_adopted": False}
+            )
+        table = Record._meta.db_table
+        due = [(*_values(row), next_at, now) for row, next_at in verdicts.changed]
+        sql.insert_or_update(table, (*_COLUMNS, "next_at", "updated_at"), due)
+        sql.insert_or_update(
+            table, (*_COLUMNS, "updated_at"), [(*_values(row), now) for row in verdicts.late]
+        )
+        take_back_endings(verdicts.reopened)
+        add_endings(verdicts.ended, now)
+        open_entries(verdicts.dead, self.crm.id, now)
+        solve_entries([row.id for row, _ in verdicts.confirmed], self.crm.id, now)
         _count(self.order, _outcomes(verdicts), self.counts, now)
         self._log(now, self.attempts)
 
@@ -179,24 +193,6 @@ def _being_deleted(crm: Crm, order: Order, answers: Sequence[Answer]) -> set[str
         rows = of_crm(crm.id).filter(is_recent, remote_id__in=some, deleted=True)
         deleted_ids.update(rows.order_by().values_list("remote_id", flat=True))
     return deleted_ids
-
-
-def _write(crm: Crm, verdicts: Verdicts, now: datetime) -> None:
-    _confirm(verdicts.confirmed, now)
-    if verdicts.owned_ids:
-        claims.update_by_key(
-            Record.objects.filter(pk__in=verdicts.owned_ids), {"is_adopted": False}
-        )
-    table = Record._meta.db_table
-    due = [(*_values(row), next_at, now) for row, next_at in verdicts.changed]
-    sql.insert_or_update(table, (*_COLUMNS, "next_at", "updated_at"), due)
-    sql.insert_or_update(
-        table, (*_COLUMNS, "updated_at"), [(*_values(row), now) for row in verdicts.late]
-    )
-    take_back_endings(verdicts.reopened)
-    add_endings(verdicts.ended, now)
-    open_entries(verdicts.dead, crm.id, now)
-    solve_entries([row.id for row, _ in verdicts.confirmed], crm.id, now)
 
 
 def _confirm(pairs: Sequence[tuple[Row, str]], now: datetime) -> None:

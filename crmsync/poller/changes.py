@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from datetime import timedelta
 from functools import partial
 
 from crmsync import models
@@ -12,7 +11,7 @@ from crmsync.models.sources import MAX_UNREAD
 from crmsync.poller import requests, runs
 from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.reading.increment import Facts, Increment, Page, Watermark
+from crmsync.poller.reading.increment import Facts, Increment, Watermark
 from crmsync.poller.store import Unstorable, store, store_or_set_aside
 from msgplatform.core.data import ids, transactions
 
@@ -54,10 +53,21 @@ class Changes:
         page = increment.read(self._watermark, limit)
         self.facts = page.facts
         if self._watermark and page.facts.clock_back:
-            self._go_back(policy, increment, self._watermark, page.facts.clock_back)
+            # Move the watermark back, because the source's clock went back: newer rows lie behind
+            # it.
+            self._watermark = increment.before(self._watermark, page.facts.clock_back)
+            # No check of the lease: rows are only read again, and none is lost.
+            rows = models.Watermark.objects.filter(policy_id=policy.id)
+            transactions.retrying(partial(rows.update, update_time=self._watermark.time))
+            increment.forget_step_back()
             page = increment.read(self._watermark, limit)
         if not page.rows:
-            self._pass_early_rows(policy, crm, increment, page)
+            # Move the watermark behind rows that were read early: otherwise each look would read
+            # them again.
+            if page.watermark != self._watermark:
+                store(Round(policy, self._holder, crm.id, 0, 0, [], page.watermark))
+                increment.confirm(page)
+                self._watermark = page.watermark
             self._finish()
             return False
         if not self.run:
@@ -87,25 +97,6 @@ class Changes:
         if result.operation:
             self._center.distribute(crm, round, result)
         return page.more
-
-    def _pass_early_rows(self, policy: Policy, crm: Crm, increment: Increment, page: Page) -> None:
-        """Move the watermark behind rows that were read early: otherwise each look would read them
-        again."""
-        if page.watermark != self._watermark:
-            store(Round(policy, self._holder, crm.id, 0, 0, [], page.watermark))
-            increment.confirm(page)
-            self._watermark = page.watermark
-
-    def _go_back(
-        self, policy: Policy, increment: Increment, watermark: Watermark, seconds_back: timedelta
-    ) -> None:
-        """Move the watermark back, because the source's clock went back: newer rows lie behind
-        it."""
-        self._watermark = increment.before(watermark, seconds_back)
-        # No check of the lease: rows are only read again, and none is lost.
-        rows = models.Watermark.objects.filter(policy_id=policy.id)
-        transactions.retrying(partial(rows.update, update_time=self._watermark.time))
-        increment.forget_step_back()
 
     def _finish(self) -> None:
         if self.run:

@@ -233,7 +233,26 @@ class Decisions:
         if self._endings:
             add_endings(self._endings, self._now)
         if self._dead:
-            self._report_dead()
+            # Open entries of the recovery log; a record has at most one.
+            entries = models.RecoveryEntry.objects.filter(
+                record_id__in=[row["id"] for row, _ in self._dead],
+                state=models.RecoveryEntry.State.OPEN,
+            )
+            failures.take_back(entries)
+            entries.delete()
+            models.RecoveryEntry.objects.bulk_create(
+                models.RecoveryEntry(
+                    policy_id=self._this.policy.id, crm_id=self._this.crm_id,
+                    operation_id=self._this.operation, record_id=row["id"], key=row["key"],
+                    version=row["version"], error_class=MAPPING,
+                    field=each.problem.field if each.problem else "",
+                    reason=str(each.problem)[:MAX_MESSAGE], created_at=self._now,
+                    request=msgspec.json.encode(each.request),
+                )
+                for row, each in self._dead
+            )  # fmt: skip
+            dead_records = [(row["id"], MAPPING, str(each.problem)) for row, each in self._dead]
+            failures.add(self._this.crm_id, dead_records, self._now)
         names = {
             counters.READ: result.read,
             counters.UNCHANGED: result.unchanged,
@@ -253,25 +272,3 @@ class Decisions:
         }  # fmt: skip
         table = models.Record._meta.db_table
         sql.insert(table, _NEW, self._new_rows, constants=constants)
-
-    def _report_dead(self) -> None:
-        """Open entries of the recovery log; a record has at most one."""
-        entries = models.RecoveryEntry.objects.filter(
-            record_id__in=[row["id"] for row, _ in self._dead],
-            state=models.RecoveryEntry.State.OPEN,
-        )
-        failures.take_back(entries)
-        entries.delete()
-        models.RecoveryEntry.objects.bulk_create(
-            models.RecoveryEntry(
-                policy_id=self._this.policy.id, crm_id=self._this.crm_id,
-                operation_id=self._this.operation, record_id=row["id"], key=row["key"],
-                version=row["version"], error_class=MAPPING,
-                field=each.problem.field if each.problem else "",
-                reason=str(each.problem)[:MAX_MESSAGE], created_at=self._now,
-                request=msgspec.json.encode(each.request),
-            )
-            for row, each in self._dead
-        )  # fmt: skip
-        dead_records = [(row["id"], MAPPING, str(each.problem)) for row, each in self._dead]
-        failures.add(self._this.crm_id, dead_records, self._now)

@@ -105,33 +105,30 @@ class DistributionCenter:
         try:
             yield
         except RedisError as error:
-            self._release(crm, entries, claim, error)
-            raise
-
-    def _release(self, crm: Crm, entries: Sequence[Entry], claim: str, error: Exception) -> None:
-        self._has_refusals = True
-        now = sql.now()
-        operations = {entry.operation for entry in entries}
-        rows = models.RecoveryEntry.objects.filter(
-            operation_id__in=operations, record_id=None, state=models.RecoveryEntry.State.OPEN
-        )
-        reported_ids = set(rows.values_list("operation_id", flat=True))
-        models.RecoveryEntry.objects.bulk_create(
-            models.RecoveryEntry(
-                policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
-                error_class=QUEUE, created_at=now,
-                reason=f"The queue of {crm.name} did not take it: {error}"[:500],
+            self._has_refusals = True
+            now = sql.now()
+            operations = {entry.operation for entry in entries}
+            rows = models.RecoveryEntry.objects.filter(
+                operation_id__in=operations, record_id=None, state=models.RecoveryEntry.State.OPEN
             )
-            for operation in sorted(operations - reported_ids)
-        )  # fmt: skip
-        claims.update_by_key(
-            models.Record.objects.filter(
-                pk__in=[entry.record for entry in entries], claimed_by=claim
-            ),
-            {
-                "state": models.Record.State.WAITING,
-                "claimed_by": "",
-                "next_at": now,
-                "error_class": UNKNOWN,
-            },
-        )
+            reported_ids = set(rows.values_list("operation_id", flat=True))
+            models.RecoveryEntry.objects.bulk_create(
+                models.RecoveryEntry(
+                    policy_id=self._policy.id, crm_id=crm.id, operation_id=operation,
+                    error_class=QUEUE, created_at=now,
+                    reason=f"The queue of {crm.name} did not take it: {error}"[:500],
+                )
+                for operation in sorted(operations - reported_ids)
+            )  # fmt: skip
+            claims.update_by_key(
+                models.Record.objects.filter(
+                    pk__in=[entry.record for entry in entries], claimed_by=claim
+                ),
+                {
+                    "state": models.Record.State.WAITING,
+                    "claimed_by": "",
+                    "next_at": now,
+                    "error_class": UNKNOWN,
+                },
+            )
+            raise

@@ -15,7 +15,6 @@ from django.db.models import F
 from crmsync import models
 from crmsync.directory import Policy
 from crmsync.poller.decisions import COLUMNS, Decisions, Round, StoredRound
-from crmsync.poller.reading.increment import Watermark
 from crmsync.poller.requests import without_values
 from msgplatform.core import logging
 from msgplatform.core.daemons import bisect
@@ -88,7 +87,14 @@ def _store_once(round: Round, new_ids: Sequence[int]) -> StoredRound:
                 decisions.take(each, stored_row, new_id)
         decisions.write()
         if round.watermark:
-            _move_watermark(round.policy.id, round.watermark, now)
+            # The key is JSON: a number and the same digits as text are different keys.
+            key = msgspec.json.encode(round.watermark.key).decode()
+            sql.insert_or_update(
+                models.Watermark._meta.db_table,
+                ("policy_id", "update_time", "key", "moved_at"),
+                [(round.policy.id, round.watermark.time, key, now)],
+                key="policy_id",
+            )
         if round.run:
             models.Run.objects.filter(pk=round.run).update(
                 read=F("read") + decisions.result.read,
@@ -106,14 +112,3 @@ def _stored_rows(round: Round) -> dict[str, dict[str, Any]]:
         for row in records.select_for_update().order_by().values(*COLUMNS):
             rows_by_key[row["key"]] = row
     return rows_by_key
-
-
-def _move_watermark(policy_id: int, watermark: Watermark, now: datetime) -> None:
-    # The key is JSON: a number and the same digits as text are different keys.
-    key = msgspec.json.encode(watermark.key).decode()
-    sql.insert_or_update(
-        models.Watermark._meta.db_table,
-        ("policy_id", "update_time", "key", "moved_at"),
-        [(policy_id, watermark.time, key, now)],
-        key="policy_id",
-    )

@@ -172,7 +172,16 @@ def _check_fields(request: Request, account: Account) -> int:
     if _CONTROL.search(request.text):
         words = lazy_message(_("use no control characters but tabs and line breaks"))
         raise InvalidInput(words, "text")
-    parts = _parts(request.text, account.row.signature)
+    text = request.text
+    try:
+        parts = len(
+            sgip.split(text, 0, sgip.SplitOptions(signature=account.row.signature)).contents
+        )
+        if parts == 1 and text.isascii():  # 140 brackets are more than 160 septets
+            options = sgip.SplitOptions(signature=account.row.signature, packed_ascii=True)
+            parts = len(sgip.split(text, 0, options).contents)
+    except sgip.TextError as error:
+        raise InvalidInput(str(error), "text") from None
     digits = account.row.extension_digits
     if not _EXTENSION.fullmatch(request.extension) or len(request.extension) > digits:
         raise InvalidInput(lazy_message(_("use at most %(most)d digits"), most=digits), "extension")
@@ -190,17 +199,6 @@ def _check_fields(request: Request, account: Account) -> int:
         check_key(request.idempotency_key)
     _check_times(request)
     return parts
-
-
-def _parts(text: str, signature: str) -> int:
-    try:
-        count = len(sgip.split(text, 0, sgip.SplitOptions(signature=signature)).contents)
-        if count == 1 and text.isascii():  # 140 brackets are more than 160 septets
-            options = sgip.SplitOptions(signature=signature, packed_ascii=True)
-            count = len(sgip.split(text, 0, options).contents)
-    except sgip.TextError as error:
-        raise InvalidInput(str(error), "text") from None
-    return count
 
 
 def _check_times(request: Request) -> None:

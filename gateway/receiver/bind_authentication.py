@@ -157,7 +157,16 @@ class BindAuthentication:
             self._arrivals.put(connection, self._gateways.get(connection, (0, 0.0))[0], requests)
         # Close last: requests that came with the end of the connection still belong to the gateway.
         if closed_event:
-            self._closed(connection, closed_event)
+            self._received.pop(connection, None)
+            self._checked.pop(connection, None)
+            if self._gateways.pop(connection, None) is not None:
+                self._leave(connection)
+                if closed_event.error:
+                    log.warning("smg_closed", peer=connection.peer, why=str(closed_event.error))
+            elif connection in self._silent.get(connection.address, ()):  # it was not displaced
+                self._leave(connection)
+                if closed_event.reason is not sgip.CloseReason.REFUSED:
+                    self._refused["without_login"] += 1
 
     def states(self) -> Iterable[LinkState]:
         now = time.time()
@@ -179,7 +188,13 @@ class BindAuthentication:
         is called in a thread of its own."""
         self.wrong_logins.raise_alerts()
         if self.next_look.is_due:
-            self._alerted = _address_of_open_alert()
+            # The stranger of the open alert, '' when there is none.
+            message = (
+                Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first()
+                or {}
+            )
+            text = message.get("text")
+            self._alerted = str(text[1].get("address", "")) if isinstance(text, list) else ""
             self.next_look.restart()
         if self._alerted in self._known:  # a gateway with its address was set up since
             self._alerted = ""
@@ -207,18 +222,6 @@ class BindAuthentication:
                 ),
                 key=_STRANGER,
             )
-
-    def _closed(self, connection: Connection, event: sgip.Closed) -> None:
-        self._received.pop(connection, None)
-        self._checked.pop(connection, None)
-        if self._gateways.pop(connection, None) is not None:
-            self._leave(connection)
-            if event.error:
-                log.warning("smg_closed", peer=connection.peer, why=str(event.error))
-        elif connection in self._silent.get(connection.address, ()):  # it was not displaced
-            self._leave(connection)
-            if event.reason is not sgip.CloseReason.REFUSED:
-                self._refused["without_login"] += 1
 
     def _leave(self, connection: Connection) -> None:
         """Free the connection's place. An address without connections is forgotten."""
@@ -287,13 +290,6 @@ class Networks:
             log.warning("gateway_host_unknown", host=host, why=str(error)[:200])
         self._hosts[host] = networks, now + _NAME_SECONDS
         return networks
-
-
-def _address_of_open_alert() -> str:
-    """The stranger of the open alert, '' when there is none."""
-    message = Alert.objects.filter(open_key=_STRANGER).values_list("said", flat=True).first() or {}
-    text = message.get("text")
-    return str(text[1].get("address", "")) if isinstance(text, list) else ""
 
 
 def _same(first: str, second: str) -> bool:

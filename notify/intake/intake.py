@@ -148,7 +148,19 @@ def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
     signals.MAKER.send()
     events = [item.body for item in items]
     kinds = [(event.biz, event.event_type, event.channel) for event in events]
-    return _note_recipients(kinds, verdicts)
+    # The verdicts on events of these kinds, with `recipients` 0 for a new event without a
+    # subscription.
+    pairs = list(zip(kinds, verdicts, strict=True))
+    new_kinds = {kind for kind, verdict in pairs if verdict.outcome == "created"}
+    lonely_kinds = set[Kind]()
+    with suppress(*UNAVAILABLE):  # the events are stored, so the verdicts hold
+        lonely_kinds = _without_subscription(new_kinds)
+    return [
+        dataclasses.replace(verdict, recipients=0)
+        if verdict.outcome == "created" and kind in lonely_kinds
+        else verdict
+        for kind, verdict in pairs
+    ]
 
 
 def _insert(items: Sequence[Item[Event]], now: object) -> None:
@@ -166,22 +178,6 @@ def _insert(items: Sequence[Item[Event]], now: object) -> None:
 def forget_recipients() -> None:
     """Forget the remembered kinds of events, so that subscriptions are read again."""
     _subscribed.clear()
-
-
-def _note_recipients(kinds: Sequence[Kind], verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """The verdicts on events of these kinds, with `recipients` 0 for a new event without a
-    subscription."""
-    pairs = list(zip(kinds, verdicts, strict=True))
-    new_kinds = {kind for kind, verdict in pairs if verdict.outcome == "created"}
-    lonely_kinds = set[Kind]()
-    with suppress(*UNAVAILABLE):  # the events are stored, so the verdicts hold
-        lonely_kinds = _without_subscription(new_kinds)
-    return [
-        dataclasses.replace(verdict, recipients=0)
-        if verdict.outcome == "created" and kind in lonely_kinds
-        else verdict
-        for kind, verdict in pairs
-    ]
 
 
 def _without_subscription(kinds: set[Kind]) -> set[Kind]:

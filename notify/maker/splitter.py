@@ -158,12 +158,7 @@ class Splitter:
         except Exception as error:
             if bisect.is_unavailable(error):
                 raise
-        return self._split_singly(limits, capacity, behind_ids)
-
-    def _split_singly(
-        self, limits: Mapping[int, int], capacity: Capacity | None, behind_ids: Collection[int]
-    ) -> tuple[int, int]:
-        """Split as `split` does, but one by one in a system where splitting together fails."""
+        # Split as `split` does, but one by one in a system where splitting together fails.
         split_count = queued_count = 0
         failures: list[tuple[int, Exception]] = []
         for biz_id, limit in limits.items():
@@ -223,7 +218,12 @@ class Splitter:
             deliveries_in_time = int(plan.deliveries * SPLIT_SECONDS / (time.monotonic() - began))
             self._max_deliveries = max(MIN_DELIVERIES, min(MAX_DELIVERIES, deliveries_in_time))
         if began_at:
-            _record_spans(plan, began_at)
+            # Record the split of the messages that are traced.
+            contexts = spans.contexts({message.id: message.trace for message in plan.messages})
+            steps = [
+                spans.Step(context, {"message_id": str(pk)}) for pk, context in contexts.items()
+            ]
+            spans.record_steps("notify split", began_at, steps, len(plan.messages))
         return len(plan.messages), len(plan.rows)
 
     def split_once(
@@ -335,13 +335,6 @@ def _with_one_large(
             has_large = True
         chosen.append(message)
     return chosen
-
-
-def _record_spans(plan: _Plan, began_at: int) -> None:
-    """Record the split of the messages that are traced."""
-    contexts = spans.contexts({message.id: message.trace for message in plan.messages})
-    steps = [spans.Step(context, {"message_id": str(pk)}) for pk, context in contexts.items()]
-    spans.record_steps("notify split", began_at, steps, len(plan.messages))
 
 
 def _cut(

@@ -116,7 +116,13 @@ class Marker(Worker):
         if unreadable := [result for result in results if result.error == orders.ENCRYPTED]:
             alerts.raise_event(_missing_key(unreadable))
         if began_at:
-            _record_spans(results, began_at)
+            # Record the marks of results that are stored, of messages that are traced.
+            steps = [
+                spans.Step(context, {"delivery": str(result.id), "outcome": result.outcome})
+                for result in results
+                if (context := parse(result.trace))
+            ]
+            spans.record_steps("notify mark", began_at, steps, len(results))
         return results
 
     def _mark(
@@ -180,16 +186,6 @@ class Marker(Worker):
             log.warning("alerts_not_announced", why=str(error)[:200])
         except Exception:
             log.exception("alerts_not_announced")
-
-
-def _record_spans(results: Sequence[Result], began_at: int) -> None:
-    """Record the marks of results that are stored, of messages that are traced."""
-    steps = [
-        spans.Step(context, {"delivery": str(result.id), "outcome": result.outcome})
-        for result in results
-        if (context := parse(result.trace))
-    ]
-    spans.record_steps("notify mark", began_at, steps, len(results))
 
 
 def _missing_key(results: Sequence[Result]) -> alerts.AlertEvent:

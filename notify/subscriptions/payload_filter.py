@@ -354,7 +354,13 @@ class _Reader:
         self.conditions += 1
         if self.conditions > MAX_CONDITIONS:
             raise _fault(place, _("more than %d conditions") % MAX_CONDITIONS)
-        steps = _steps(path, place)
+        # The steps of a path such as data.items[0].sku.
+        if not _PATH.fullmatch(path):
+            raise _fault(place, _("write a path such as data.items[0].price or data.items.$.sku"))
+        parts = [match["name"] or int(match["index"]) for match in _STEP.finditer(path)]
+        if parts[0] not in ROOTS:
+            raise _fault(place, _("a path begins with one of %s") % ", ".join(ROOTS))
+        steps = tuple(parts)
         operand = _exact(operand, place)
         if name == "$exist":
             if not isinstance(operand, bool):
@@ -382,16 +388,6 @@ class _Reader:
         test = _test(name, operand)
         sign, is_negated = _OPERATORS[name].sign, _OPERATORS[name].is_negated
         return _Condition(path, steps, sign, operand, test, is_negated, size)
-
-
-def _steps(path: str, place: str) -> Sequence[str | int]:
-    """The steps of a path such as data.items[0].sku."""
-    if not _PATH.fullmatch(path):
-        raise _fault(place, _("write a path such as data.items[0].price or data.items.$.sku"))
-    parts = [match["name"] or int(match["index"]) for match in _STEP.finditer(path)]
-    if parts[0] not in ROOTS:
-        raise _fault(place, _("a path begins with one of %s") % ", ".join(ROOTS))
-    return tuple(parts)
 
 
 def _exact(value: Any, place: str) -> Any:

@@ -275,7 +275,10 @@ class _Select:
         by_key = {row.key: row for row in whole}
         # Keep the times of the first statement: a row that has changed since is read again.
         return [
-            msgspec.structs.replace(row, problem=_unreadable(unreadable[row.key]))
+            msgspec.structs.replace(
+                row,
+                problem=f"A value of the row cannot be read: {type(unreadable[row.key]).__name__}.",
+            )
             if row.key in unreadable
             else msgspec.structs.replace(by_key[row.key], time=row.time)
             for row in bare
@@ -366,8 +369,3 @@ def _time_and_hash(row: Row) -> tuple[str, int]:
 def _is_of_source(error: Exception) -> bool:
     """True if the error concerns the whole source, and no row."""
     return isinstance(error, PlatformError)
-
-
-def _unreadable(error: Exception) -> str:
-    # The error's own text may hold the row's value.
-    return f"A value of the row cannot be read: {type(error).__name__}."

@@ -91,7 +91,12 @@ class Receiver:
     def _handle(self, events: Sequence[Event]) -> int:
         """Write the entries of these locked events, up to the size of one transaction; returns the
         number of events that no longer wait."""
-        authors = _authors({(event.biz, event.uid) for event in events})
+        users = {(event.biz, event.uid) for event in events}
+        authors: dict[tuple[int, str], FeedUser] = {}
+        for biz in {biz for biz, _ in users}:
+            uids = [uid for of, uid in users if of == biz]
+            rows = FeedUser.objects.filter(biz_id=biz, uid__in=uids)
+            authors.update(((biz, row.uid), row) for row in rows)
         recipients_of: dict[Event, int] = {}
         merge_events: list[Event] = []
         large_events: list[Event] = []
@@ -204,12 +209,3 @@ class Receiver:
                 skip_or_set_aside,
             )
         )
-
-
-def _authors(users: set[tuple[int, str]]) -> dict[tuple[int, str], FeedUser]:
-    by_user: dict[tuple[int, str], FeedUser] = {}
-    for biz in {biz for biz, _ in users}:
-        uids = [uid for of, uid in users if of == biz]
-        rows = FeedUser.objects.filter(biz_id=biz, uid__in=uids)
-        by_user.update(((biz, row.uid), row) for row in rows)
-    return by_user

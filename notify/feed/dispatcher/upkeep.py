@@ -172,7 +172,17 @@ def backfill(event: Event) -> tuple[bool, int]:
     if len(ids_to_write) < len(post_ids):
         # The newest post that is not written: from its id down the timeline is merged at read.
         floor = post_ids[len(ids_to_write)]
-    _write(biz, uid, ids_to_write)
+    insert = (
+        "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
+        "SELECT f.biz_id, %s, f.id, f.create_date, f.app_id, f.src_type FROM feed f "
+        "WHERE f.biz_id = %s AND f.id IN ({})"
+    )
+    for some in chunks(ids_to_write, _CHUNK):
+        statement = insert.format(", ".join(["%s"] * len(some)))
+        with connection.cursor() as cursor:
+            cursor.execute(
+                sql.keep_existing(statement, "feed_broadcast", "feed_id"), [uid, biz, *some]
+            )
     rows.update(delivery=Friend.Delivery.PUSHED)
     FeedUser.objects.filter(biz_id=biz, uid=uid).update(floor=floor)
     return len(candidates) < AUTHORS, len(ids_to_write)
@@ -183,20 +193,6 @@ def min_written_id() -> int:
     any moment."""
     days = settings.FEED_KEEP_ENTRY_DAYS
     return ids.first_id_at(sql.now() - timedelta(days=days)) if days else 0
-
-
-def _write(biz: int, uid: str, post_ids: Sequence[int]) -> None:
-    insert = (
-        "INSERT INTO feed_broadcast (biz_id, fri_uid, feed_id, create_date, app_id, src_type) "
-        "SELECT f.biz_id, %s, f.id, f.create_date, f.app_id, f.src_type FROM feed f "
-        "WHERE f.biz_id = %s AND f.id IN ({})"
-    )
-    for some in chunks(post_ids, _CHUNK):
-        statement = insert.format(", ".join(["%s"] * len(some)))
-        with connection.cursor() as cursor:
-            cursor.execute(
-                sql.keep_existing(statement, "feed_broadcast", "feed_id"), [uid, biz, *some]
-            )
 
 
 # -- entries that readers may no longer see --------------------------------------------------------
