@@ -16,8 +16,7 @@ from msgplatform.core.intake.moved_keys import TableKeys
 from msgplatform.core.personal import PERMISSION as PERSONAL
 from notify import orders
 from notify.actions.actions import ACTIONS
-from notify.archive.kept_data import kept_data
-from notify.archive.retention import ARCHIVE
+from notify.archive.retention import ARCHIVE, kept_data
 from notify.messages.index import MESSAGES
 from notify.models import BizReceive, IdempotencyKey, Receive
 from notify.monitor import conditions, first_steps, metrics, subjects

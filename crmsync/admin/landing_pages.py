@@ -54,7 +54,7 @@ class LandingPageAdmin(ResourceAdmin):
     limited_views = frozenset({"changelist_view", "change_view", "add_view"})
     limited_may_change = True
     form_fields = {"form_fields": FieldsField}
-    list_display = ["title", "appkey", "biz", "state", "asks_for", "page"]
+    list_display = ["title", "appkey", "biz", cells.state, "asks_for", "page"]
     list_filter = ["enabled", "biz"]
     list_select_related = ["biz"]
     search_fields = ["title", "appkey"]
@@ -64,10 +64,6 @@ class LandingPageAdmin(ResourceAdmin):
     def view_on_site(self, obj: LandingPage) -> str:
         """The page itself: Django's own way there asks for nothing but an id."""
         return str(obj.get_absolute_url())
-
-    @admin.display(description=_("state"), ordering="enabled")
-    def state(self, row: LandingPage) -> str:
-        return cells.enabled(row.enabled)
 
     @admin.display(description=_("asks for"))
     def asks_for(self, row: LandingPage) -> str:

@@ -167,7 +167,7 @@ class ExceptionAdmin(NamedRowsAdmin):
     list_filter = [CrmFilter, ("id", IdTimeFilter)]
     search_help_text = _("An operation's id")
 
-    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(operation_id=number)
 

@@ -67,7 +67,7 @@ class RecoveryAdmin(NamedRowsAdmin):
         # Lists do not show `request`, which may be large.
         return super().get_queryset(request).defer("request")
 
-    def search_rows(self, rows: QuerySet[RecoveryEntry], text: str) -> QuerySet[RecoveryEntry]:
+    def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         # Search by records: they have an index on keys, entries have none.
         records = list(Record.objects.filter(key=text).values_list("pk", flat=True)[:MAX_SELECTION])
         if records:

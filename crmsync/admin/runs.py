@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from crmsync.admin.rows import CrmFilter, NamedRowsAdmin, PolicyFilter
 from crmsync.models import Operation, Run
-from crmsync.monitor.progress import Progress, of_runs
+from crmsync.monitor.backlog import Progress, of_runs
 from msgplatform.core.durations import age
 from msgplatform.doors.admin import ChoiceFilter, IdTimeFilter, cells
 

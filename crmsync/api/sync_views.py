@@ -25,7 +25,7 @@ from crmsync.api.serializers import (
 from crmsync.messages import policies
 from crmsync.messages.states import read_states
 from crmsync.models import Lead, Policy, Run
-from crmsync.monitor import progress
+from crmsync.monitor import backlog
 from crmsync.policies import run_requests
 from msgplatform.core.data import sql
 from msgplatform.doors.api.access.authentication import caller_of
@@ -160,7 +160,7 @@ def _policies(request: Any) -> QuerySet[Policy]:
 
 
 def _with_progress(runs: list[Any]) -> list[Any]:
-    progress_by_run = progress.of_runs(runs)
+    progress_by_run = backlog.of_runs(runs)
     for run in runs:
         run.progress = progress_by_run[run.pk]
     return runs

@@ -13,9 +13,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from crmsync import trials
 from crmsync.models import Crm
 from crmsync.setup.crms import addresses_of
-from crmsync.trials import lead, probing
 from msgplatform.doors.api.bodies import field, text
 from msgplatform.doors.api.json import decode
 from msgplatform.doors.api.management.resources import audit
@@ -61,7 +61,7 @@ class CrmTestView(_TestView):
         row = self.crm(name)
         addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
-        return Response(CrmCheckSerializer(probing.check(row)).data)
+        return Response(CrmCheckSerializer(trials.check(row)).data)
 
 
 class TestLeadBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -72,7 +72,7 @@ class TestLeadBody(msgspec.Struct, forbid_unknown_fields=True):
     key: Annotated[
         str | None,
         text("Left out: a new one. It begins with test-, so that no real lead is changed", 45,
-             f"^{lead.KEY.pattern}$"),
+             f"^{trials.KEY.pattern}$"),
     ] = None  # fmt: skip
     fields: Annotated[
         dict[str, Any] | None,
@@ -83,7 +83,7 @@ class TestLeadBody(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
 
 
-class TestCallSerializer(serializers.Serializer[lead.Call]):
+class TestCallSerializer(serializers.Serializer[trials.Call]):
     """A request to the CRM and its answer, without secrets."""
 
     __test__ = False
@@ -94,7 +94,7 @@ class TestCallSerializer(serializers.Serializer[lead.Call]):
     answer = serializers.CharField()
 
 
-class TestLeadSerializer(serializers.Serializer[lead.Trial]):
+class TestLeadSerializer(serializers.Serializer[trials.Trial]):
     """The outcome of a test lead."""
 
     __test__ = False
@@ -107,7 +107,7 @@ class TestLeadSerializer(serializers.Serializer[lead.Trial]):
     )
     calls = TestCallSerializer(many=True)
 
-    def get_stored(self, trial: lead.Trial) -> dict[str, Any] | None:
+    def get_stored(self, trial: trials.Trial) -> dict[str, Any] | None:
         return None if trial.stored is None else dict(msgspec.json.decode(trial.held))
 
 
@@ -130,9 +130,9 @@ class CrmTestLeadView(_TestView):
         answer, 409 when the CRM cannot be asked or has no such field.
         """
         body = decode(request, TestLeadBody, _BODY_BYTES)
-        key = lead.usual_key() if body.key is None else body.key
+        key = trials.usual_key() if body.key is None else body.key
         row = self.crm(name)
-        fields: Mapping[str, Any] = lead.usual_fields(row) if body.fields is None else body.fields
+        fields: Mapping[str, Any] = trials.usual_fields(row) if body.fields is None else body.fields
         record = partial(audit, request)
-        trial = lead.send(row, key, fields, body.remove is not False, record)
+        trial = trials.send(row, key, fields, body.remove is not False, record)
         return Response(TestLeadSerializer(trial).data)

@@ -1,19 +1,26 @@
-"""Read the changes of a policy's source from the watermark on, a round at a time."""
+"""The rounds of runs that read changed rows, and of runs that compare versions (sweeps)."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from crmsync import models
 from crmsync.directory import Crm, Policy
+from crmsync.models import Record, Run
 from crmsync.models.sources import MAX_UNREAD
 from crmsync.poller import requests, runs
 from crmsync.poller.decisions import Round
 from crmsync.poller.distribution import DistributionCenter
-from crmsync.poller.reading.increment import Facts, Increment, Watermark
+from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.increment import Facts, Increment, Key, Watermark
+from crmsync.poller.reading.source import Source, SourceMismatch
 from crmsync.poller.store import Unstorable, store, store_or_set_aside
-from msgplatform.core.data import ids, transactions
+from msgplatform.core import logging
+from msgplatform.core.data import ids, sql, transactions
 
 _Kind = models.Policy.Kind
 
@@ -108,3 +115,138 @@ def stored_watermark(policy_id: int) -> Watermark | None:
     """The place up to which a policy's source was read; None if it was not read yet."""
     row = models.Watermark.objects.filter(policy_id=policy_id).first()
     return Watermark(row.update_time, row.key) if row else None
+
+
+log = logging.get(__name__)
+
+# While no row is behind, a run's place is stored after so many pages: the successor of a killed
+# poller repeats at most these.
+_PAGES_UNSTORED = 50
+VersionsRead = Callable[[Sequence[Key]], Mapping[Key, int]]
+
+
+class Comparison:
+    """The comparisons of one policy, round by round. `run` is the present run, 0 without one."""
+
+    def __init__(self, policy: Policy, holder: str, center: DistributionCenter) -> None:
+        self._holder, self._center = holder, center
+        # Continue a run that an earlier holder of the policy left unfinished.
+        unfinished_run = runs.unfinished(policy.id, (_Kind.SWEEP,))
+        self.run = unfinished_run.pk if unfinished_run else 0
+        self.is_requested = bool(
+            unfinished_run and unfinished_run.requested_by
+        )  # `run`, by a person
+        self._after: Key | None = unfinished_run.after if unfinished_run else None
+        self._pages = 0
+
+    def begin(self, policy: Policy, is_requested: bool) -> None:
+        """Begin a run. Raises LeaseLost when the requested one was begun already."""
+        self.run = runs.begin(
+            policy, self._holder, _Kind.SWEEP, 0, is_requested, instead_of=self.run
+        )
+        self._after, self.is_requested = None, is_requested
+        models.Policy.objects.filter(pk=policy.id).update(swept_at=sql.now())
+
+    def round(
+        self, policy: Policy, crm: Crm, source: Source, increment: Increment, limit: int
+    ) -> None:
+        """Compare the next `limit` rows, and queue those that are behind.
+
+        Raises what `sweep` and `Changes.round` raise.
+        """
+
+        def versions_read(keys: Sequence[Key]) -> Mapping[Key, int]:
+            rows = Record.objects.filter(policy_id=policy.id, key__in=[str(key) for key in keys])
+            versions = dict(rows.order_by().values_list("key", "version"))
+            return {key: versions[str(key)] for key in keys if str(key) in versions}
+
+        page = sweep(source, versions_read, self._after, limit, policy)
+        if page.keys_behind:
+            self._send(policy, crm, increment, page.keys_behind)
+        self._after = page.after
+        self._pages += 1
+        if page.after is None:
+            runs.finish(self.run)
+            self.run = 0
+        elif page.keys_behind or self._pages % _PAGES_UNSTORED == 0:
+            Run.objects.filter(pk=self.run).update(after=page.after)
+
+    def fail(self, problem: str) -> None:
+        """End the present run because of a problem."""
+        runs.finish(self.run, problem)
+        self.run = 0
+
+    def _send(self, policy: Policy, crm: Crm, increment: Increment, keys: Sequence[Key]) -> None:
+        """Read these rows and queue them, as one operation, or several when that is too large."""
+        operation = ids.new(ids.bucket(policy.id, None))
+        row_requests = requests.make_requests(policy, increment.rows(keys), operation)
+        # No watermark: these rows lie anywhere in the order of time, so that it must not move.
+        round = Round(policy, self._holder, crm.id, operation, self.run, row_requests, None)
+        try:
+            if requests.is_too_large(row_requests):
+                raise Unstorable
+            result = store_or_set_aside(round)
+        except Unstorable:
+            half = len(keys) // 2
+            self._send(policy, crm, increment, keys[:half])
+            self._send(policy, crm, increment, keys[half:])
+            return
+        # No operation if the policy carries none of these rows: they are behind in each run.
+        if result.operation:
+            log.warning("rows_were_behind", policy=policy.name, count=len(result.requests))
+            self._center.distribute(crm, round, result)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPage:
+    """A page: the keys of rows that are behind, and its last key (None at the end)."""
+
+    keys_behind: Sequence[Key]
+    after: Key | None
+
+
+def sweep(
+    source: Source,
+    versions_read: VersionsRead,
+    after: Key | None = None,
+    limit: int = 1_000,
+    policy: Policy | None = None,
+) -> SweepPage:
+    """Compare up to `limit` rows after the key `after` with the versions that were read of them.
+
+    `versions_read(keys)` gives the newest version that was read of each of these rows, and leaves
+    out the rows that were never read: they are behind, unless the `policy` does not carry them.
+    Softly deleted rows count like any other.
+
+    Raises SourceMismatch when the source has no version column, and what reading it raises.
+    """
+    if not source.columns.version:
+        raise SourceMismatch("the source has no version column to compare")
+    names = requests.choosing_columns(policy) if policy else []
+    rows = _rows(source, names, after, limit)
+    versions = versions_read([row[0] for row in rows])
+
+    def is_behind(key: Key, version: int | None, *values: Any) -> bool:
+        if key in versions:  # also a row that the policy does not carry any more: it may be deleted
+            return (version or 0) > versions[key]
+        return not policy or requests.is_carried(policy, dict(zip(names, values, strict=True)))
+
+    keys_behind = [row[0] for row in rows if is_behind(*row)]
+    return SweepPage(keys_behind, rows[-1][0] if len(rows) == limit else None)
+
+
+def _rows(
+    source: Source, names: Sequence[str], after: Key | None, limit: int
+) -> list[tuple[Any, ...]]:
+    """The key, the version and the columns `names` of up to `limit` rows after the key `after`."""
+    database = Database(source)
+    key = database.quote(source.columns.key)
+    # `+ 0` makes every version a number: bits come as bytes, and SQLite keeps any text.
+    version = f"{database.quote(source.columns.version)} + 0"
+    columns = ", ".join([key, version, *map(database.quote, names)])
+    condition, parameters = ("", []) if after is None else (f"WHERE {key} > %s", [after])
+    return database.rows(
+        f"SELECT {columns} FROM {database.quote(source.table)} {condition} "  # noqa: S608
+        f"ORDER BY {key} LIMIT {limit:d}",
+        parameters,
+    )

@@ -23,8 +23,7 @@ from crmsync.directory import Crm, Crms, Policies, Policy
 from crmsync.models.operations import MAX_MESSAGE
 from crmsync.policies import schedule
 from crmsync.poller import due
-from crmsync.poller.changes import Changes
-from crmsync.poller.comparison import Comparison
+from crmsync.poller.changes import Changes, Comparison
 from crmsync.poller.distribution import DistributionCenter
 from crmsync.poller.reading.increment import Increment
 from crmsync.poller.reading.source import (

@@ -12,7 +12,7 @@ from drf_spectacular.utils import OpenApiParameter
 from crmsync.models import Policy, Source
 from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import source_from_row
-from crmsync.trials.probing import as_sentence
+from crmsync.trials import as_sentence
 from msgplatform.core.data import databases
 from msgplatform.core.errors import InvalidInput
 from msgplatform.setup.declaration import Before, Faults

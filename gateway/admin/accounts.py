@@ -73,6 +73,7 @@ class AccountList(PlainList):
 @admin.register(SmsAccount)
 class SmsAccountAdmin(ResourceAdmin):
     resource = Account
+    list_class = AccountList
     limited_views = frozenset({"changelist_view", "change_view"})
     form_fields = {
         "fee_type": partial(_Code, choices=codes.FEE_TYPES),
@@ -80,7 +81,7 @@ class SmsAccountAdmin(ResourceAdmin):
         "morelateto_mt_flag": partial(_Code, choices=codes.MT_FLAGS),
     }
     field_options = {"name": {"error_messages": SLUG_ERRORS}}
-    list_display = ["name", "system", "state", "sp_number", "usual", "today", "created_at"]
+    list_display = ["name", "system", cells.state, "sp_number", "usual", "today", "created_at"]
     list_filter = ["enabled", "biz"]
     list_select_related = ["biz"]
     search_fields = ["name", "sp_number", "biz__name", "biz__title"]
@@ -97,16 +98,9 @@ class SmsAccountAdmin(ResourceAdmin):
         view = self.admin_site.admin_view(test_page(self))
         return [path("test/", view, name="sms_test"), *super().get_urls()]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
-        return AccountList
-
     @admin.display(description=_("system"), ordering="biz__name")
     def system(self, row: SmsAccount) -> str:
         return str(row.biz)
-
-    @admin.display(description=_("state"))
-    def state(self, row: SmsAccount) -> str:
-        return cells.enabled(row.enabled)
 
     @admin.display(description=_("default"), ordering="is_default")
     def usual(self, row: SmsAccount) -> str:

@@ -3,11 +3,10 @@ without joins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import admin
-from django.contrib.admin.views.main import ChangeList
 from django.db.models import QuerySet
 from django.http import HttpRequest
 from django.utils.translation import gettext
@@ -20,23 +19,15 @@ from msgplatform.doors.admin import (
     IdTimeFilter,
     PickFilter,
     ReadOnlyAdmin,
+    RowsAdmin,
     cells,
     row_id,
     sees_personal,
 )
-from msgplatform.doors.admin.base import BoundedList
 from msgplatform.models import Biz
 
 _MAX_SYSTEMS = 500  # choices of the filter
 _WITHOUT_OWNER = "0"
-
-
-class NamedList(BoundedList):
-    """Names what the shown rows refer to by id."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        self.result_list = named(list(self.result_list))
 
 
 def named(rows: list[Any]) -> list[Any]:
@@ -85,36 +76,23 @@ class UnmatchedFilter(PickFilter):
         return queryset.filter(mt_id=0) if self.value() == "no" else queryset
 
 
-class ArchiveAdmin(ReadOnlyAdmin):
-    """A list of an archive's table."""
+class ArchiveAdmin(RowsAdmin):
+    """A list of an archive's table, whose rows have the usual form."""
 
-    # No join: MariaDB would read and sort the whole table before it cuts the page.
-    list_select_related = ()
-    list_display_links: list[str | Callable[[Any], str | bool]] | None = None
-    list_filter_submit = True
-    sortable_by = ()
-    search_fields = ["id"]
+    change_view = ReadOnlyAdmin.change_view
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return NamedList
+    def add_details(self, rows: list[Any]) -> list[Any]:
+        return named(rows)
 
-    def get_search_results(
-        self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
-    ) -> tuple[QuerySet[Any], bool]:
-        text = search_term.strip()
-        if not text:
-            return queryset, False
-        return self.found(queryset, text, sees_personal(request)), False
-
-    def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
-        """By id, else by number: both have an index. By number only for people who may see numbers
-        (`clear`): others could guess what is masked."""
+    def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+        """By id, else by number: both have an index. By number only for people who may see numbers:
+        others could guess what is masked."""
         # Digits may be an id or a number. An existing id comes first.
         number = row_id(text)
         if number is not None and rows.filter(pk=number).exists():
             return rows.filter(pk=number)
         numbers = searched_numbers(text)
-        return rows.filter(user_number__in=numbers) if clear else rows.none()
+        return rows.filter(user_number__in=numbers) if sees_personal(request) else rows.none()
 
     def get_object(self, request: HttpRequest, object_id: str, from_field: Any = None) -> Any:
         row = super().get_object(request, object_id, from_field)
@@ -193,7 +171,7 @@ class SgipReportAdmin(ArchiveAdmin):
         "archived_at",
     ]  # fmt: skip
 
-    def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
+    def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(mt_id=number)
 
@@ -233,9 +211,7 @@ class SgipUserRptAdmin(ArchiveAdmin):
         "archived_at",
     ]  # fmt: skip
 
-    def found(self, rows: QuerySet[Any], text: str, clear: bool) -> QuerySet[Any]:
-        number = row_id(text)
-        return rows.none() if number is None else rows.filter(pk=number)
+    search_rows = RowsAdmin.search_rows
 
     @admin.display(description=_("id"))
     def id_text(self, row: SgipUserRpt) -> str:

@@ -49,6 +49,7 @@ class GatewayList(PlainList):
 @admin.register(SmsGateway)
 class SmsGatewayAdmin(ResourceAdmin):
     resource = Gateway
+    list_class = GatewayList
     field_options = {
         "name": {"error_messages": SLUG_ERRORS},
         "operator": {"error_messages": SLUG_ERRORS},
@@ -56,7 +57,7 @@ class SmsGatewayAdmin(ResourceAdmin):
         "smg_login_password": _PASSWORD,
     }
     list_display = [
-        "name", "address", "state", "up", "pending", "oldest", "speed", "priority",
+        "name", "address", cells.state, "up", "pending", "oldest", "speed", "priority",
     ]  # fmt: skip
     list_filter = ["enabled"]
     list_before_template = "admin/gateway/gateways_bar.html"
@@ -64,16 +65,9 @@ class SmsGatewayAdmin(ResourceAdmin):
     search_help_text = _("Name or host")
     readonly_fields = ["created_at"]
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
-        return GatewayList
-
     @admin.display(description=_("address"))
     def address(self, row: SmsGateway) -> str:
         return f"{row.host}:{row.port}"
-
-    @admin.display(description=_("state"))
-    def state(self, row: SmsGateway) -> str:
-        return cells.enabled(row.enabled)
 
     @admin.display(description=_("links"))
     def up(self, row: Any) -> SafeString:

@@ -11,7 +11,7 @@ from gateway import codes
 from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
-from gateway.messages.explanations import TONES
+from gateway.messages.states import TONES
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from msgplatform.core import personal
 from msgplatform.core.durations import age

@@ -21,7 +21,7 @@ from gateway import codes, notifications, sgip
 from gateway.archive_rows import live_row
 from gateway.lifecycle import store
 from gateway.lifecycle.messages import Finished
-from gateway.messages.explanations import TONES, ending_reason, waiting_reason
+from gateway.messages.states import TONES, ending_reason, waiting_reason
 from gateway.messages.steps import Step, archived_steps, live_steps
 from gateway.models import SgipMt, SmsAccount, SmsGateway
 from gateway.monitor.failures import RESENDABLE, resend_key

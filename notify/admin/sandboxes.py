@@ -1,28 +1,85 @@
-"""Sandboxes of consumers in the console."""
+"""Sandboxes of consumers in the console. A sandbox of a business system is a consumer, and the
+subscription that joins the two."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from django import forms
+from django.db import transaction
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from msgplatform.core import personal
 from msgplatform.core.connections import RedisError
+from msgplatform.core.errors import InvalidInput
+from msgplatform.core.lazy_text import lazy_message
 from msgplatform.core.sandbox import USUAL, Behaviour, Sandbox
 from msgplatform.doors.admin import Select, audit, sees_personal
 from msgplatform.doors.admin.fields import LinesField, each
 from msgplatform.doors.admin.sandbox_pages import SandboxPages
 from msgplatform.models import Biz
 from notify.admin import publish
-from notify.models import BizReceive
-from notify.sandbox import calls, setup
+from notify.models import BizReceive, Receive
+from notify.sandbox import calls
 from notify.sandbox.receiver import status_of
-from notify.subscriptions import formats, limits
+from notify.subscriptions import formats, limits, sandbox
 from notify.subscriptions import sandbox as own
+
+# Four attempts in two minutes, so that a person who tests failures sees the retries.
+SCHEDULE = [5, 30, 60]
+IN_FLIGHT = 4
+_TAKEN = gettext_noop("A consumer %(name)s exists already, and is no sandbox.")
+
+
+def name_of(biz: Biz) -> str:
+    """The name of a system's sandbox."""
+    return f"sandbox-{biz.name}"[:64]
+
+
+@transaction.atomic
+def make(
+    biz: Biz, event_types: Sequence[str], format: str, audit: Callable[..., object]
+) -> BizReceive:
+    """Make or change the subscription of the system's sandbox to these event types in this format.
+    `audit` is called with an action and its target. Raises InvalidInput when another consumer has
+    the name."""
+    name = name_of(biz)
+    consumer, is_new = Receive.objects.get_or_create(
+        name=name, defaults={"url": sandbox.URL, "title": f"Sandbox · {biz}"[:200]}
+    )
+    if not sandbox.is_sandbox(consumer.url):
+        raise InvalidInput(lazy_message(_TAKEN, name=name), "system")
+    if is_new:
+        audit("consumer_added", name)
+    row, is_new = BizReceive.objects.get_or_create(
+        biz=biz,
+        receive=consumer,
+        defaults={"schedule": SCHEDULE, "in_flight_limit": IN_FLIGHT},
+    )
+    row.event_types, row.format = list(event_types), format
+    for field, value in {"status": BizReceive.Status.NORMAL, **BizReceive.RESUMED}.items():
+        setattr(row, field, value)
+    row.save()
+    audit(
+        "subscription_added" if is_new else "subscription_changed",
+        f"{row} #{row.pk}",
+        event_types=row.event_types,
+        format=format,
+    )
+    return row
+
+
+def sandboxes() -> list[BizReceive]:
+    """The subscriptions of sandboxes, without discarded ones, by name."""
+    rows = BizReceive.objects.select_related("biz", "receive").filter(
+        receive__url__icontains=sandbox.HOST
+    )
+    rows = rows.exclude(status=BizReceive.Status.DISCARDED).order_by("biz__name", "receive__name")
+    return [row for row in rows[:500] if sandbox.is_sandbox(row.receive.url)]
 
 
 class MakeForm(forms.Form):
@@ -77,11 +134,11 @@ class ConsumerSandboxes(SandboxPages):
 
     def make(self, request: HttpRequest, values: Mapping[str, Any]) -> BizReceive:
         record = partial(audit, request)
-        return setup.make(values["system"], values["event_types"], values["format"], record)
+        return make(values["system"], values["event_types"], values["format"], record)
 
     def list_context(self, request: HttpRequest) -> Mapping[str, Any]:
         rows = []
-        for row in setup.sandboxes():
+        for row in sandboxes():
             try:
                 arrivals, behaviour = calls.arrivals(row.pk), calls.store(row.pk).behaviour()
             except RedisError:

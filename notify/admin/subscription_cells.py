@@ -6,6 +6,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+from django.contrib import admin
 from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.safestring import SafeString
@@ -13,12 +14,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from msgplatform.core.durations import age
-from msgplatform.doors.admin import cells
 from msgplatform.doors.admin.cells import NOTHING, link, mark, moment, nothing, percent
 from msgplatform.doors.admin.chart import Chart, Line, labels
 from msgplatform.monitor.statistics.points import CounterQuery
-from notify.admin import health
-from notify.admin.health import COUNTED, Busy, Health, is_failing
+from notify.admin.health import COUNTED, Busy, Health, disabled_on, is_failing, read, why
 from notify.directory import waits
 from notify.models import Attempt, BizReceive, ReceiveMsg
 from notify.monitor.activity import ACTIVITY
@@ -38,11 +37,14 @@ _STATES = {
 _POOR = 0.95
 
 
-def status(row: BizReceive, health: Health, why: str) -> SafeString:
+# Each cell takes a row with its `health`.
+@admin.display(description=_("state"))
+def state(row: Any) -> SafeString:
     """The subscription's status, or the state of its deliveries while the status is normal."""
+    health: Health = row.health
     set_to = _STATES.get(_Status(row.status))
     if set_to:
-        return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why)
+        return mark(str(set_to[1]), set_to[0], str(_Status(row.status).label), below=why(row))
     if row.receive.is_listened and health.waiting:
         return mark(gettext("waits for a listener"), "plain")
     if is_failing(row) or (health.live and health.live.is_open):
@@ -75,14 +77,18 @@ def busy(row: BizReceive, state: Busy) -> str:
     return text % numbers
 
 
-def failures(health: Health) -> str:
+@admin.display(description=_("failures"))
+def failed_deliveries(row: Any) -> str:
     """The number of failures, linked to the page Failures."""
+    health: Health = row.health
     if not health.failures:
         return NOTHING
     return link(reverse("console:failures"), f"{health.failures:,}")
 
 
-def breaker(health: Health) -> str:
+@admin.display(description=_("breaker"))
+def breaker(row: Any) -> str:
+    health: Health = row.health
     if not health.is_known:
         return gettext("unknown")
     if health.live is None or not health.live.is_open:
@@ -91,7 +97,9 @@ def breaker(health: Health) -> str:
     return mark(gettext("open, probe %s") % probe, "bad")
 
 
-def success(health: Health) -> str:
+@admin.display(description=_("last hour"))
+def success(row: Any) -> str:
+    health: Health = row.health
     if health.rate is None:
         return NOTHING
     title = gettext("%(delivered)d accepted, %(failed)d refused or failed") % {
@@ -101,6 +109,7 @@ def success(health: Health) -> str:
     return mark(percent(health.rate), "bad" if health.rate < _POOR else "plain", title)
 
 
+@admin.display(description=_("failing for"), ordering="failing_since")
 def failing(row: BizReceive) -> str:
     if row.failing_since is None:
         return NOTHING
@@ -112,14 +121,17 @@ def failing(row: BizReceive) -> str:
     )
 
 
-def waiting(health: Health) -> str:
-    if health.waiting >= COUNTED:
+@admin.display(description=_("waiting"))
+def waiting(row: Any) -> str:
+    count = row.health.waiting
+    if count >= COUNTED:
         return gettext("%d or more") % COUNTED
-    return str(health.waiting) if health.waiting else nothing("0")
+    return str(count) if count else nothing("0")
 
 
-def due(health: Health) -> str:
-    return NOTHING if health.due_seconds is None else age(health.due_seconds)
+@admin.display(description=_("due for"))
+def oldest_due(row: Any) -> str:
+    return NOTHING if row.health.due_seconds is None else age(row.health.due_seconds)
 
 
 def patience(row: BizReceive) -> str:
@@ -142,7 +154,9 @@ def patience(row: BizReceive) -> str:
     return f"{end_text} {breaker_text}" % numbers
 
 
-def in_flight(row: BizReceive, health: Health) -> str:
+@admin.display(description=_("in flight"))
+def in_flight(row: Any) -> str:
+    health: Health = row.health
     if not health.is_known:
         return gettext("unknown")
     open_now = health.live.in_flight if health.live else 0
@@ -156,14 +170,14 @@ _Delivery = ReceiveMsg.Status
 FAILURES = 8
 
 
-def card(row: BizReceive) -> dict[str, Any]:
+def card(row: Any) -> dict[str, Any]:
     """The context of the template `notify/subscription_card.html`."""
     now = timezone.now()
-    state = health.read([row])[row.pk]
+    row.health = read([row])[row.pk]
     # 24 steps, the hour that has just begun included.
     of_row = {"subscription": str(row.pk)}
     points = CounterQuery(ACTIVITY, "hour", now - timedelta(hours=23), now, of_row).series()
-    disabled_on = health.disabled_on(row)
+    disabled_at = disabled_on(row)
     filtered_count = sum(point.counts.get(FILTERED, 0) for point in points)
     success_counts: list[float | None] = [point.counts.get("delivered", 0) for point in points]
     failure_counts: list[float | None] = [point.counts.get("failed", 0) or None for point in points]
@@ -182,17 +196,17 @@ def card(row: BizReceive) -> dict[str, Any]:
             name, label = delivery_status.name.lower(), delivery_status.label
             deliveries.append({"name": name, "label": label, "count": text})
     return {
-        "status": status(row, state, health.why(row)),
+        "status": state(row),
         "is_sending": row.status in (BizReceive.Status.NORMAL, BizReceive.Status.SKIPPING),
         "is_discarded": row.status == BizReceive.Status.DISCARDED,
         "is_paused": row.status == BizReceive.Status.PAUSED,
         "figures": [
-            (gettext("waiting"), waiting(state)),
-            (gettext("oldest due"), due(state)),
-            (gettext("in flight"), in_flight(row, state)),
-            (gettext("breaker"), breaker(state)),
-            (gettext("success, last hour"), success(state)),
-            (gettext("failures"), failures(state)),
+            (gettext("waiting"), waiting(row)),
+            (gettext("oldest due"), oldest_due(row)),
+            (gettext("in flight"), in_flight(row)),
+            (gettext("breaker"), breaker(row)),
+            (gettext("success, last hour"), success(row)),
+            (gettext("failures"), failed_deliveries(row)),
             *(
                 [(gettext("filtered, 24 hours"), str(filtered_count))]
                 if row.filter or filtered_count
@@ -204,9 +218,9 @@ def card(row: BizReceive) -> dict[str, Any]:
         "delivered": sum(point.counts.get("delivered", 0) for point in points),
         "failed": sum(point.counts.get("failed", 0) for point in points),
         "failures": _failures(row),
-        "is_failing": health.is_failing(row),
-        "failing_since": cells.moment(row.failing_since) if row.failing_since else "",
-        "disabled_on": cells.moment(disabled_on) if disabled_on else "",
+        "is_failing": is_failing(row),
+        "failing_since": moment(row.failing_since) if row.failing_since else "",
+        "disabled_on": moment(disabled_at) if disabled_at else "",
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from django import forms
@@ -19,19 +20,12 @@ from msgplatform.doors.admin import (
     ChoiceFilter,
     HealthList,
     PickFilter,
-    PlainList,
     ResourceAdmin,
     ResourceForm,
     cells,
     sees_personal,
 )
-from notify.admin import (
-    filter_trials,
-    health,
-    publish,
-    subscription_cells,
-    trial_sends,
-)
+from notify.admin import health, publish, subscription_cells, trials
 from notify.admin.sandboxes import ConsumerSandboxes
 from notify.admin.states import StateActions, deliver_now_view
 from notify.models import BizReceive
@@ -92,9 +86,11 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
     limited_may_change = True
     form = SubscriptionForm
     field_options = {"schedule": {"rows": 9}}
+    list_class = SubscriptionList
     list_display = [
-        "name", "state", "waiting", "oldest_due", "in_flight", "breaker", "success", "failing",
-        "failed_deliveries", "rate",
+        "name", subscription_cells.state, subscription_cells.waiting, subscription_cells.oldest_due,
+        subscription_cells.in_flight, subscription_cells.breaker, subscription_cells.success,
+        subscription_cells.failing, subscription_cells.failed_deliveries, "rate",
     ]  # fmt: skip
     list_filter = [
         AttentionFilter, ("status", ChoiceFilter), ("biz", AutocompleteFilter),
@@ -106,14 +102,11 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
     search_help_text = _("System, consumer or URL")
     autocomplete_fields = ["biz", "receive"]
     # Cells that are read for the rows of the page cannot sort the list.
-    sortable_by = ["name", "failing", "rate"]
+    sortable_by: Sequence[Any] = ["name", subscription_cells.failing, "rate"]
     change_form_outer_before_template = "notify/subscription_card.html"
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[BizReceive]:
         return super().get_queryset(request).select_related("biz", "receive")
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[PlainList]:
-        return SubscriptionList
 
     def get_ordering(self, request: HttpRequest) -> list[str | Combinable]:
         return ["biz__name", "receive__name"]
@@ -135,9 +128,9 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
     def get_urls(self) -> list[URLPattern]:
         wrap = self.admin_site.admin_view
         return [
-            path("<int:pk>/test/", wrap(trial_sends.page(self)), name="notify_bizreceive_test"),
+            path("<int:pk>/test/", wrap(trials.send_page(self)), name="notify_bizreceive_test"),
             path(
-                "<int:pk>/filter/", wrap(filter_trials.page(self)), name="notify_bizreceive_filter"
+                "<int:pk>/filter/", wrap(trials.filter_page(self)), name="notify_bizreceive_filter"
             ),
             *ConsumerSandboxes(self).urls(),
             path("publish/", wrap(publish.page(self)), name="notify_publish"),
@@ -172,38 +165,6 @@ class BizReceiveAdmin(StateActions, ResourceAdmin):
     @admin.display(description=_("subscription"), ordering="biz__name")
     def name(self, row: BizReceive) -> str:
         return str(row)
-
-    @admin.display(description=_("state"))
-    def state(self, row: Any) -> str:
-        return subscription_cells.status(row, row.health, health.why(row))
-
-    @admin.display(description=_("waiting"))
-    def waiting(self, row: Any) -> str:
-        return subscription_cells.waiting(row.health)
-
-    @admin.display(description=_("due for"))
-    def oldest_due(self, row: Any) -> str:
-        return subscription_cells.due(row.health)
-
-    @admin.display(description=_("in flight"))
-    def in_flight(self, row: Any) -> str:
-        return subscription_cells.in_flight(row, row.health)
-
-    @admin.display(description=_("breaker"))
-    def breaker(self, row: Any) -> str:
-        return subscription_cells.breaker(row.health)
-
-    @admin.display(description=_("last hour"))
-    def success(self, row: Any) -> str:
-        return subscription_cells.success(row.health)
-
-    @admin.display(description=_("failing for"), ordering="failing_since")
-    def failing(self, row: BizReceive) -> str:
-        return subscription_cells.failing(row)
-
-    @admin.display(description=_("failures"))
-    def failed_deliveries(self, row: Any) -> str:
-        return subscription_cells.failures(row.health)
 
     @admin.display(description=_("rate limit"), ordering="rate_limit")
     def rate(self, row: BizReceive) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from django.conf import settings
+from collections.abc import Sequence
 
+from django.conf import settings
+from django.utils.translation import gettext_lazy as _
+
+from msgplatform.core.archive import kept
 from msgplatform.core.archive.ages import DAY
 from msgplatform.core.archive.description import Archive, Table
 from notify.models import BizMsg, ColdAttempt, ColdBizMsg, ColdReceiveMsg, IdempotencyKey
@@ -39,3 +43,15 @@ MESSAGES = Table(ColdBizMsg, (_DELIVERIES,))
 
 ARCHIVE = Archive("notify", (MESSAGES,), keep_archived, hot=BizMsg)
 KEYS = Archive("notify.keys", (Table(IdempotencyKey),), keep_keys)
+
+
+def kept_data() -> Sequence[kept.KeptData]:
+    hot_settings = ("NOTIFY_KEEP_DAYS", "NOTIFY_KEEP_FAILED_DAYS")
+    return (
+        kept.of_ids(
+            _("messages with deliveries and attempts"), BizMsg, keep, *hot_settings,
+            ending=kept.ARCHIVED,
+        ),
+        kept.of_table(_("archived messages"), MESSAGES, keep_archived, "NOTIFY_ARCHIVE_DAYS"),
+        kept.of_table(_("idempotency keys"), KEYS.tables[0], keep_keys, "NOTIFY_KEEP_FAILED_DAYS"),
+    )  # fmt: skip

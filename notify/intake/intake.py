@@ -2,8 +2,7 @@
 
 The API, SMS and the Agent call this module. `publish_many` returns a verdict for each event
 (`created`, `duplicate`, `rejected`) and raises only when no verdict is known. `publish` is for
-single requests: requests that arrive in a process at the same time share one commit.
-"""
+single requests: requests that arrive in a process at the same time share one commit."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from functools import lru_cache
 
 import msgspec
 
+from msgplatform.core.daemons.snapshot import Snapshot
 from msgplatform.core.data import sql
 from msgplatform.core.errors import UNAVAILABLE, InvalidInput
 from msgplatform.core.intake import idempotency
@@ -24,9 +24,10 @@ from msgplatform.core.intake.group_commit import GroupCommit
 from msgplatform.core.intake.idempotency import Item
 from msgplatform.core.intake.verdicts import Verdict, judge_each
 from msgplatform.core.json.values import MAX_DEPTH, depth
+from msgplatform.core.secrets import encryption
 from msgplatform.core.tracing.context import Start
+from msgplatform.models import Biz
 from notify import signals
-from notify.intake import sealing
 from notify.models import BizMsg, BizReceive, IdempotencyKey
 from notify.subscriptions import limits, matching
 
@@ -142,7 +143,7 @@ def _item(event: Event) -> Item[Event]:
 
 
 def _store(items: Sequence[Item[Event]]) -> list[Verdict]:
-    sealing.refresh()
+    refresh()
     verdicts = idempotency.store(items, IdempotencyKey, _insert, flow="notify")
     # After the commit, because a maker that looks earlier finds nothing.
     signals.MAKER.send()
@@ -169,7 +170,7 @@ def _insert(items: Sequence[Item[Event]], now: object) -> None:
         "biz_msg",
         ("id", "biz_id", "event_type", "channel", "payload", "state", "created_at"),
         [
-            (item.id, e.biz, e.event_type, e.channel, sealing.stored(e.biz, e.payload), state, now)
+            (item.id, e.biz, e.event_type, e.channel, stored(e.biz, e.payload), state, now)
             for item, e in ((item, item.body) for item in items)
         ],
     )
@@ -202,3 +203,29 @@ def _without_subscription(kinds: set[Kind]) -> set[Kind]:
         forget_recipients()
     _subscribed.update(dict.fromkeys(subscribed_kinds, now + _REMEMBERED_SECONDS))
     return kinds - subscribed_kinds
+
+
+class _Systems(Snapshot[frozenset[int]]):
+    def load(self) -> frozenset[int]:
+        systems = Biz.objects.filter(encrypts_payloads=True)
+        return frozenset(systems.values_list("id", flat=True))
+
+
+@lru_cache(maxsize=1)
+def _systems() -> _Systems:
+    return _Systems(frozenset())
+
+
+def forget() -> None:
+    """Read the setting again at the next publish. Call it after a change in this process."""
+    _systems.cache_clear()
+
+
+def refresh() -> None:
+    """Read the setting if the cached value is old. Call it outside of transactions."""
+    _systems().refresh()
+
+
+def stored(biz: int, payload: bytes) -> bytes:
+    """The payload in the form in which it is stored."""
+    return encryption.seal(payload) if biz in _systems().known else payload

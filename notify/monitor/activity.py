@@ -17,8 +17,7 @@ from msgplatform.core.flows.text import Text
 from msgplatform.monitor.statistics.dimensions import BySubject, BySystem, named_rows, row_id
 from notify.models import EventType
 from notify.monitor import counters
-from notify.monitor.counters import OTHERS
-from notify.monitor.histograms import DURATION, LATENCY, Bucket, Histogram
+from notify.monitor.counters import DURATION, LATENCY, OTHERS, Bucket, Histogram
 from notify.monitor.subjects import SUBSCRIPTION
 
 # A percentile is shown as a range if its bucket ends at `_MIN_WIDE_SECONDS` or later, and at more

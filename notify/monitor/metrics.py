@@ -29,7 +29,7 @@ from msgplatform.core.rates.breaker import STATE_NUMBERS
 from notify import orders, presence
 from notify.models import BizMsg, BizReceive, ReceiveMsg, first_due
 from notify.monitor import counters
-from notify.monitor.histograms import DURATION, LATENCY, Histogram
+from notify.monitor.counters import DURATION, LATENCY, Histogram
 from notify.subscriptions import limits
 
 COUNTED = 100_000

@@ -130,13 +130,13 @@ from notify.admin import health, subscription_cells
 from notify.models import BizReceive
 from notify.monitor import conditions, metrics
 row = BizReceive.objects.select_related("biz", "receive").get(pk={row})
-state = health.read([row])[row.pk]
+row.health = state = health.read([row])[row.pk]
 waits = [wait.since for wait in metrics.waits() if wait.which == "deliveries"]
 from django.test import override_settings
 with override_settings(ALERT_BACKLOG_MINUTES=0.2):
     lines = [finding.what for finding in conditions.examine()]
 print(json.dumps(dict(
-    due=state.due_seconds or 0, state=str(subscription_cells.status(row, state, "")),
+    due=state.due_seconds or 0, state=str(subscription_cells.state(row)),
     waits=max([(sql.now() - since).total_seconds() for since in waits], default=0), doctor=lines,
     metric=[s.value for s in metrics.samples()
             if s.metric.name == "notify_subscription_oldest_seconds"],

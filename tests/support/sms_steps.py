@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 
 from gateway.connections import sms_redis
 from gateway.directory import Gateway
-from gateway.lifecycle import keys, store, waiting
+from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import (
     ClaimedMessage,
     Finished,
@@ -25,6 +25,7 @@ from gateway.lifecycle.messages import (
     WaitingMessage,
 )
 from gateway.models import SmsGateway
+from gateway.sender import rerouting
 from gateway.sender.packing import packs, submits
 from tests.support.sms_model import Message, Model, Packet
 from tests.support.sms_places import Places
@@ -127,10 +128,10 @@ class Steps(RuleBasedStateMachine):
     def reroute_some(self, way: int, page: int, each: int, to: int) -> None:
         """Look at all that waits, then move every n-th of it; what was moved is not there twice."""
         expected = self.model.look(way)
-        place: waiting.Place | None = waiting.FRONT
+        place: rerouting.Place | None = rerouting.FRONT
         found: list[WaitingMessage] = []
         while place is not None:
-            some, place = waiting.look(way, "walker", place, page)
+            some, place = rerouting.look(way, "walker", place, page)
             assert len(some) <= page
             found += some
         assert len(found) == len(expected)
@@ -139,9 +140,9 @@ class Steps(RuleBasedStateMachine):
             return
         leaving = found[::each]
         count = self.model.divert([one.mt.id for one in leaving], to)
-        assert waiting.divert(way, [(one, to) for one in leaving]) == count
+        assert rerouting.divert(way, [(one, to) for one in leaving]) == count
         if count == len(leaving):
-            assert waiting.divert(way, [(one, to) for one in leaving]) == 0
+            assert rerouting.divert(way, [(one, to) for one in leaving]) == 0
 
     def out_of(self, whose: tuple[str, int], count: int) -> list[ClaimedMessage]:
         hand = self.hands[whose]

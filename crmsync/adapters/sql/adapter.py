@@ -4,8 +4,7 @@
 
 The table needs a column with the key, under a unique key of its own, and one with the version: an
 older version never overwrites a newer. A deleted record is marked in `deleted_column`, or its row
-is deleted when there is none; a deleted row forgets its version.
-"""
+is deleted when there is none; a deleted row forgets its version."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from django.db import DatabaseError
+from django.db import DatabaseError, DataError, IntegrityError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.utils import ConnectionHandler
 from django.utils.translation import gettext as _
@@ -29,12 +28,12 @@ from crmsync.adapters.base import (
     Record,
     Stored,
 )
-from crmsync.adapters.outcomes import Auth, Outcome, Unknown
-from crmsync.adapters.sql import errors
+from crmsync.adapters.outcomes import Auth, Invalid, Outcome, Refused, Retry, Unknown
 from crmsync.adapters.sql.statements import SqlSettings, Statements
 from crmsync.adapters.sql.table import Table, read_table
 from msgplatform.core import outbound
 from msgplatform.core.data import databases, engines
+from msgplatform.core.data.engines.contract import Fault
 from msgplatform.core.errors import InvalidInput, Unavailable
 
 _NAME = re.compile(r"[\w$][\w$ -]{0,63}")
@@ -152,7 +151,7 @@ class SqlAdapter(CRMAdapter):
                 cursor.execute("COMMIT")
             return outcomes
         except DatabaseError as error:
-            if stage != "begin" and not errors.is_lost(error):
+            if stage != "begin" and engines.fault(error) is not Fault.LOST:
                 try:
                     with self._open().cursor() as cursor:
                         cursor.execute("ROLLBACK")
@@ -162,7 +161,7 @@ class SqlAdapter(CRMAdapter):
                 self._drop()
             outcome = self._outcome(error, len(records))
             # The server may have committed before the connection broke.
-            if stage == "commit" and errors.is_lost(error):
+            if stage == "commit" and engines.fault(error) is Fault.LOST:
                 outcome = Unknown(_("The connection was lost while the transaction was committed."))
             return {record.key: outcome for record in records}
         except BaseException:  # such as a value that the driver cannot write: our fault
@@ -194,23 +193,23 @@ class SqlAdapter(CRMAdapter):
         return text % {"table": self.settings.table, "name": name}
 
     def _outcome(self, error: DatabaseError, size: int) -> Outcome:
-        if errors.is_unknown_column(error):
+        if engines.fault(error) is Fault.NO_COLUMN:
             self._cached_table = None  # the table was changed since it was read
-            name = errors.column(errors.message(error))
+            name = engines.column_of(message(error))
             if name and name in self._own:
                 return Auth(self._no_column(name))
-        if errors.is_out_of_range(error):
-            column = errors.column(errors.message(error))
+        if engines.fault(error) is Fault.OUT_OF_RANGE:
+            column = engines.column_of(message(error))
             if column == self.settings.version_column:
                 return Auth(_("The column %s is too small for versions.") % column)
-        return errors.verdict(error, size)
+        return verdict(error, size)
 
     def _error(self, error: DatabaseError) -> Exception:
-        text = self.clean(errors.message(error))
+        text = self.clean(message(error))
         self._drop()
-        if errors.is_credentials(error):
+        if engines.fault(error) is Fault.REFUSED:
             return CredentialsRefused(_("The database refuses the credentials: %s") % text)
-        if errors.is_setup(error):
+        if engines.fault(error) in _SETUP:
             return InvalidInput(
                 _("The table %(table)s cannot be used: %(text)s")
                 % {"table": self.settings.table, "text": text},
@@ -222,3 +221,30 @@ class SqlAdapter(CRMAdapter):
         """Close the connection; the next call connects anew."""
         with suppress(DatabaseError):
             self._open().close()
+
+
+_SETUP = frozenset({Fault.NO_DATABASE, Fault.NO_TABLE, Fault.DAMAGED})
+_LATER = frozenset({Fault.LOST, Fault.UNREACHABLE, Fault.LATER, Fault.NO_FILE})
+_VALUES = frozenset({Fault.VALUE, Fault.OUT_OF_RANGE, Fault.NO_COLUMN})
+# The minimum wait for a server that cannot be reached.
+_BUSY_SECONDS = 5.0
+
+
+def verdict(error: DatabaseError, size: int) -> Outcome:
+    """The outcome of each of `size` records whose statement was rolled back with this error."""
+    fault, text = engines.fault(error), message(error)
+    if fault is Fault.REFUSED or fault in _SETUP:
+        return Auth(text)
+    if fault in _LATER:
+        return Retry(_BUSY_SECONDS if fault is Fault.UNREACHABLE else 0.0, text)
+    if fault in _VALUES or isinstance(error, DataError | IntegrityError) or engines.column_of(text):
+        return Invalid(engines.column_of(text), text) if size == 1 else Refused(text)
+    # A trigger may raise any number. The error may belong to one record, which is then tried alone;
+    # the other records are stored.
+    return Refused(text) if fault is Fault.OTHER and size > 1 else Retry(0.0, text)
+
+
+def message(error: BaseException) -> str:
+    """The server's own sentence."""
+    parts = [part for part in error.args if isinstance(part, str)]
+    return parts[-1] if parts else type(error).__name__

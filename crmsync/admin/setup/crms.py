@@ -19,14 +19,13 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from crmsync import presence
-from crmsync.admin.setup import probes, trial_lead
+from crmsync import presence, trials
+from crmsync.admin.setup import probes
 from crmsync.admin.setup.crm_form import KindField, kind_title, settings_help
 from crmsync.admin.setup.sandbox import SandboxCrms
 from crmsync.models import Crm, Policy, RecoveryEntry
 from crmsync.orders import MainQueue, RetryQueue
 from crmsync.setup.crms import CrmResource, addresses_of
-from crmsync.trials import probing
 from msgplatform.core.connections import RedisError
 from msgplatform.core.data.counting import capped
 from msgplatform.core.durations import age
@@ -66,8 +65,11 @@ def read_health(rows: Sequence[Crm]) -> dict[int, Health]:
 
 
 # -- as cells ------------------------------------------------------------------------------------
-def state_cell(row: Crm, health: Health) -> SafeString:
+# Each cell takes a row with its `health`.
+@admin.display(description=_("state"))
+def state(row: Any) -> SafeString:
     """The state of the CRM, with the reason why it does nothing."""
+    health: Health = row.health
     if row.paused_at:
         since = gettext("since %s") % cells.moment(row.paused_at)
         return cells.mark(gettext("paused"), "bad", below=f"{since}: {row.paused_because}")
@@ -91,18 +93,22 @@ def state_cell(row: Crm, health: Health) -> SafeString:
     return cells.mark(gettext("working"), "good")
 
 
-def latency_cell(health: Health) -> str:
-    live = health.live
+@admin.display(description=_("a call takes"))
+def latency(row: Any) -> str:
+    live = row.health.live
     return f"{live.latency * 1000:.0f} ms" if live and live.latency else cells.NOTHING
 
 
-def speed_cell(health: Health) -> str:
-    live = health.live
+@admin.display(description=_("records a second"))
+def speed(row: Any) -> str:
+    live = row.health.live
     return gettext("%.0f/s") % live.per_second if live and live.per_second else cells.NOTHING
 
 
-def queue_cell(health: Health) -> str:
+@admin.display(description=_("orders waiting"))
+def queues(row: Any) -> str:
     """Orders that wait, and below the retries among them."""
+    health: Health = row.health
     if health.waiting is None or health.retries is None:
         return cells.unknown()
     if not (health.waiting or health.retries):
@@ -128,7 +134,8 @@ class CrmAdmin(ResourceAdmin):
         "credentials": {"rows": 4},
     }
     readonly_fields = ["kind"]
-    list_display = ["name", "kind", "state", "latency", "speed", "queues", "dead"]
+    list_class = CrmList
+    list_display = ["name", "kind", state, latency, speed, queues, "dead"]
     list_filter = ["enabled"]
     search_fields = ["name"]
     search_help_text = _("Name")
@@ -136,9 +143,6 @@ class CrmAdmin(ResourceAdmin):
     list_before_template = "admin/crmsync/crms_bar.html"
     change_form_outer_before_template = "admin/crmsync/crm_bar.html"
     change_form_after_template = "admin/crmsync/crm_test.html"
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:
-        return CrmList
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """The kind stays: the CRM's records are known by ids of this kind."""
@@ -154,7 +158,7 @@ class CrmAdmin(ResourceAdmin):
         return [
             path("test/", wrap(self.test_view), name="crmsync_crm_test_new"),
             path("<int:pk>/test/", wrap(self.test_view), name="crmsync_crm_test"),
-            path("<int:pk>/lead/", wrap(trial_lead.page(self)), name="crmsync_crm_test_lead"),
+            path("<int:pk>/lead/", wrap(probes.page(self)), name="crmsync_crm_test_lead"),
             *SandboxCrms(self).urls(),
             path("<int:pk>/resume/", wrap(self.resume_view), name="crmsync_crm_resume"),
             *super().get_urls(),
@@ -177,15 +181,15 @@ class CrmAdmin(ResourceAdmin):
         )
         context["test_url"] = reverse(f"admin:{name}", args=url_arguments)
         if row:
-            health = read_health([row])[row.pk]
+            row.health = health = read_health([row])[row.pk]
             may_follow = request.user.has_perm("crmsync.view_recoveryentry")
-            context["state"] = state_cell(row, health)
+            context["state"] = state(row)
             context["figures"] = [
-                (gettext("orders waiting"), queue_cell(health)),
-                (gettext("a call takes"), latency_cell(health)),
-                (gettext("records a second"), speed_cell(health)),
+                (gettext("orders waiting"), queues(row)),
+                (gettext("a call takes"), latency(row)),
+                (gettext("records a second"), speed(row)),
                 (gettext("in flight"), health.live.in_flight if health.live else cells.NOTHING),
-                (gettext("dead"), self._dead(row, health, link=may_follow)),
+                (gettext("dead"), self.dead(row, link=may_follow)),
             ]
             context["may_operate"] = self.has_operate_permission(request)
             context["policies"] = Policy.objects.filter(crm=row).select_related("source", "crm")
@@ -200,7 +204,7 @@ class CrmAdmin(ResourceAdmin):
         row: Crm = form.instance
         addresses = sorted(addresses_of(row.adapter, row.settings))
         audit(request, "crm_tested", row.name, addresses=addresses)
-        result = probing.check(row)
+        result = trials.check(row)
         tone = {"ok": "good", "untested": "warn"}.get(result.kind, "bad")
         return probes.piece(request, "answer.html", tone=tone, text=result.message)
 
@@ -213,7 +217,7 @@ class CrmAdmin(ResourceAdmin):
             raise Http404(gettext("There is no such CRM."))
         if not self.has_operate_permission(request):
             raise PermissionDenied
-        result = probing.check(row)
+        result = trials.check(row)
         if result.is_usable:
             with transaction.atomic():
                 # The CRM stays paused if it was paused again during the test.
@@ -238,30 +242,12 @@ class CrmAdmin(ResourceAdmin):
     def kind(self, row: Crm) -> str:
         return kind_title(row.adapter)
 
-    @admin.display(description=_("state"))
-    def state(self, row: Any) -> SafeString:
-        return state_cell(row, row.health)
-
-    @admin.display(description=_("a call takes"))
-    def latency(self, row: Any) -> str:
-        return latency_cell(row.health)
-
-    @admin.display(description=_("records a second"))
-    def speed(self, row: Any) -> str:
-        return speed_cell(row.health)
-
-    @admin.display(description=_("orders waiting"))
-    def queues(self, row: Any) -> str:
-        return queue_cell(row.health)
-
     @admin.display(description=_("dead"))
-    def dead(self, row: Any) -> str:
-        return self._dead(row, row.health)
-
-    def _dead(self, row: Crm, health: Health, *, link: bool = True) -> str:
-        if not health.dead:
+    def dead(self, row: Any, *, link: bool = True) -> str:
+        count = row.health.dead
+        if not count:
             return cells.nothing("0")
-        text = f"{health.dead}+" if health.dead >= COUNTED else str(health.dead)
+        text = f"{count}+" if count >= COUNTED else str(count)
         mark = cells.mark(text, "bad")
         if not link:
             return mark

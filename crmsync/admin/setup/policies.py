@@ -22,7 +22,7 @@ from crmsync import presence
 from crmsync.admin import runs
 from crmsync.admin.setup import policy_trial
 from crmsync.models import Policy, Run, Watermark
-from crmsync.monitor import progress
+from crmsync.monitor import backlog
 from crmsync.policies import run_requests
 from crmsync.setup.policies import PolicyResource
 from msgplatform.core.connections import RedisError
@@ -48,7 +48,7 @@ class Health:
     is_known: bool
     watermark: Watermark | None
     run: Run | None
-    progress: progress.Progress | None
+    progress: backlog.Progress | None
 
 
 def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
@@ -58,7 +58,7 @@ def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
     newest = Run.objects.filter(policy_id__in=ids).order_by().values("policy_id")
     runs = Run.objects.in_bulk([each["last"] for each in newest.annotate(last=Max("id"))])
     by_policy = {run.policy_id: run for run in runs.values()}
-    how_far = progress.of_runs(runs.values())
+    how_far = backlog.of_runs(runs.values())
     watermarks = Watermark.objects.in_bulk(ids)
     try:
         facts, is_known = presence.read_policies(), True
@@ -73,8 +73,11 @@ def read_health(rows: Sequence[Policy]) -> dict[int, Health]:
     }  # fmt: skip
 
 
-def state_cell(row: Policy, health: Health) -> SafeString:
+# Each cell takes a row with its `health`.
+@admin.display(description=_("state"))
+def state(row: Any) -> SafeString:
     """The state of the policy, with the reason why it does nothing."""
+    health: Health = row.health
     if not row.enabled:
         return cells.enabled(False)
     if not row.crm.enabled:
@@ -101,16 +104,18 @@ def problem_text(facts: presence.PolicyFacts) -> str:
     }
 
 
-def watermark_cell(health: Health) -> str:
+@admin.display(description=_("read up to"))
+def read_up_to(row: Any) -> str:
     """The place up to which the source was read, and when that moved last."""
-    mark = health.watermark
+    mark = row.health.watermark
     if mark is None:
         return cells.NOTHING
     time_since_move = age(max(0.0, (timezone.now() - mark.moved_at).total_seconds()))
     return cells.lines(mark.update_time[:19], gettext("moved %s ago") % time_since_move)
 
 
-def schedule_cell(row: Policy) -> str:
+@admin.display(description=_("looks for changes"))
+def schedule(row: Policy) -> str:
     """The interval of looks for changes; below the hours, and the zone of times."""
     often = row.cron or gettext("every %s") % age(row.interval_seconds).replace(".0", "")
     zone = timezone.get_default_timezone_name() if row.cron or row.hours else ""
@@ -166,7 +171,8 @@ class PolicyAdmin(ResourceAdmin):
     limited_views = frozenset({"changelist_view", "change_view"})
     form = PolicyForm
     form_fields = {"mapping": MappingField}
-    list_display = ["name", "state", "schedule", "read_up_to", "last_run"]
+    list_class = PolicyList
+    list_display = ["name", state, schedule, read_up_to, "last_run"]
     list_filter = ["enabled", ("crm", AutocompleteFilter), ("source", AutocompleteFilter)]
     list_filter_submit = True
     list_select_related = ["source", "crm"]
@@ -176,9 +182,6 @@ class PolicyAdmin(ResourceAdmin):
     list_before_template = "admin/crmsync/policies_bar.html"
     change_form_outer_before_template = "admin/crmsync/policy_bar.html"
     change_form_after_template = "admin/crmsync/policy_trial.html"
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[HealthList]:
-        return PolicyList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Policy]:
         return super().get_queryset(request).select_related("source", "crm")
@@ -205,12 +208,12 @@ class PolicyAdmin(ResourceAdmin):
         }
         if row:
             # The same figures as in the list, for one policy.
-            health = read_health([row])[row.pk]
+            row.health = health = read_health([row])[row.pk]
             rows = list(Run.objects.filter(policy_id=row.pk)[:_RUNS])
-            how_far = progress.of_runs(rows)
+            how_far = backlog.of_runs(rows)
             context |= {
-                "health": health, "state": state_cell(row, health),
-                "watermark": watermark_cell(health),
+                "health": health, "state": state(row),
+                "watermark": read_up_to(row),
                 "problem": problem_text(health.facts)
                 if health.facts and health.facts.problem else "",
                 "runs": [(run, runs.progress(run, how_far[run.pk])) for run in rows],
@@ -254,18 +257,6 @@ class PolicyAdmin(ResourceAdmin):
     @admin.display(description=_("policy"), ordering="source__name")
     def name(self, row: Policy) -> str:
         return str(row)
-
-    @admin.display(description=_("state"))
-    def state(self, row: Any) -> str:
-        return state_cell(row, row.health)
-
-    @admin.display(description=_("looks for changes"))
-    def schedule(self, row: Policy) -> str:
-        return schedule_cell(row)
-
-    @admin.display(description=_("read up to"))
-    def read_up_to(self, row: Any) -> str:
-        return watermark_cell(row.health)
 
     @admin.display(description=_("last run"))
     def last_run(self, row: Any) -> str:

@@ -11,11 +11,10 @@ from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
-from crmsync import directory
+from crmsync import directory, trials
 from crmsync.adapters.registry import open_adapter
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Crm, Policy, Source
-from crmsync.trials import probing
 from msgplatform.core import personal
 from msgplatform.core.errors import PlatformError
 from msgplatform.doors.admin import ModelAdmin, audit, row_id
@@ -38,9 +37,9 @@ def sample_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     clear = _sees(request, "policy_sample_shown", form.instance)
     try:
         policy = directory.policy_from_row(form.instance)
-        rows = probing.ask(lambda: preview.sample(policy))
+        rows = trials.ask(lambda: preview.sample(policy))
     except PlatformError as error:
-        return probes.piece(request, "answer.html", tone="bad", text=probing.sentence(error))
+        return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     return probes.piece(
         request, "sample.html", rows=rows, clear=clear,
         lines=[_line(name, rows, clear) for name in policy.mapping.fields],
@@ -64,9 +63,9 @@ def dry_run_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) 
             finally:
                 adapter.close()
 
-        outcomes = probing.ask(work)
+        outcomes = trials.ask(work)
     except PlatformError as error:
-        return probes.piece(request, "answer.html", tone="bad", text=probing.sentence(error))
+        return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
     # Count all fates, also those that do not occur.
     counts = Counter(outcome.fate for outcome in outcomes)
     order = list(FATES)
@@ -92,9 +91,9 @@ def fields_view(model_admin: ModelAdmin, request: HttpRequest, pk: int | None) -
     fields, problem = None, ""
     if crm:
         try:
-            fields = probing.ask(lambda: _fields(crm))
+            fields = trials.ask(lambda: _fields(crm))
         except PlatformError as error:
-            problem = probing.sentence(error)
+            problem = trials.describe(error)
     return probes.piece(
         request, "mapping_help.html", source=source, crm=crm, fields=fields, problem=problem,
         unknown=bool(crm) and fields is None and not problem,

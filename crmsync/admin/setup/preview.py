@@ -14,11 +14,10 @@ from crmsync.adapters.base import CRMAdapter, Stored
 from crmsync.adapters.records import is_same_value
 from crmsync.directory import Policy
 from crmsync.poller.policy_poll import source_from_row
-from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.database import Database, inspect
 from crmsync.poller.reading.horizon import Bound
 from crmsync.poller.reading.increment import Increment, Row
 from crmsync.poller.reading.source import Source
-from crmsync.poller.reading.table import inspect
 from crmsync.poller.requests import make_requests
 from msgplatform.core.data.chunks import chunks
 from msgplatform.core.errors import Permanent

@@ -12,12 +12,12 @@ from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from crmsync import trials
 from crmsync.admin.setup import preview, probes
 from crmsync.models import Source
 from crmsync.models.sources import HIVE
 from crmsync.poller.policy_poll import source_from_row
 from crmsync.setup.sources import SourceResource
-from crmsync.trials import probing
 from msgplatform.core.data import databases
 from msgplatform.core.durations import age
 from msgplatform.core.errors import InvalidInput, PlatformError, Undecryptable
@@ -85,9 +85,9 @@ class SourceAdmin(ResourceAdmin):
         audit(request, "sync_source_tested", row.name)
         try:
             source = source_from_row(row)
-            facts = probing.ask(lambda: preview.examine(source))
+            facts = trials.ask(lambda: preview.examine(source))
         except PlatformError as error:
-            return probes.piece(request, "answer.html", tone="bad", text=probing.sentence(error))
+            return probes.piece(request, "answer.html", tone="bad", text=trials.describe(error))
         return probes.piece(
             request, "answer.html", tone="good", text=_result(facts),
             more=list(_reservations(facts, row)),

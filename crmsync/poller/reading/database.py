@@ -1,19 +1,28 @@
-"""Connections to sources: sessions that only read, errors that say how to repair the problem."""
+"""Sources' databases: sessions that only read, tables that are compared with their descriptions,
+and errors that say how to repair the problem."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, DatabaseError, InterfaceError, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.backends.signals import connection_created
 
-from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable
+from crmsync.poller.reading.source import (
+    Source,
+    SourceMismatch,
+    SourceRefused,
+    SourceUnavailable,
+    parse_zone,
+)
 from msgplatform.core import outbound
 from msgplatform.core.data import databases, engines, transactions
-from msgplatform.core.data.engines.contract import Engine, Fault
+from msgplatform.core.data.engines.contract import Column, Engine, Fault, Index
 
 _PREFIX = "source-"
 NEEDS_PROCESS = 1227  # the number of MySQL's error, which MariaDB shares
@@ -88,3 +97,95 @@ def only_read(connection: BaseDatabaseWrapper, **kwargs: Any) -> None:
 
 
 connection_created.connect(only_read, dispatch_uid="crmsync.poller.reading.database")
+
+
+# Rows whose time is NULL or zero have no place in the order by time: they would never be read.
+FIRST_TIME = "1970-01-01 00:00:01"
+_INTEGERS = {
+    "tinyint", "smallint", "mediumint", "int", "integer", "bigint", "bit", "bool", "numeric",
+}  # fmt: skip
+_TEXTS = {"char", "varchar", "text", "uuid"}
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The facts that reading needs: the zone of the time column, and the index that orders it.
+
+    Without an index (its name is empty) every poll reads the whole table.
+    """
+
+    zone: tzinfo
+    index: str
+    # Columns by their names in lower case: those of the types BIT and FLOAT, and the zones of those
+    # that hold a date with a time.
+    bits: frozenset[str] = frozenset()
+    floats: frozenset[str] = frozenset()
+    zones: Mapping[str, tzinfo] = field(default_factory=dict)
+    # The zone in which people at the source read a clock.
+    local_zone: tzinfo = UTC
+
+
+def inspect(source: Source, database: Database) -> Table:
+    """Inspect the source's table. Raises SourceMismatch with the problem, or an error of `rows`.
+
+    A view has no indexes of its own: its key is assumed to be unique.
+    """
+    engine, quote = database.engine, database.quote
+    columns, indexes, is_view = engine.describe(database.rows, source.table)
+    if not columns:
+        raise SourceMismatch(f"the table {source.table} does not exist, or may not be read")
+    by_name = {column.name.lower(): column for column in columns}
+    for name in source.columns.all():
+        if name.lower() not in by_name:
+            raise SourceMismatch(
+                f"the table {source.table} has no column {name}, or it may not be read"
+            )
+    _check_columns(source, by_name, engine.time_types)
+    key = source.columns.key.lower()
+    if not is_view and by_name[key].nullable:
+        raise SourceMismatch(f"the column {source.columns.key} must not allow NULL: it is the key")
+    if not is_view and not any(index.unique and index.columns == (key,) for index in indexes):
+        raise SourceMismatch(f"the column {source.columns.key} is not unique: it is the key")
+    table, time = quote(source.table), quote(source.columns.update_time)
+    if fault := engine.time_fault(database.rows, table, time):
+        raise SourceMismatch(f"times in {source.columns.update_time} {fault}")
+    own_zone = parse_zone(source.zone)
+    # The session's zone is UTC: MySQL converts a TIMESTAMP to UTC, and returns a DATETIME as it was
+    # written.
+    zones = {
+        name: UTC if engine.is_server and column.type == "timestamp" else own_zone
+        for name, column in by_name.items()
+        if column.type in ("timestamp", "datetime")
+    }
+    return Table(
+        zones.get(source.columns.update_time.lower(), own_zone),
+        _order_index(source, indexes),
+        frozenset(name for name, column in by_name.items() if column.type == "bit"),
+        frozenset(name for name, column in by_name.items() if column.type == "float"),
+        zones,
+        own_zone,
+    )
+
+
+def _check_columns(source: Source, columns: dict[str, Column], times: frozenset[str]) -> None:
+    rules = (
+        (source.columns.update_time, times, "a date with a time"),
+        (source.columns.key, _INTEGERS | _TEXTS, "an integer or text"),
+        (source.columns.is_deleted, _INTEGERS, "an integer or a truth value"),
+        (source.columns.version, _INTEGERS, "an integer"),
+    )
+    for name, types, meaning in rules:
+        if name and (kind := columns[name.lower()].type) not in types:
+            raise SourceMismatch(f"the column {name} has the type {kind}, it must be {meaning}")
+
+
+def _order_index(source: Source, indexes: list[Index]) -> str:
+    """The name of the index by (time, key), '' without one. An index by time alone will do where
+    the key is the primary key: InnoDB adds that to every index."""
+    time, key = source.columns.update_time.lower(), source.columns.key.lower()
+    primary = next((index.columns for index in indexes if index.name == "PRIMARY"), ())
+    for columns in ((time, key), (time,)):
+        for index in indexes:
+            if index.columns == columns and (len(columns) == 2 or primary == (key,)):
+                return index.name
+    return ""

@@ -18,11 +18,10 @@ from typing import Any
 
 import msgspec
 
-from crmsync.poller.reading.database import Database
+from crmsync.poller.reading.database import FIRST_TIME, Database, Table, inspect
 from crmsync.poller.reading.horizon import Bound, FileHorizon, Horizon, Reading
 from crmsync.poller.reading.server_horizon import ServerHorizon
 from crmsync.poller.reading.source import Source
-from crmsync.poller.reading.table import FIRST_TIME, Table, inspect
 from msgplatform.core import logging
 from msgplatform.core.daemons.bisect import isolate
 from msgplatform.core.data import transactions

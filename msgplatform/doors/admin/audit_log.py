@@ -79,9 +79,7 @@ class AuditLogAdmin(RowsAdmin):
     search_help_text = _("A part of who, or of on what")
     list_before_template = "admin/recent_bar.html"
     page_template = "admin/audit_entry.html"
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[EntryList]:
-        return EntryList
+    list_class = EntryList
 
     def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"action", "at_since", "at_until"}
@@ -106,7 +104,7 @@ class AuditLogAdmin(RowsAdmin):
         ]
         return queryset.filter(pk__in=entry_ids), False
 
-    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         return rows.filter(Q(actor__icontains=text) | Q(target__icontains=text))
 
     def page(self, request: HttpRequest, row: Any) -> Mapping[str, Any]:

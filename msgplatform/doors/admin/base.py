@@ -111,9 +111,10 @@ class ModelAdmin(ComparedAdmin):
     limited_may_change = False
     # Columns of their systems' rows that limited people see but cannot change.
     limited_readonly: Sequence[str] = ()
+    list_class: type[ChangeList] = PlainList
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return PlainList
+        return self.list_class
 
     def get_fieldsets(self, request: HttpRequest, obj: Any = None) -> Any:
         """People who may not change a row see its stored fields, without the hidden fields."""
@@ -369,9 +370,7 @@ class ReadOnlyAdmin(ModelAdmin):
     show_facets = ShowFacets.NEVER  # counting each choice of a filter would read the table
     # The help text for people who may not see personal data; '': the usual one.
     masked_search_help_text: Any = ""
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
-        return BoundedList
+    list_class = BoundedList
 
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         changelist: ChangeList = super().get_changelist_instance(request)

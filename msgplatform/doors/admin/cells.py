@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
+from django.contrib import admin
 from django.urls import reverse
 from django.utils import formats, timezone
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
 NOTHING = mark_safe('<span class="nothing">–</span>')
 
@@ -32,6 +35,12 @@ def unknown() -> SafeString:
 
 def enabled(is_on: bool) -> SafeString:
     return mark(gettext("enabled"), "good") if is_on else mark(gettext("switched off"), "plain")
+
+
+@admin.display(description=_("state"), ordering="enabled")
+def state(row: Any) -> SafeString:
+    """The column of a list whose rows can be switched off."""
+    return enabled(row.enabled)
 
 
 def lines(first: str, below: str) -> SafeString:

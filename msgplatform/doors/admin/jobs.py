@@ -102,9 +102,7 @@ class MinuteCounterAdmin(ReadOnlyAdmin):
     recent_by = "minute"
     # The columns of an index: a database that sorts by the minute alone sorts the whole table.
     ordering = ["-minute", "-flow", "-biz_id", "-subject", "-name"]
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RecentRowsList]:
-        return RecentRowsList
+    list_class = RecentRowsList
 
     def indexed_parameters(self, selection: Mapping[str, str], query: str) -> set[str]:
         return {"minute_since", "minute_until"}

@@ -27,6 +27,7 @@ class RowList(BoundedList):
 class RowsAdmin(ReadOnlyAdmin):
     """A list of a table of any size; a row has a page of its own instead of a form."""
 
+    # No join: MariaDB would read and sort the whole table before it cuts the page.
     list_select_related = ()
     list_filter_submit = True
     sortable_by = ()
@@ -34,9 +35,7 @@ class RowsAdmin(ReadOnlyAdmin):
     page_template = ""
     # The template of the changing parts of a page that renews itself (`live.js`).
     live_template = ""
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[RowList]:
-        return RowList
+    list_class = RowList
 
     def add_details(self, rows: list[Any]) -> list[Any]:
         """Add what the rows' columns need. The number of queries does not depend on the number of
@@ -47,9 +46,9 @@ class RowsAdmin(ReadOnlyAdmin):
         self, request: HttpRequest, queryset: QuerySet[Any], search_term: str
     ) -> tuple[QuerySet[Any], bool]:
         text = search_term.strip()
-        return (self.search_rows(queryset, text), False) if text else (queryset, False)
+        return (self.search_rows(request, queryset, text) if text else queryset), False
 
-    def search_rows(self, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
+    def search_rows(self, request: HttpRequest, rows: QuerySet[Any], text: str) -> QuerySet[Any]:
         number = row_id(text)
         return rows.none() if number is None else rows.filter(pk=number)
 

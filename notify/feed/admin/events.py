@@ -108,6 +108,7 @@ class EventAdmin(RowsAdmin):
     search_help_text = _("Id of an event or of a post, or a user, whole")
     list_before_template = "admin/feed/events_bar.html"
     page_template = "admin/feed/event.html"
+    list_class = EventList
     actions = ["replay"]
 
     def get_urls(self) -> list[URLPattern]:
@@ -117,9 +118,6 @@ class EventAdmin(RowsAdmin):
             path("users/", wrap(users.view(self)), name="feed_users"),
             *super().get_urls(),
         ]
-
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[EventList]:
-        return EventList
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[EventQueue]:
         return super().get_queryset(request).prefetch_related("biz")
@@ -134,8 +132,10 @@ class EventAdmin(RowsAdmin):
             names.add("q")
         return names
 
-    def search_rows(self, rows: QuerySet[EventQueue], text: str) -> QuerySet[EventQueue]:
-        return super().search_rows(rows, text) if _is_event(text) else rows.filter(uid=text)
+    def search_rows(
+        self, request: HttpRequest, rows: QuerySet[EventQueue], text: str
+    ) -> QuerySet[EventQueue]:
+        return rows.filter(pk=int(text)) if _is_event(text) else rows.filter(uid=text)
 
     def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
         queue = queue_lines()

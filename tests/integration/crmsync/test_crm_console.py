@@ -20,13 +20,12 @@ from django.urls import reverse
 from django.utils.html import escape
 
 from bench.harness.mariadb import MariaDb
-from crmsync import presence
+from crmsync import presence, trials
 from crmsync.adapters.registry import registry
 from crmsync.models import Crm, Policy, Source
 from crmsync.orders import MainQueue
 from crmsync.poller.reading import source as described
 from crmsync.setup.crms import CrmResource
-from crmsync.trials import probing
 from msgplatform.core.data import sql
 from msgplatform.core.errors import Unavailable
 from msgplatform.core.queues import jobs
@@ -294,8 +293,8 @@ class TestCrms:
             "off": "switched off",
         }  # fmt: skip
         for name, words in wanted.items():
-            assert words in admin.state(rows[name]), name
-        assert "250 ms" in admin.latency(rows["well"])
+            assert words in crms_admin.state(rows[name]), name
+        assert "250 ms" in crms_admin.latency(rows["well"])
         assert f"crm={crms['well'].pk}&amp;state=0" in admin.dead(rows["well"])
 
     def test_kinds_that_cannot_be_used(
@@ -616,15 +615,15 @@ def test_a_question_has_an_end_and_a_place() -> None:
     def never() -> None:
         silence.wait(600)
 
-    for _ in range(probing.AT_ONCE):
+    for _ in range(trials.AT_ONCE):
         with pytest.raises(Unavailable, match="no answer within"):
-            probing.ask(never, seconds=0.05)
+            trials.ask(never, seconds=0.05)
     with pytest.raises(Unavailable, match="Other tests wait"):
-        probing.ask(never)
+        trials.ask(never)
     silence.set()
-    for _ in range(probing.AT_ONCE):  # the tests that follow need the places
-        assert probing._slots.acquire(timeout=180)
-    probing._slots.release(probing.AT_ONCE)
+    for _ in range(trials.AT_ONCE):  # the tests that follow need the places
+        assert trials._slots.acquire(timeout=180)
+    trials._slots.release(trials.AT_ONCE)
 
 
 def test_secrets_that_no_key_decrypts(

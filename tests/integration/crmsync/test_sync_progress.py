@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from crmsync.models import Operation, Policy, Run
 from crmsync.models.sources import MAX_UNREAD
-from crmsync.monitor import progress
+from crmsync.monitor import backlog
 from msgplatform.core.data import ids, sql
 
 pytestmark = pytest.mark.django_db
@@ -36,7 +36,7 @@ def test_a_run_that_reads() -> None:
     run = new_run(read=60, unchanged=10, unread=200)
     operation(run, 30, confirmed=20, replaced=3, dead=2)
     operation(run, 20, confirmed=5)
-    found = progress.of_runs([run])[run.pk]
+    found = backlog.of_runs([run])[run.pk]
     counts = (found.sent, found.confirmed, found.replaced, found.dead, found.waiting)
     assert counts == (50, 25, 3, 2, 20)
     assert (found.read, found.unchanged, found.is_over) == (60, 10, False)
@@ -48,7 +48,7 @@ def test_a_run_that_reads() -> None:
 def test_everything_is_read_and_not_yet_sent() -> None:
     run = new_run(state=READ, read=60, unchanged=10, unread=40)
     operation(run, 50, confirmed=40)
-    found = progress.of_runs([run])[run.pk]
+    found = backlog.of_runs([run])[run.pk]
     assert not found.is_over
     assert found.left == pytest.approx(10 / (found.rate or 0))
 
@@ -59,7 +59,7 @@ def test_nothing_is_known_of_the_time_before_anything_was_done_and_beyond_what_l
     none_done = new_run(unread=100)
     beyond = new_run(read=120, unchanged=120, unread=100)
     endless = new_run(read=120, unchanged=120, unread=MAX_UNREAD)
-    found = progress.of_runs([none_done, beyond, endless])
+    found = backlog.of_runs([none_done, beyond, endless])
     assert found[endless.pk].left is None
     assert (found[none_done.pk].rate, found[none_done.pk].left) == (0.0, None)
     assert found[beyond.pk].rate
@@ -70,17 +70,17 @@ def test_nothing_is_known_of_the_time_before_anything_was_done_and_beyond_what_l
 def test_a_run_that_is_over_has_no_rate(state: int) -> None:
     run = new_run(state=state, read=5)
     operation(run, 5, confirmed=4, dead=1)
-    found = progress.of_runs([run])[run.pk]
+    found = backlog.of_runs([run])[run.pk]
     assert (found.is_over, found.rate, found.left) == (True, None, None)
 
 
 def test_an_answer_adds_up_a_bounded_number_of_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(progress, "MAX_OPERATIONS", 3)
+    monkeypatch.setattr(backlog, "MAX_OPERATIONS", 3)
     old, new = new_run(state=READ), new_run(state=READ)
     for _ in range(2):
         operation(old, 10, confirmed=10)
         operation(new, 10, confirmed=10)
-    found = progress.of_runs([old, new])
+    found = backlog.of_runs([old, new])
     assert (found[new.pk].confirmed, found[new.pk].partly) == (20, False)
     assert found[old.pk].partly
 
@@ -94,6 +94,6 @@ def test_many_runs_cost_as_many_queries_as_one() -> None:
         with CaptureQueriesContext(
             connection,
         ) as queries:
-            assert len(progress.of_runs(runs)) == count
+            assert len(backlog.of_runs(runs)) == count
         costs.append(len(queries))
     assert costs == [2, 2]

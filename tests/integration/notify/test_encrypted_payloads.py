@@ -27,7 +27,7 @@ from notify.archive import stores
 from notify.archive.restore import restore
 from notify.directory import Subscription, from_row
 from notify.flow import FLOW
-from notify.intake import intake, sealing
+from notify.intake import intake
 from notify.listening.leases import lease_next
 from notify.maker.maker import Maker
 from notify.messages.index import MESSAGES, with_text
@@ -57,9 +57,9 @@ DELIVERED = ReceiveMsg.Status.DELIVERED
 def _settings(settings: Any) -> Any:
     settings.OUTBOUND_ALLOW = ["127.0.0.0/8"]
     settings.ENCRYPTION_KEYS = (OLD,)
-    sealing.forget()
+    intake.forget()
     yield
-    sealing.forget()
+    intake.forget()
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import redis
@@ -94,9 +95,10 @@ def test_a_row_says_how_it_is_doing(biz: Biz, admin_client: Client) -> None:
         assert part in text
 
 
-def state_of(row: BizReceive) -> str:
+def state_of(row: Any) -> str:
     row.refresh_from_db()
-    return str(subscription_cells.status(row, health.read([row])[row.pk], ""))
+    row.health = health.read([row])[row.pk]
+    return str(subscription_cells.state(row))
 
 
 def test_the_state_is_what_its_deliveries_say(biz: Biz) -> None:

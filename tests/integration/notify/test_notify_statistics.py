@@ -27,8 +27,7 @@ from msgplatform.monitor.time_steps import Step
 from notify.models import BizReceive
 from notify.monitor import counters
 from notify.monitor.activity import ACTIVITY, percentile, span
-from notify.monitor.counters import CatalogueSubjects, Key
-from notify.monitor.histograms import DURATION, LATENCY
+from notify.monitor.counters import DURATION, LATENCY, CatalogueSubjects, Key
 from notify.monitor.metrics import cumulative
 from notify.orders import Result
 from tests.support.notify_rows import subscription

@@ -51,7 +51,7 @@ from notify.feed.intake.posts import Post
 from notify.feed.intake.relations import Change
 from notify.feed.models import EventQueue, Feed, FeedBroadcast, FeedUser, Friend
 from notify.feed.monitor import conditions
-from notify.intake import sealing
+from notify.intake import intake
 from notify.models import (
     Attempt,
     BizMsg,
@@ -555,7 +555,7 @@ def test_a_cancel_wins_over_the_slice_that_is_under_way(
 
 def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
     Biz.objects.update(encrypts_payloads=True)
-    sealing.forget()
+    intake.forget()
     pending_event(shop.biz)
     ReceiveMsg.objects.update(status=ReceiveMsg.Status.DELIVERED)
     sealed = bytes(BizMsg.objects.get().payload)
@@ -565,7 +565,7 @@ def test_sealed_payloads_are_erased_and_stay_sealed(shop: Caller) -> None:
     sealed = bytes(BizMsg.objects.get().payload)
     assert encryption.is_sealed(sealed)
     assert ANN.phone.encode() not in encryption.unseal(sealed)
-    sealing.forget()
+    intake.forget()
 
 
 # -- the list outside of the database ------------------------------------------------------------

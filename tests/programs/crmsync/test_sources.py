@@ -14,7 +14,7 @@ from django.db import DatabaseError
 from django.db.utils import ConnectionHandler
 
 from bench.harness.mariadb import MariaDb
-from crmsync.poller.comparison import sweep
+from crmsync.poller.changes import sweep
 from crmsync.poller.reading.database import Database
 from crmsync.poller.reading.increment import Increment, Watermark
 from crmsync.poller.reading.source import Source, SourceMismatch, SourceRefused, SourceUnavailable

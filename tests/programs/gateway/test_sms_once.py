@@ -25,8 +25,9 @@ from hypothesis.stateful import (
 )
 
 from gateway.connections import sms_redis
-from gateway.lifecycle import keys, store, waiting
+from gateway.lifecycle import keys, store
 from gateway.lifecycle.messages import NewSubmit
+from gateway.sender import rerouting
 from gateway.sender.packing import packs, submits
 from gateway.sender.pending_submits import response
 from gateway.sgip import Result
@@ -155,8 +156,8 @@ class Once(RuleBasedStateMachine):
     def a_gateway_goes(self, way: int) -> None:
         """Its messages take the other way, as far as they may."""
         other = next(each for each in GATEWAYS if each != way)
-        seen, _following = waiting.look(way, "walker", waiting.FRONT, 1000)
-        waiting.divert(way, [(one, other) for one in seen])
+        seen, _following = rerouting.look(way, "walker", rerouting.FRONT, 1000)
+        rerouting.divert(way, [(one, other) for one in seen])
 
     @invariant()
     def each_part_is_taken_once(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.lifecycle import keys, mo_store, store, waiting
+from gateway.lifecycle import keys, mo_store, store
 from gateway.lifecycle.messages import (
     Member,
     Mo,
@@ -18,8 +18,8 @@ from gateway.lifecycle.messages import (
     Sent,
     WaitingMessage,
 )
-from gateway.lifecycle.waiting import FRONT, Place, divert
 from gateway.sender import rerouting
+from gateway.sender.rerouting import FRONT, Place, divert
 
 pytestmark = pytest.mark.usefixtures("sms_redis")
 GATEWAY, NODE, TS = 7, 3010099999, 1121131500
@@ -45,7 +45,7 @@ def claim(holder: str = "me", most: int = 100, lease: float = 30) -> list[Any]:
 def look(
     place: Place, most: int = 10, holder: str = "me"
 ) -> tuple[list[WaitingMessage], Place | None]:
-    return waiting.look(GATEWAY, holder, place, most)
+    return rerouting.look(GATEWAY, holder, place, most)
 
 
 def dumped(client: Any) -> dict[bytes, Any]:

@@ -16,7 +16,7 @@ from django.utils import translation
 
 from gateway import codes
 from gateway.messages import steps
-from gateway.messages.explanations import ending_reason
+from gateway.messages.states import ending_reason
 from gateway.models import SgipMt
 from gateway.monitor.activity import ACTIVITY
 from msgplatform.core import durations, flows

@@ -1,4 +1,6 @@
-"""A test send: one signed request of any event type. The page shows the request and the answer."""
+"""Trials of a subscription: a test send to its consumer, and a filter on its latest messages.
+
+A test send is one message, sent at once. It goes past the queues and is not counted."""
 
 from __future__ import annotations
 
@@ -18,11 +20,13 @@ from django.utils.translation import gettext_lazy as _
 from msgplatform import person_limits
 from msgplatform.core.errors import InvalidInput
 from msgplatform.core.json import schema as json_schema
-from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit
+from msgplatform.doors.admin import ModelAdmin, Select, Textarea, audit, sees_personal
 from msgplatform.doors.admin.pages import send_form, show_page
 from msgplatform.person_limits import answers_limited_people
+from notify.messages import filtered
 from notify.models import EventType
 from notify.sender import trial_send
+from notify.subscriptions import payload_filter
 from notify.subscriptions.limits import shown_url
 
 # Event types to choose from; a catalogue that is longer is used over the API.
@@ -58,7 +62,7 @@ class TrialSendForm(forms.Form):
         return text
 
 
-def page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+def send_page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
     """The view: GET shows the form, with the example of the type that the address names; POST
     sends. A POST without a type sends the usual test."""
 
@@ -118,3 +122,48 @@ def _mismatch(entry: EventType | None, payload: str) -> str:
         return ""
     text = gettext("The payload does not match the JSON Schema: payload%(path)s: %(reason)s")
     return text % {"path": wrong.path, "reason": wrong.reason}
+
+
+class FilterForm(forms.Form):
+    """A filter, written as in a subscription."""
+
+    filter = forms.CharField(
+        label=_("Filter"),
+        widget=Textarea({"rows": 8, "class": "lines", "spellcheck": "false"}),
+        help_text=_('{"data": {"total": {"$gt": 100}}}; nothing is saved here'),
+    )
+
+    def clean_filter(self) -> payload_filter.Node | None:
+        try:
+            document = msgspec.json.decode(self.cleaned_data["filter"])
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+            raise forms.ValidationError(gettext("This is not JSON: %s.") % error) from None
+        return payload_filter.compiled(document)
+
+
+def filter_page(model_admin: ModelAdmin) -> Callable[[HttpRequest, int], HttpResponse]:
+    """The view: GET tries the subscription's own filter, POST another one, for people who may see
+    personal data: with filters of their own others would find it out letter by letter."""
+
+    @answers_limited_people
+    def view(request: HttpRequest, pk: int) -> HttpResponse:
+        row = model_admin.get_queryset(request).filter(pk=pk).first()
+        if row is None or not model_admin.has_view_permission(request, row):
+            raise Http404(gettext("There is no such subscription."))
+        own = {"filter": json.dumps(row.filter or {}, indent=2, ensure_ascii=False)}
+        form = FilterForm(request.POST if request.method == "POST" else own, initial=own)
+        form.fields["filter"].disabled = not sees_personal(request)
+        context: dict[str, Any] = {}
+        if form.is_valid():
+            messages = filtered.try_filter(row, form.cleaned_data["filter"])
+            part = "reason" if sees_personal(request) else "masked"
+            context = {
+                "lines": [(message, getattr(message.why, part, "")) for message in messages],
+                "matching": sum(message.why is None for message in messages),
+            }
+        return show_page(
+            model_admin, request, "notify/filter_trial.html", gettext("Try a filter"), row=row,
+            form=form, **context,
+        )  # fmt: skip
+
+    return view

@@ -1,27 +1,122 @@
-"""A trial lead: one made-up record, sent to a CRM at once, past the queues, and not counted."""
+"""Questions to a CRM outside of the queues: its connection, and a trial lead.
+
+A trial lead is one made-up record, sent to a CRM at once, past the queues, and not counted. Each
+question has a time limit, in a thread of its own."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from django.utils.translation import gettext, gettext_noop
+from django.db import connections
+from django.utils import timezone, translation
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
-from crmsync.adapters.base import CRMAdapter, Record, Stored
+from crmsync.adapters.base import Check, CRMAdapter, Record, Stored
 from crmsync.adapters.client import record_answers
 from crmsync.adapters.outcomes import Ok, Outcome, sentence
 from crmsync.adapters.registry import open_adapter
-from crmsync.models import Crm
-from crmsync.trials import probing
-from crmsync.trials.probing import mapped_fields
-from msgplatform.core.errors import InvalidInput, NotNow, PlatformError, Unavailable
+from crmsync.models import Crm, Policy
+from crmsync.policies import mapping
+from msgplatform.core import logging
+from msgplatform.core.errors import InvalidInput, NotNow, Permanent, PlatformError, Unavailable
 from msgplatform.core.http.engine import Response
 from msgplatform.core.lazy_text import lazy_message
+
+log = logging.get(__name__)
+
+R = TypeVar("R")
+# Maximum of questions: each occupies a thread of the web worker, which the API needs.
+AT_ONCE = 3
+MAX_SECONDS = 20.0
+_slots = threading.BoundedSemaphore(AT_ONCE)
+
+
+def ask(work: Callable[[], R], seconds: float = MAX_SECONDS) -> R:
+    """Do `work()` in a thread with connections of its own, and return its result.
+
+    Raises the platform's errors as they are, and Permanent for any other error, which a foreign
+    adapter may raise; Unavailable when it takes longer than `seconds`, or too many questions are
+    under way. Work that takes longer goes on until its own deadline, and keeps its slot until then.
+    """
+    if not _slots.acquire(blocking=False):
+        raise Unavailable(_("Other tests wait for their answers; try again in a moment."))
+    answer: Future[R] = Future()
+    # A new thread does not have the language and the time zone of the request.
+    language, zone = translation.get_language(), timezone.get_current_timezone()
+
+    def run() -> None:
+        try:
+            with translation.override(language), timezone.override(zone):
+                answer.set_result(work())
+        except PlatformError as error:
+            answer.set_exception(error)
+        except Exception as error:
+            log.exception("console_probe_failed")
+            words = _(
+                "This failed in an unexpected way (%s); the web server's log has the details."
+            )
+            answer.set_exception(Permanent(words % type(error).__name__))
+        finally:
+            # Otherwise the thread's own connections would stay open after its end.
+            connections.close_all()
+            _slots.release()
+
+    # A daemon thread: a hanging question must not keep the web server from ending.
+    threading.Thread(target=run, name="console-probe", daemon=True).start()
+    try:
+        return answer.result(seconds)
+    except TimeoutError:
+        raise Unavailable(_("There was no answer within %d seconds.") % seconds) from None
+
+
+def describe(error: PlatformError) -> str:
+    """The text of an error as a sentence."""
+    return as_sentence(str(error))
+
+
+def as_sentence(text: str) -> str:
+    text = text.strip()
+    text = text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
+
+
+def mapped_fields(row: Crm, max_policies: int | None = None) -> list[str]:
+    """The fields of a CRM, saved or not, that its policies fill in, each once. Only the first
+    `max_policies` policies count."""
+    names: list[str] = []
+    mappings = Policy.objects.filter(crm_id=row.pk).values_list("mapping", flat=True)
+    for text in mappings[:max_policies]:
+        with suppress(InvalidInput):  # an alert about the policy says that already
+            names += mapping.parse(text).fields
+    return list(dict.fromkeys(names))
+
+
+def check(row: Crm) -> Check:
+    """Test a CRM's settings and credentials, and the fields of its mappings."""
+    names = mapped_fields(row)
+    try:
+        settings, credentials = row.settings, row.credentials
+
+        def work() -> Check:
+            adapter = open_adapter(row.adapter, settings, credentials)
+            try:
+                return adapter.check(names)
+            finally:
+                adapter.close()
+
+        return ask(work)
+    except PlatformError as error:
+        return Check("settings", describe(error))
+
 
 # Keys of trial leads begin so: no real lead is changed.
 KEY = re.compile(r"test-[A-Za-z0-9-]{1,40}")
@@ -65,15 +160,15 @@ class Trial:
     def words(self) -> str:
         if not isinstance(self.outcome, Ok):
             return sentence(self.outcome)
-        return gettext("The CRM took it; its id there is %s.") % (self.outcome.remote_id or "–")
+        return _("The CRM took it; its id there is %s.") % (self.outcome.remote_id or "–")
 
     @property
     def removal(self) -> str:
         if self.removed is None:
-            return gettext("It was left in the CRM.")
+            return _("It was left in the CRM.")
         if isinstance(self.removed, Ok):
-            return gettext("It was deleted from the CRM afterwards.")
-        return gettext("It could not be deleted afterwards. %s") % sentence(self.removed)
+            return _("It was deleted from the CRM afterwards.")
+        return _("It could not be deleted afterwards. %s") % sentence(self.removed)
 
 
 def usual_key() -> str:
@@ -124,11 +219,11 @@ def send(
             adapter.close()
 
     try:
-        return probing.ask(work)
+        return ask(work)
     except Unavailable:
         raise
     except PlatformError as error:
-        raise NotNow(probing.sentence(error)) from None
+        raise NotNow(describe(error)) from None
 
 
 def _clean(adapter: CRMAdapter, value: Any) -> Any:

@@ -1,1 +1,0 @@
-"""Questions to other systems outside of the queues: a CRM's connection, and a made-up lead."""
