@@ -22,6 +22,7 @@ from django.utils.html import escape
 from bench.harness.mariadb import MariaDb
 from crmsync import presence, trials
 from crmsync.adapters.registry import registry
+from crmsync.admin.setup import crms as crms_admin
 from crmsync.models import Crm, Policy, Source
 from crmsync.orders import MainQueue
 from crmsync.poller.reading import source as described
